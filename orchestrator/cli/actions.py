@@ -36,7 +36,7 @@ timeout_option = option(
 )
 
 
-@commands.command("cancel")
+@commands.command("cancel", "orchestrator cancel 123", "orchestrator cancel 124_3 '125_[0-9]'")
 def cancel(
     context: contexts.Context,
     selection: options.Selection = options.selection,
@@ -45,11 +45,6 @@ def cancel(
     """Cancel jobs, and wait until Slurm shows that they ended.
 
     scancel reports success even for jobs that it does not know, so the queue is checked afterwards.
-
-    \b
-    Examples:
-      orchestrator cancel 123
-      orchestrator cancel 124_3 '125_[0-9]'
     """
     selected = job_selection.selected_jobs(context, selection)
     outcomes = cancellation.cancel(context, selected, confirm_seconds=timeout)
@@ -76,7 +71,7 @@ def raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
         raise (errors.SlurmError if pending else errors.ConflictError)("\n".join(problems))
 
 
-@commands.command("hold")
+@commands.command("hold", "orchestrator hold 123 124")
 def hold_jobs(
     context: contexts.Context,
     selection: options.Selection = options.selection,
@@ -86,17 +81,13 @@ def hold_jobs(
 
     Waits until Slurm shows that they are held. Running jobs are not held: `requeue --hold` stops
     and holds them.
-
-    \b
-    Example:
-      orchestrator hold 123 124
     """
     selected = job_selection.selected_jobs(context, selection)
     outcomes = hold.hold(context, selected, confirm_seconds=timeout)
     print_outcomes(outcomes, already="was already held")
 
 
-@commands.command("release")
+@commands.command("release", "orchestrator release --name wrn-cifar100")
 def release(
     context: contexts.Context,
     selection: options.Selection = options.selection,
@@ -106,17 +97,13 @@ def release(
 
     Waits until Slurm shows that they are not held. This includes jobs that were requeued in held
     state (REQUEUE_HOLD, SPECIAL_EXIT).
-
-    \b
-    Example:
-      orchestrator release --name wrn-cifar100
     """
     selected = job_selection.selected_jobs(context, selection)
     outcomes = hold.release(context, selected, confirm_seconds=timeout)
     print_outcomes(outcomes, already="is not held")
 
 
-@commands.command("requeue")
+@commands.command("requeue", "orchestrator requeue --hold 123")
 def requeue_jobs(
     context: contexts.Context,
     selection: options.Selection = options.selection,
@@ -128,10 +115,6 @@ def requeue_jobs(
     Waits until Slurm shows it. A running job is stopped, and its script starts again as the next
     attempt. A job that ended can be requeued while Slurm remembers it (MinJobAge, often 5 minutes);
     after that use `resubmit`.
-
-    \b
-    Example:
-      orchestrator requeue --hold 123
     """
     selected = job_selection.selected_jobs(context, selection)
     outcomes = requeue.requeue(context, selected, hold=hold, confirm_seconds=timeout)
@@ -204,7 +187,7 @@ def _grouped(results: Iterable[tuple[jobs.Job, Result]]) -> Iterator[tuple[list[
         yield tasks, result
 
 
-@commands.command("wait")
+@commands.command("wait", "orchestrator wait 123 124")
 def wait_for_jobs(
     ctx: click.Context,
     selection: options.Selection = options.selection,
@@ -219,10 +202,6 @@ def wait_for_jobs(
 
     However many processes wait, squeue runs once per interval. The command ends at most two seconds
     after --timeout, even if Slurm, the database or a file system hangs.
-
-    \b
-    Example:
-      orchestrator wait 123 124
     """
     with _hard_limit(timeout):
         context = session.open_context(ctx)

@@ -16,12 +16,17 @@ BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
 RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")
 
 
-@click.group("baseline", cls=commands.Group)
-def baseline_commands() -> None:
-    """Save results as a baseline and compare later runs with it."""
+baseline_commands = commands.Group(
+    "baseline", help="Save results as a baseline and compare later runs with it."
+)
 
 
-@baseline_commands.command("set")
+@baseline_commands.command(
+    "set",
+    "orchestrator baseline set last-week --sweep digits-scaling",
+    "orchestrator baseline set one-node 123 124 125",
+    "orchestrator baseline set published --from figures.csv",
+)
 def set_baseline(
     ctx: click.Context,
     name: str = argument(),
@@ -31,12 +36,6 @@ def set_baseline(
 
     The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
     `baseline show --all` lists replaced ones too.
-
-    \b
-    Examples:
-      orchestrator baseline set last-week --sweep digits-scaling
-      orchestrator baseline set one-node 123 124 125
-      orchestrator baseline set published --from figures.csv
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
@@ -51,7 +50,9 @@ def set_baseline(
     click.echo(f"Baseline {name}: {output.count(runs, 'run')} of {study.source}")
 
 
-@baseline_commands.command("show")
+@baseline_commands.command(
+    "show", "orchestrator baseline show", "orchestrator baseline show last-week --format csv"
+)
 def show(
     context: contexts.Context,
     name: str | None = argument(required=False),
@@ -61,11 +62,6 @@ def show(
     """List baselines, or the measurements of one.
 
     Without NAME: all baselines, newest first.
-
-    \b
-    Examples:
-      orchestrator baseline show
-      orchestrator baseline show last-week --format csv
     """
     if name is not None and not all_:
         baseline = baselines.find(context, name)
@@ -85,7 +81,13 @@ def show(
     output.print_rows("baselines", rows, BASELINE_COLUMNS, form)
 
 
-@baseline_commands.command("compare")
+@baseline_commands.command(
+    "compare",
+    "orchestrator baseline compare 131 132 133 --against one-node",
+    "orchestrator baseline compare --sweep digits-scaling --against last-week \\\n"
+    "    --threshold throughput=0.05",
+    "orchestrator baseline compare nightly --history 5",
+)
 def compare(
     ctx: click.Context,
     source: reports.Source = commands.record(reports.Source),
@@ -104,13 +106,6 @@ def compare(
     size of the baseline has no runs. A difference counts if its 95 % confidence interval excludes
     zero and it exceeds the threshold of its metric. With five or more runs on each side a single
     noisy node does not change the result.
-
-    \b
-    Examples:
-      orchestrator baseline compare 131 132 133 --against one-node
-      orchestrator baseline compare --sweep digits-scaling --against last-week --threshold \\
-        throughput=0.05
-      orchestrator baseline compare nightly --history 5
     """
     if (against is None) == (history is None):
         raise click.UsageError("name a baseline with --against, or use --history N")

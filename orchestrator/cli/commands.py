@@ -106,9 +106,15 @@ def record(kind: type) -> Any:
 
 
 def command(
-    name: str, kind: type[click.Command] = click.Command, **settings: Any
+    name: str, *examples: str, kind: type[click.Command] = click.Command, **settings: Any
 ) -> Callable[[Function], Any]:
-    """Return a decorator that makes a function a command; its docstring is the help."""
+    """Return a decorator that makes a function a command.
+
+    Its help is the function's docstring, followed by the examples.
+    """
+    heading = "Example:" if len(examples) == 1 else "Examples:"
+    # click wraps paragraphs unless they start with \b.
+    epilog = "\n  ".join([f"\b\n{heading}", *examples])
 
     def decorate(function: Function) -> click.Command:
         signature = inspect.signature(function).parameters
@@ -126,7 +132,8 @@ def command(
             return function(ctx, **given) if "ctx" in signature else function(**given)
 
         parameters = [made for name, item in declarations.items() for made in item.parameters(name)]
-        return kind(name, callback=run, params=parameters, help=function.__doc__, **settings)
+        help = f"{inspect.getdoc(function)}\n\n{epilog}"
+        return kind(name, callback=run, params=parameters, help=help, **settings)
 
     return decorate
 
@@ -134,11 +141,13 @@ def command(
 class Group(click.Group):
     """A group that lists its commands in the order of their definition."""
 
-    def command(self, name: str) -> Callable[[Function], click.Command]:  # type: ignore[override]
+    def command(  # type: ignore[override]
+        self, name: str, *examples: str
+    ) -> Callable[[Function], click.Command]:
         """Return a decorator that adds a function as a command of this group."""
 
         def decorate(function: Function) -> click.Command:
-            made: click.Command = command(name)(function)
+            made: click.Command = command(name, *examples)(function)
             self.add_command(made)
             return made
 

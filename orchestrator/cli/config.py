@@ -21,12 +21,12 @@ PROBE_TIMEOUT_SECONDS = 120.0
 _CHECK_COLUMNS = ("check", "outcome", "found", "cure")
 
 
-@click.group("config", cls=commands.Group)
-def config_commands() -> None:
-    """Show the configuration and its origins, or draft a profile."""
+config_commands = commands.Group(
+    "config", help="Show the configuration and its origins, or draft a profile."
+)
 
 
-@config_commands.command("show")
+@config_commands.command("show", "orchestrator config show --origin")
 def show(
     ctx: click.Context,
     origin: bool = option(
@@ -38,10 +38,6 @@ def show(
 
     Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults. With
     --origin the last row is the project's file and whether it is trusted.
-
-    \b
-    Example:
-      orchestrator config show --origin
     """
     configuration = session.configuration_of(ctx)
     columns = ("key", "value", "origin")
@@ -51,16 +47,12 @@ def show(
     output.print_rows("config", rows, columns if origin else columns[:2], form)
 
 
-@config_commands.command("init")
+@config_commands.command("init", "orchestrator config init --print")
 def init(print_: bool = option("--print", "Print the draft instead of writing a file.")) -> None:
     """Draft a profile for this cluster.
 
     The draft is based on sinfo, scontrol show config and your accounts. It is written to your user
     configuration file, unless that exists.
-
-    \b
-    Example:
-      orchestrator config init --print
     """
     from orchestrator.controller.setup import profile_draft
 
@@ -73,7 +65,7 @@ def init(print_: bool = option("--print", "Print the draft instead of writing a 
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
-@commands.command("doctor")
+@commands.command("doctor", "orchestrator doctor", "orchestrator doctor --job --gpus-per-node 1")
 def doctor(
     ctx: click.Context,
     with_job: bool = option("--job", "Also check a compute node with a job."),
@@ -95,11 +87,6 @@ def doctor(
     Each problem is shown with its fix. With --job, a job of at most one minute checks that the
     compute nodes see runs_dir, their clocks, and which container runtimes, GPU driver and torch
     they have. Exit code 1 if a check fails; warnings do not count.
-
-    \b
-    Examples:
-      orchestrator doctor
-      orchestrator doctor --job --gpus-per-node 1
     """
     from orchestrator.controller.setup import node_checks, site_checks
 
@@ -133,7 +120,9 @@ def doctor(
         raise errors.OrchestratorError(f"{failed} of {len(checks)} checks failed")
 
 
-@commands.command("trust")
+@commands.command(
+    "trust", "orchestrator trust .", "orchestrator trust --list", "orchestrator trust --remove ."
+)
 def trust(
     list_: bool = option("--list", "List trusted files."),
     remove: bool = option("--remove", "Stop trusting the file in DIR."),
@@ -146,12 +135,6 @@ def trust(
     account, partition, modules, binds, limits and patterns. A trusted file in DIR may set any key,
     even if other users can write it. Trust ends when the file changes, or a template, pattern file
     or command of the project that it names.
-
-    \b
-    Examples:
-      orchestrator trust .
-      orchestrator trust --list
-      orchestrator trust --remove .
     """
     if (list_ and (remove or folder is not None)) or (not list_ and folder is None):
         raise click.UsageError("name the folder of an orchestrator.toml, or use --list")

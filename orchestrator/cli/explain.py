@@ -47,7 +47,9 @@ class _Explained:
         return [re.sub(r"(?<![-\w])JOB\b", name, fix) for fix in self.explanation.cures]
 
 
-@commands.command("explain")
+@commands.command(
+    "explain", "orchestrator explain 123", "orchestrator explain --log slurm-123.out --json"
+)
 def explain(
     ctx: click.Context,
     references: tuple[str, ...] = options.references,
@@ -71,11 +73,6 @@ def explain(
     The evidence is shown with file, line and text. If several ranks failed, the first error counts.
     For a pending job: what it is waiting for, and whether it can start at all. For an array: the
     tasks that failed.
-
-    \b
-    Examples:
-      orchestrator explain 123
-      orchestrator explain --log slurm-123.out --json
     """
     if bool(references) == (log is not None):
         raise click.UsageError("name a job, or a log with --log FILE")

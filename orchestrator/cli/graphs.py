@@ -31,7 +31,7 @@ def graph_commands() -> None:
     """
 
 
-@graph_commands.command("submit")
+@graph_commands.command("submit", "orchestrator graph submit examples/graph/nightly.toml")
 def submit(
     context: contexts.Context,
     file: Path = argument(type=click.Path(path_type=Path, dir_okay=False, exists=True)),
@@ -43,10 +43,6 @@ def submit(
     A node is the spec file of a job or sweep; its path is relative to FILE. All nodes are checked
     before anything is stored. Slurm starts each node after those that it depends on. If this
     command is killed, `orchestrator tick` submits the rest.
-
-    \b
-    Example:
-      orchestrator graph submit examples/graph/nightly.toml
     """
     prepared = graph_management.prepare(context, file)
     graph = graph_management.create(prepared, str(file), sys.argv)
@@ -56,7 +52,7 @@ def submit(
         raise errors.ConflictError("\n".join(problems))
 
 
-@graph_commands.command("status")
+@graph_commands.command("status", "orchestrator graph status nightly")
 def status(
     context: contexts.Context,
     reference: str = _graph,
@@ -66,27 +62,19 @@ def status(
     """Show the states of a graph's nodes.
 
     For an array or sweep, STATE is the number of jobs in each state.
-
-    \b
-    Example:
-      orchestrator graph status nightly
     """
     graph = graph_management.find(context, reference)
     session.refresh(context, refresh)
     _print_nodes(context, graph, form)
 
 
-@graph_commands.command("list")
+@graph_commands.command("list", "orchestrator graph list")
 def list_graphs(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
     """List graphs and their progress.
 
     The newest graph is first. Slurm is not asked.
-
-    \b
-    Example:
-      orchestrator graph list
     """
     names = ("cluster", "scheduler", "source", "folder", "profile", "created_at")
     rows: list[dict[str, object]] = []
@@ -105,16 +93,11 @@ def list_graphs(
     output.print_rows("graphs", rows, GRAPH_COLUMNS, form)
 
 
-@graph_commands.command("cancel")
+@graph_commands.command("cancel", "orchestrator graph cancel nightly")
 def cancel(
     context: contexts.Context, reference: str = _graph, timeout: float = actions.timeout_option
 ) -> None:
-    """Cancel the jobs of a graph and submit no more nodes.
-
-    \b
-    Example:
-      orchestrator graph cancel nightly
-    """
+    """Cancel the jobs of a graph and submit no more nodes."""
     graph = graph_management.find(context, reference)
     live = graph_management.close(context, graph)
     name = f"{graph.name} (@{graph.row})"

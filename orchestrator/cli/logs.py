@@ -59,7 +59,14 @@ class LogOptions:
         return job.stderr_path if self.stderr and job.stderr_path else job.stdout_path
 
 
-@commands.command("logs")
+@commands.command(
+    "logs",
+    "orchestrator logs 123 -n 20",
+    "orchestrator logs digits-ddp -f",
+    "orchestrator logs 123 124 --sweep digits-scaling -f",
+    "orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2",
+    "orchestrator logs --all --grep 'CUDA out of memory' --path",
+)
 def print_logs(
     ctx: click.Context,
     references: tuple[str, ...] = options.references,
@@ -72,14 +79,6 @@ def print_logs(
     The log of one job is printed unchanged. Logs of several jobs have a heading each; with --follow
     each line starts with the job ID. REGEX is a regular expression of Python. Each match is printed
     after the job ID and line number, or with --path after the path and line number.
-
-    \b
-    Examples:
-      orchestrator logs 123 -n 20
-      orchestrator logs digits-ddp -f
-      orchestrator logs 123 124 --sweep digits-scaling -f
-      orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2
-      orchestrator logs --all --grep 'CUDA out of memory' --path
     """
     grep = shown.grep
     options.refuse(

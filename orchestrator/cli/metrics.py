@@ -115,11 +115,18 @@ class MetricFilter:
 
 @commands.command(
     "metrics",
-    _JobsOrSubcommand,
+    "orchestrator metrics 123 --name throughput",
+    "orchestrator metrics digits-ddp --last 1 --json",
+    "orchestrator metrics 123 --stat median,p5,p95",
+    "orchestrator metrics 123 124 --compare --name 'val_*' --by epoch",
+    "orchestrator metrics --sweep digits-scaling --name loss --plot loss.svg",
+    "orchestrator metrics 123 -f --name loss",
+    "orchestrator metrics 123 --output numbers.parquet",
     invoke_without_command=True,
     no_args_is_help=False,
     context_settings={"allow_interspersed_args": True},
     subcommand_metavar="[JOB...] | reparse ...",
+    kind=_JobsOrSubcommand,
 )
 def show_metrics(
     ctx: click.Context,
@@ -157,16 +164,6 @@ def show_metrics(
 
     Metrics also come from metrics.jsonl. New log lines are read first. The oldest metric is printed
     first. To name a job that is called like a subcommand, write it after `--`.
-
-    \b
-    Examples:
-      orchestrator metrics 123 --name throughput
-      orchestrator metrics digits-ddp --last 1 --json
-      orchestrator metrics 123 --stat median,p5,p95
-      orchestrator metrics 123 124 --compare --name 'val_*' --by epoch
-      orchestrator metrics --sweep digits-scaling --name loss --plot loss.svg
-      orchestrator metrics 123 -f --name loss
-      orchestrator metrics 123 --output numbers.parquet
     """
     modes = {"--stat": stat, "--compare": compare, "--plot": plot, "--follow": follow}
     given = [name for name, value in modes.items() if value]
@@ -287,7 +284,11 @@ def _line(row: output.Row) -> str:
     return f"{row['job_id'] or '':<10} {row['name']:<20} {value:<28} {at}".rstrip()
 
 
-@commands.command("reparse")
+@commands.command(
+    "reparse",
+    "orchestrator metrics reparse 123",
+    "orchestrator metrics reparse --sweep digits-scaling --pattern olivia",
+)
 def reparse(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
@@ -301,11 +302,6 @@ def reparse(
 
     The new metrics replace the old ones in one step. If a log was deleted or truncated, its old
     metrics are kept. Metrics from metrics.jsonl are not affected.
-
-    \b
-    Examples:
-      orchestrator metrics reparse 123
-      orchestrator metrics reparse --sweep digits-scaling --pattern olivia
     """
     from orchestrator.controller.metrics import reparse
 

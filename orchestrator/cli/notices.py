@@ -20,7 +20,7 @@ def notice_commands() -> None:
     """
 
 
-@notice_commands.command("list")
+@notice_commands.command("list", "orchestrator notices list", "orchestrator notices list --unsent")
 def list_notices(
     context: contexts.Context,
     limit: int = options.limit,
@@ -32,11 +32,6 @@ def list_notices(
     The newest is first, with one row for each channel. A WAITING notification is sent by the next
     controller pass, or at NEXT_AT after an error. FAILED means that sending was given up after a
     day. ERROR is the last error.
-
-    \b
-    Examples:
-      orchestrator notices list
-      orchestrator notices list --unsent
     """
     states = ("waiting", "sending", "failed") if unsent else ()
     with context.store.reading() as work:
@@ -58,14 +53,9 @@ def list_notices(
     output.print_rows("notices", rows, COLUMNS, form)
 
 
-@notice_commands.command("test")
+@notice_commands.command("test", "orchestrator notices test mail")
 def test(context: contexts.Context, channel: str = argument()) -> None:
-    """Send a test message over a channel.
-
-    \b
-    Example:
-      orchestrator notices test mail
-    """
+    """Send a test message over a channel."""
     from orchestrator.controller.notices import send
 
     channels = context.configuration.notices
@@ -81,17 +71,12 @@ def test(context: contexts.Context, channel: str = argument()) -> None:
         output.note(note)
 
 
-@notice_commands.command("retry")
+@notice_commands.command("retry", "orchestrator notices retry && orchestrator tick")
 def retry(
     context: contexts.Context,
     channel: str | None = option("--channel", "Only notifications for this channel.", "NAME"),
 ) -> None:
-    """Send waiting and failed notifications with the next controller pass.
-
-    \b
-    Example:
-      orchestrator notices retry && orchestrator tick
-    """
+    """Send waiting and failed notifications with the next controller pass."""
     with context.store.writing() as work:
         count = work.notices.retry(channel, context.clock.now())
     click.echo(f"The next controller pass sends {output.count(count, 'notification')}")

@@ -37,21 +37,16 @@ _pattern_files = option(
 )
 
 
-@click.group("patterns", cls=commands.Group)
-def pattern_commands() -> None:
-    """List and test the patterns that find metrics in logs."""
+pattern_commands = commands.Group(
+    "patterns", help="List and test the patterns that find metrics in logs."
+)
 
 
-@pattern_commands.command("list")
+@pattern_commands.command("list", "orchestrator patterns list")
 def list_patterns(
     ctx: click.Context, pattern_files: tuple[Path, ...] = _pattern_files, form: str = options.form
 ) -> None:
-    """List all patterns, configured and built-in.
-
-    \b
-    Example:
-      orchestrator patterns list
-    """
+    """List all patterns, configured and built-in."""
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     rows = [
         {
@@ -101,7 +96,11 @@ class _LogFile(click.File):
 _LOG_FILE = _LogFile()
 
 
-@pattern_commands.command("test")
+@pattern_commands.command(
+    "test",
+    "orchestrator patterns test train.log",
+    "orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json",
+)
 def test_patterns(
     ctx: click.Context,
     log: IO[bytes] = argument(metavar="FILE", type=_LOG_FILE),
@@ -115,11 +114,6 @@ def test_patterns(
 
     FILE is a log, or - for stdin. Nothing is stored. If no line matches, the lines that look most
     like metrics are printed.
-
-    \b
-    Examples:
-      orchestrator patterns test train.log
-      orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json
     """
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))

@@ -201,7 +201,13 @@ def print_comparison(
     output.note(f"These runs show nothing worse than {name}.")
 
 
-@commands.command("report")
+@commands.command(
+    "report",
+    "orchestrator sweep report digits-scaling",
+    "orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00",
+    "orchestrator sweep report digits-scaling --against last-week",
+    "orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time",
+)
 def report(
     ctx: click.Context,
     source: _ReportSource = commands.record(_ReportSource),
@@ -262,13 +268,6 @@ def report(
 
     Shows speedup, parallel efficiency and fitted scaling models, with 95 % confidence intervals.
     Jobs that differ in more than their size are separate curves.
-
-    \b
-    Examples:
-      orchestrator sweep report digits-scaling
-      orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00
-      orchestrator sweep report digits-scaling --against last-week
-      orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
     if against is not None and form not in (None, "table"):
         raise click.UsageError(

@@ -50,7 +50,11 @@ def schedule_commands() -> None:
     """
 
 
-@schedule_commands.command("add")
+@schedule_commands.command(
+    "add",
+    'orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml',
+    "orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml",
+)
 def add(
     ctx: click.Context,
     name: str = _name,
@@ -103,11 +107,6 @@ def add(
     The spec, these options, the current folder and the environment variables that affect programs
     are stored now. Later changes to the spec file have no effect until `--replace`. Each planned
     time is submitted once, or skipped with a reason.
-
-    \b
-    Examples:
-      orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
-      orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
@@ -184,18 +183,13 @@ def _local_zone() -> str:
     return "UTC"
 
 
-@schedule_commands.command("list")
+@schedule_commands.command("list", "orchestrator schedule list")
 def list_schedules(
     context: contexts.Context,
     all_: bool = option("--all", "List also removed schedules."),
     form: str = options.form,
 ) -> None:
-    """List schedules with the next planned time and the last outcome.
-
-    \b
-    Example:
-      orchestrator schedule list
-    """
+    """List schedules with the next planned time and the last outcome."""
     with context.store.reading() as work:
         states: Sequence[schedules.ScheduleState] = ("active", "paused")
         stored = work.schedules.all(states=(*states, "removed") if all_ else states)
@@ -204,16 +198,11 @@ def list_schedules(
         note_controller(context, stored, with_last_pass=True)
 
 
-@schedule_commands.command("show")
+@schedule_commands.command("show", "orchestrator schedule show nightly")
 def show(
     context: contexts.Context, name: str = _name, form: str | None = options.optional_form
 ) -> None:
-    """Show the details of a schedule.
-
-    \b
-    Example:
-      orchestrator schedule show nightly
-    """
+    """Show the details of a schedule."""
     stored = management.find(context, name)
     (summary,) = management.summaries(context, [stored], limit=_SHOWN_TRIGGERS)
     with context.store.reading() as work:
@@ -252,7 +241,7 @@ def show(
         output.note(changed)
 
 
-@schedule_commands.command("next")
+@schedule_commands.command("next", "orchestrator schedule next nightly --count 10")
 def print_next(
     context: contexts.Context,
     name: str = _name,
@@ -266,10 +255,6 @@ def print_next(
     Times are in the schedule's time zone and in UTC. A time that daylight saving time skips is
     planned for the moment after the gap; of a time that occurs twice, the first is used.
     Expressions whose minute or hour starts with * describe intervals and are not adjusted.
-
-    \b
-    Example:
-      orchestrator schedule next nightly --count 10
     """
     stored = management.find(context, name)
     calendar = stored.calendar
@@ -288,7 +273,7 @@ def print_next(
         output.note(f"{name} is paused: `orchestrator schedule resume {name}` resumes it")
 
 
-@schedule_commands.command("history")
+@schedule_commands.command("history", "orchestrator schedule history nightly --format csv")
 def history(
     context: contexts.Context,
     name: str = _name,
@@ -299,26 +284,18 @@ def history(
 
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
     for a reason, or failed, which means that nothing could be submitted.
-
-    \b
-    Example:
-      orchestrator schedule history nightly --format csv
     """
     stored, triggers = management.history(context, name, limit)
     schedule_rows.print_triggers(triggers, stored.tz, form)
 
 
-@schedule_commands.command("run")
+@schedule_commands.command("run", "orchestrator schedule run nightly")
 def run(context: contexts.Context, name: str = _name, form: str = options.form) -> None:
     """Submit the job or sweep of a schedule once, now.
 
     Also works while the schedule is paused. The overlap rule applies: with skip, exit code 6 while
     an earlier submission has not ended. If it cannot be submitted now, the controller submits it
     later.
-
-    \b
-    Example:
-      orchestrator schedule run nightly
     """
     session.refresh(context, None)
     trigger, messages = management.run_now(context, name)
@@ -329,39 +306,26 @@ def run(context: contexts.Context, name: str = _name, form: str = options.form) 
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-@schedule_commands.command("pause")
+@schedule_commands.command("pause", "orchestrator schedule pause nightly")
 def pause(context: contexts.Context, name: str = _name) -> None:
     """Pause a schedule until `schedule resume`.
 
     Planned times are skipped while it is paused. Submitted jobs are not affected.
-
-    \b
-    Example:
-      orchestrator schedule pause nightly
     """
     _print_state(management.pause(context, name))
 
 
-@schedule_commands.command("resume")
+@schedule_commands.command("resume", "orchestrator schedule resume nightly")
 def resume(context: contexts.Context, name: str = _name) -> None:
-    """Resume a paused schedule with the next planned time.
-
-    \b
-    Example:
-      orchestrator schedule resume nightly
-    """
+    """Resume a paused schedule with the next planned time."""
     _print_state(management.resume(context, name))
 
 
-@schedule_commands.command("remove")
+@schedule_commands.command("remove", "orchestrator schedule remove nightly")
 def remove(context: contexts.Context, name: str = _name) -> None:
     """Remove a schedule, but keep its history.
 
     Submitted jobs are not affected. The name can be used again.
-
-    \b
-    Example:
-      orchestrator schedule remove nightly
     """
     _print_state(management.remove(context, name))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HEALTH_COLUMNS = ("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at")
 
 
-@commands.command("tick")
+@commands.command("tick", "orchestrator tick")
 def tick(
     ctx: click.Context,
     quiet: bool = option(
@@ -43,10 +43,6 @@ def tick(
 
     Exit code 6 if another controller is running, 5 or 1 if a step failed; the other steps still
     run.
-
-    \b
-    Example:
-      orchestrator tick
     """
     from orchestrator.controller.service import controller_process, leases, passes
     from orchestrator.controller.session import clock_check
@@ -83,7 +79,7 @@ def tick(
         output.note("Nothing to do.")
 
 
-@commands.command("serve")
+@commands.command("serve", "orchestrator serve", "orchestrator serve --status")
 def serve(
     ctx: click.Context,
     interval: float | None = option(
@@ -109,11 +105,6 @@ def serve(
     runs at a time: exit code 6 if another one is running or takes over.
 
     With --status, exit code 0 if a controller is running without problems, otherwise 1.
-
-    \b
-    Examples:
-      orchestrator serve
-      orchestrator serve --status
     """
     context = session.open_context(ctx, quiet=True)
     if show_status:
@@ -169,7 +160,11 @@ def _print_health(context: contexts.Context, form: str) -> None:
         raise errors.OrchestratorError("\n".join(state.problems))
 
 
-@commands.command("install")
+@commands.command(
+    "install",
+    "orchestrator schedule install --cron",
+    "orchestrator schedule install --systemd --write",
+)
 def install(
     ctx: click.Context,
     cron: bool = option("--cron", "Use this user's crontab on this host."),
@@ -182,11 +177,6 @@ def install(
 
     One entry on one host is enough. Several are safe: only one controller runs at a time. In your
     crontab only the lines between two markers are changed.
-
-    \b
-    Examples:
-      orchestrator schedule install --cron
-      orchestrator schedule install --systemd --write
     """
     from orchestrator.controller.schedules import install as installation
 

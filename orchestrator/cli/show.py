@@ -33,7 +33,7 @@ _TIMES = {"Submitted": "submitted_at", "Started": "started_at", "Ended": "ended_
 _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_path"}
 
 
-@commands.command("show")
+@commands.command("show", "orchestrator show 123", "orchestrator show digits-ddp --script")
 def show(
     context: contexts.Context,
     reference: str = argument(metavar="JOB", shell_complete=completion.job_references),
@@ -47,11 +47,6 @@ def show(
 
     These are its state and the reason, attempts, efficiency, history and provenance. For a job
     array: the number of tasks in each state, and the tasks that failed first.
-
-    \b
-    Examples:
-      orchestrator show 123
-      orchestrator show digits-ddp --script
     """
     options.refuse_format(form, {"--script": script, "--spec": spec, "--diff": diff})
     session.refresh(context, refresh)

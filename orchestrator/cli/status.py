@@ -35,7 +35,7 @@ def _parse_state(word: str) -> jobs.JobState:
     return state
 
 
-@commands.command("status")
+@commands.command("status", "orchestrator status", "orchestrator status -t RUNNING,PENDING --json")
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
@@ -69,11 +69,6 @@ def status(
     By default these are live jobs and jobs that ended within the last day, newest first. A table
     shows array tasks with the same state in one row: 41_[0-499]. Slurm is asked only if the stored
     state is older than the profile's poll_floor_seconds.
-
-    \b
-    Examples:
-      orchestrator status
-      orchestrator status -t RUNNING,PENDING --json
     """
     is_filtered = any((references, job_states, sweeps, since, *vars(job_filter).values()))
     query = jobs.JobQuery(
@@ -179,16 +174,12 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     return health.late_message(newest, now) if newest and is_serving else ""
 
 
-@commands.command("refresh")
+@commands.command("refresh", "orchestrator refresh")
 def refresh(context: contexts.Context) -> None:
     """Ask Slurm about all live jobs now.
 
     Also reads their logs, and sends deferred submissions that are due. Runs squeue and sacct at
     most once. Exit code 5 if Slurm does not respond.
-
-    \b
-    Example:
-      orchestrator refresh
     """
     from orchestrator.controller.metrics import ingest
     from orchestrator.controller.resubmission import resend

@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
     from orchestrator.controller.session import contexts
 
 
-@commands.command("render")
+@commands.command("render", "orchestrator render examples/digits_ddp.toml --set resources.nodes=2")
 def render(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
@@ -38,10 +38,6 @@ def render(
     """Print the batch script of a job.
 
     The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
-
-    \b
-    Example:
-      orchestrator render examples/digits_ddp.toml --set resources.nodes=2
     """
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
@@ -49,7 +45,12 @@ def render(
     spec_options.print_command_line(request)
 
 
-@commands.command("submit")
+@commands.command(
+    "submit",
+    "orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait",
+    "orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5",
+    "orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py",
+)
 def submit(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
@@ -68,12 +69,6 @@ def submit(
 
     FILE.sbatch is a batch script of your own. It runs unchanged. Options given here override its
     #SBATCH directives, and arguments after -- are passed to the script.
-
-    \b
-    Examples:
-      orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait
-      orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5
-      orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
     plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
     options.refuse_format(form, plain)
@@ -131,7 +126,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
 
 
-@commands.command("resubmit")
+@commands.command("resubmit", "orchestrator resubmit @7", "orchestrator resubmit '41_[3,7]'")
 def resubmit(
     context: contexts.Context,
     references: tuple[str, ...] = argument(
@@ -147,11 +142,6 @@ def resubmit(
     tasks that ended become a new array of those tasks, with the same task numbers. A job in state
     NOT_SUBMITTED keeps its row, script and run folder: if Slurm received it after all, only one of
     the two runs.
-
-    \b
-    Examples:
-      orchestrator resubmit @7
-      orchestrator resubmit '41_[3,7]'
     """
     from orchestrator.controller.resubmission import resubmit as resubmission
     from orchestrator.controller.submission import submit as submission
@@ -179,7 +169,9 @@ def resubmit(
         raise error
 
 
-@commands.command("track")
+@commands.command(
+    "track", "orchestrator track 123", "orchestrator track 123 --name baseline --label team=vision"
+)
 def track(
     context: contexts.Context,
     job_ids: tuple[str, ...] = argument(nargs=-1, required=True, metavar="JOBID..."),
@@ -197,11 +189,6 @@ def track(
     Commands such as status, show, logs, metrics, wait and cancel then accept them like other jobs.
     The ID of an array means all its tasks. A job that ended can be tracked while squeue or sacct
     still shows it.
-
-    \b
-    Examples:
-      orchestrator track 123
-      orchestrator track 123 --name baseline --label team=vision
     """
     from orchestrator.controller.refresh import tracked_jobs
 

@@ -39,7 +39,11 @@ def sweep_commands() -> None:
     """
 
 
-@sweep_commands.command("submit")
+@sweep_commands.command(
+    "submit",
+    "orchestrator sweep submit examples/scaling.toml --dry-run",
+    "orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait",
+)
 def submit_sweep(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
@@ -57,11 +61,6 @@ def submit_sweep(
 
     The sweep has the name of the job. Confirmation is required above the profile's confirm_points
     and confirm_gpu_hours.
-
-    \b
-    Examples:
-      orchestrator sweep submit examples/scaling.toml --dry-run
-      orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
@@ -80,7 +79,11 @@ def submit_sweep(
         _wait(context, stored)
 
 
-@sweep_commands.command("render")
+@sweep_commands.command(
+    "render",
+    "orchestrator sweep render examples/scaling.toml",
+    "orchestrator sweep render examples/scaling.toml --point 3",
+)
 def render(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
@@ -92,11 +95,6 @@ def render(
     """Print the batch scripts of a sweep, one for each job array.
 
     The output is byte for byte what `sweep submit` passes to sbatch.
-
-    \b
-    Examples:
-      orchestrator sweep render examples/scaling.toml
-      orchestrator sweep render examples/scaling.toml --point 3
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     if point is not None:
@@ -119,7 +117,7 @@ def render(
         terminal.print_exactly(ready.script.text)
 
 
-@sweep_commands.command("list")
+@sweep_commands.command("list", "orchestrator sweep list")
 def list_sweeps(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
@@ -128,16 +126,16 @@ def list_sweeps(
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
     UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
     again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not asked.
-
-    \b
-    Example:
-      orchestrator sweep list
     """
     rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
     output.print_rows("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form)
 
 
-@sweep_commands.command("status")
+@sweep_commands.command(
+    "status",
+    "orchestrator sweep status digits-scaling",
+    "orchestrator sweep status digits-scaling --points --format csv",
+)
 def status(
     context: contexts.Context,
     reference: str = _sweep,
@@ -145,13 +143,7 @@ def status(
     refresh: bool | None = options.refresh,
     form: str = options.form,
 ) -> None:
-    """Show the states of a sweep's points.
-
-    \b
-    Examples:
-      orchestrator sweep status digits-scaling
-      orchestrator sweep status digits-scaling --points --format csv
-    """
+    """Show the states of a sweep's points."""
     sweep = queries.find(context, reference)
     session.refresh(context, refresh)
     if points:
@@ -166,7 +158,7 @@ def status(
 sweep_commands.add_command(reports.report)
 
 
-@sweep_commands.command("resume")
+@sweep_commands.command("resume", "orchestrator sweep resume digits-scaling")
 def resume(
     context: contexts.Context, reference: str = _sweep, form: str | None = options.optional_form
 ) -> None:
@@ -174,17 +166,17 @@ def resume(
 
     For example after an interrupt, a refusal or `sweep cancel`. Points that were submitted, or
     might have been, and deferred points are not submitted again.
-
-    \b
-    Example:
-      orchestrator sweep resume digits-scaling
     """
     sweep = queries.find(context, reference)
     result = resubmission.resume(context, sweep, argv=sys.argv, report=_print_submission)
     _print_result(context, result, form)
 
 
-@sweep_commands.command("rerun")
+@sweep_commands.command(
+    "rerun",
+    "orchestrator sweep rerun digits-scaling",
+    "orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081",
+)
 def rerun(
     context: contexts.Context,
     reference: str = _sweep,
@@ -200,11 +192,6 @@ def rerun(
     They become new jobs; the newest job of a point counts. Pending and running points are not
     affected. The default is --failed --missing. An array that was never submitted is submitted as a
     whole.
-
-    \b
-    Examples:
-      orchestrator sweep rerun digits-scaling
-      orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081
     """
     sweep = queries.find(context, reference)
     is_default = not (failed or missing or points)
@@ -220,7 +207,9 @@ def rerun(
     _print_result(context, result, form)
 
 
-@sweep_commands.command("add")
+@sweep_commands.command(
+    "add", "orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5"
+)
 def add(
     ctx: click.Context,
     reference: str = _sweep,
@@ -234,10 +223,6 @@ def add(
     The new points are those of the spec file that the sweep does not have. Two points are the same
     if they set the same keys to the same values. The sweep keeps its max_running and
     baseline_first.
-
-    \b
-    Example:
-      orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
@@ -265,7 +250,7 @@ def add(
     _print_result(context, result, form)
 
 
-@sweep_commands.command("cancel")
+@sweep_commands.command("cancel", "orchestrator sweep cancel digits-scaling")
 def cancel(
     context: contexts.Context, reference: str = _sweep, timeout: float = actions.timeout_option
 ) -> None:
@@ -273,10 +258,6 @@ def cancel(
 
     `sweep resume` submits points that were never submitted, `sweep rerun --missing` also cancelled
     ones.
-
-    \b
-    Example:
-      orchestrator sweep cancel digits-scaling
     """
     sweep = queries.find(context, reference)
     unsubmitted, live = queries.close(context, sweep)

@@ -24,7 +24,9 @@ def _parse_key(text: str) -> str:
     return text
 
 
-@commands.command("usage")
+@commands.command(
+    "usage", "orchestrator usage", "orchestrator usage --by label:team --since 2026-11-01 --json"
+)
 def usage(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
@@ -53,11 +55,6 @@ def usage(
     Each start of a job counts; running jobs count up to now. WASTED is the share used by jobs that
     failed, timed out or were cancelled: of GPU-hours, or of core-hours if no GPU was used. Months
     are in local time. Slurm is not asked.
-
-    \b
-    Examples:
-      orchestrator usage
-      orchestrator usage --by label:team --since 2026-11-01 --json
     """
     rows = [job.row for word in references for job in job_selection.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, sweeps=sweeps, **vars(job_filter))
