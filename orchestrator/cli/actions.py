@@ -58,7 +58,7 @@ def _result(outcome: cancellation.Cancelled) -> str:
     result = f"{'had already ended:' if outcome.already else 'is'} {outcome.job.state}"
     if outcome.followed_by is not None:
         return f"{result}; it is continued by {naming.name_of(outcome.followed_by)}"
-    return f"{result}; it is not started again" if outcome.withdrawn else result
+    return f"{result}; its retry is cancelled" if outcome.withdrawn else result
 
 
 def raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:

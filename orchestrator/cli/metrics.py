@@ -249,7 +249,8 @@ def _follow(view: metric_tables.View, form: str) -> None:
     while True:
         # Before reading: lines that were written before the end are then certainly read.
         is_live = wait.update(context, by_row)
-        has_more = ingest.ingest_part(context, list(by_row.values()))
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingested = ingest.ingest_or_warn(context, list(by_row.values()), deadline=deadline)
         newest = view.query.after or 0
         for rows in view.row_pages():
             newest = max([newest, *(row["row"] for row in rows)])
@@ -257,7 +258,7 @@ def _follow(view: metric_tables.View, form: str) -> None:
         # --last limits only the metrics that existed at the start.
         query = dataclasses.replace(view.query, after=newest, last=None)
         view = dataclasses.replace(view, query=query)
-        if has_more:
+        if ingested.unread:
             continue
         if not is_live:
             return

@@ -60,9 +60,7 @@ def tick(
         at = clock_check.trust(context).astimezone()
         output.note(f"This host's clock is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
-        outcomes = controller_process.tick(
-            context, log, lease_seconds=context.profile.lease_seconds
-        )
+        outcomes = controller_process.tick(context, log)
     except leases.HeldError:
         if quiet:
             return
@@ -121,7 +119,6 @@ def serve(
         context,
         log,
         interval_seconds=interval or context.profile.serve_interval_seconds,
-        lease_seconds=context.profile.lease_seconds,
         stand_by=stand_by,
     )
 

@@ -93,21 +93,20 @@ def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
     return [{**dict(row), "points": points} for row, points in counts.items()]
 
 
-def point_row(point_job: queries.PointJob, now: datetime.datetime) -> dict[str, object]:
+def point_row(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, object]:
     """Return a point; its job's fields are None if it has no job."""
-    point, job = point_job.point, point_job.job
+    job = point.job
     job_row = {} if job is None else job_rows.job_row(job, now)
     return {
-        "number": point_job.number,
-        **output.fields_of(point, ("name", "identity", "repeat", "settings", "changes")),
+        **output.fields_of(point, ("number", "name", "identity", "repeat", "settings", "changes")),
         **{name: job_row.get(name) for name in _JOB_FIELDS},
         "exit": job and job_rows.exit_text(job.exit_code, job.exit_signal),
     }
 
 
-def point_line(point_job: queries.PointJob, now: datetime.datetime) -> dict[str, object]:
+def point_line(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, object]:
     """Return a point as a row of a table."""
-    row, job = point_row(point_job, now), point_job.job
+    row, job = point_row(point, now), point.job
     line = {} if job is None else job_rows.job_line(job_rows.job_row(job, now))
     return {**row, "reason": line.get("reason"), "elapsed": line.get("elapsed")}
 
