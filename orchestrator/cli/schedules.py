@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from orchestrator import config, errors, schedules, specs
+from orchestrator import config, errors, specs
 from orchestrator.cli import (
     commands,
     options,
@@ -30,6 +30,7 @@ from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import plan
+from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
 
 NEXT_COLUMNS = ("local", "utc", "note")
@@ -69,7 +70,7 @@ def add(
     tz: str | None = option(
         "--tz", "IANA time zone: Europe/Oslo. Default: this machine's zone.", "ZONE"
     ),
-    catchup: schedules.Catchup = option(
+    catchup: records.Catchup = option(
         "--catchup",
         "Which planned times to submit that passed while no controller was running.",
         click.Choice(["latest", "skip", "all"]),
@@ -81,7 +82,7 @@ def add(
         value_types.duration,
         default="6h",
     ),
-    overlap: schedules.Overlap | None = option(
+    overlap: records.Overlap | None = option(
         "--overlap",
         "While the previous submission has not ended: skip the planned time, wait, or submit. "
         "Default: skip; with --catchup all: queue.",
@@ -110,7 +111,7 @@ def add(
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
-    calendar = schedules.Calendar(cron, tz or _local_zone())
+    calendar = calendars.Calendar(cron, tz or _local_zone())
     configuration = session.configuration_of(ctx)
     checked, context = _checked(ctx, job, configuration, yes=yes)
     if baseline is not None:
@@ -118,9 +119,12 @@ def add(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ = {**context.environ, "ORCHESTRATOR_RUNS_DIR": str(runs_dir)}
         context = dataclasses.replace(context, environ=environ)
-    new = management.NewSchedule(
-        name=name,
-        calendar=calendar,
+    stored = management.add(
+        context,
+        name,
+        replace=replace,
+        cron=calendar.cron,
+        tz=calendar.tz,
         catchup=catchup,
         grace_seconds=grace,
         overlap=overlap or ("queue" if catchup == "all" else "skip"),
@@ -129,7 +133,6 @@ def add(
         argv=sys.argv,
         **checked,
     )
-    stored = management.add(context, new, replace=replace)
     (summary,) = management.summaries(context, [stored])
     if form is None:
         following = schedule_rows.local_time(summary.next_at, stored.tz)
@@ -148,7 +151,7 @@ def _checked(
 ) -> tuple[dict[str, Any], contexts.Context]:
     """Check what is to be submitted as if it were submitted now.
 
-    Returns fields of management.NewSchedule, and the context for its scheduler.
+    Returns arguments of management.add(), and the context for its scheduler.
     """
     if spec_options.is_sweep(job):
         sweep, source = spec_options.sweep(job, configuration)
@@ -177,7 +180,7 @@ def _local_zone() -> str:
     path = os.path.realpath("/etc/localtime")
     for name in (os.environ.get("TZ", "").removeprefix(":"), path.partition("/zoneinfo/")[2]):
         try:
-            return schedules.Calendar("@daily", name).tz if name else "UTC"
+            return calendars.Calendar("@daily", name).tz if name else "UTC"
         except errors.OrchestratorError:
             continue
     return "UTC"
@@ -191,7 +194,7 @@ def list_schedules(
 ) -> None:
     """List schedules with the next planned time and the last outcome."""
     with context.store.reading() as work:
-        states: Sequence[schedules.ScheduleState] = ("active", "paused")
+        states: Sequence[records.ScheduleState] = ("active", "paused")
         stored = work.schedules.all(states=(*states, "removed") if all_ else states)
     schedule_rows.print_schedules(management.summaries(context, stored), form)
     if stored:
@@ -264,7 +267,7 @@ def print_next(
             "planned_at": moment.at,
             "local": moment.at.astimezone(calendar.zone).isoformat(timespec="minutes"),
             "utc": f"{moment.at:%Y-%m-%dT%H:%MZ}",
-            "note": schedules.clock_change_note(moment, calendar.zone),
+            "note": calendars.clock_change_note(moment, calendar.zone),
         }
         for moment in itertools.islice(calendar.moments(after), count)
     ]
@@ -312,13 +315,13 @@ def pause(context: contexts.Context, name: str = _name) -> None:
 
     Planned times are skipped while it is paused. Submitted jobs are not affected.
     """
-    _print_state(management.pause(context, name))
+    _change_state(context, name, "paused")
 
 
 @schedule_commands.command("resume", "orchestrator schedule resume nightly")
 def resume(context: contexts.Context, name: str = _name) -> None:
     """Resume a paused schedule with the next planned time."""
-    _print_state(management.resume(context, name))
+    _change_state(context, name, "active")
 
 
 @schedule_commands.command("remove", "orchestrator schedule remove nightly")
@@ -327,10 +330,11 @@ def remove(context: contexts.Context, name: str = _name) -> None:
 
     Submitted jobs are not affected. The name can be used again.
     """
-    _print_state(management.remove(context, name))
+    _change_state(context, name, "removed")
 
 
-def _print_state(stored: schedules.Schedule) -> None:
+def _change_state(context: contexts.Context, name: str, state: records.ScheduleState) -> None:
+    stored = management.change_state(context, name, state)
     click.echo(f"Schedule {stored.name} is {stored.state}")
 
 
@@ -338,7 +342,7 @@ schedule_commands.add_command(service.install)
 
 
 def note_controller(
-    context: contexts.Context, stored: Sequence[schedules.Schedule], *, with_last_pass: bool = False
+    context: contexts.Context, stored: Sequence[records.Schedule], *, with_last_pass: bool = False
 ) -> None:
     """Print a message if no controller handles these schedules."""
     from orchestrator.controller.service import health

@@ -7,10 +7,10 @@ import datetime
 import zoneinfo
 from collections.abc import Sequence
 
-from orchestrator import schedules
 from orchestrator.cli import output
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.schedules import management
+from orchestrator.schedules import records
 
 _SCHEDULE_COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
 _TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
@@ -40,7 +40,7 @@ def _schedule_line(row: output.Row) -> output.Row:
     }
 
 
-def trigger_row(trigger: schedules.Trigger) -> dict[str, object]:
+def trigger_row(trigger: records.Trigger) -> dict[str, object]:
     planned = ("row", "planned_at", "due_at", "by_hand", "state", "reason", "decided_at")
     return {
         **output.fields_of(trigger, planned),
@@ -50,7 +50,7 @@ def trigger_row(trigger: schedules.Trigger) -> dict[str, object]:
     }
 
 
-def print_triggers(triggers: Sequence[schedules.Trigger], tz: str, form: str) -> None:
+def print_triggers(triggers: Sequence[records.Trigger], tz: str, form: str) -> None:
     """Print triggers; all formats but JSON show times in the time zone `tz`."""
 
     def line(row: output.Row) -> output.Row:
