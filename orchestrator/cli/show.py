@@ -129,15 +129,16 @@ def _show_job(
     used = job_efficiency.of(context, details, may_ask=may_ask)
     chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
-    links = [job_rows.link_row(link) for link in chain.links]
+    links = [job_rows.link_row(link) for link in chain]
     row = job_rows.job_row(job, context.clock.now())
     row["arguments"] = queries.arguments(details)
-    row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
+    is_planned = bool(links) and links[-1]["outcome"] == "planned"
+    row["next_start_at"] = links[-1]["due_at"] if is_planned else None
     if form != "table":
         row |= {
             "efficiency": None if used.efficiency is None else dataclasses.asdict(used.efficiency),
             "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
-            "continued_by": None if chain.continued_by is None else chain.continued_by.row,
+            "continued_by": next((each.job.row for each in chain if each.job.row > job.row), None),
             "chain": links,
             "attempts": attempts,
             "events": [job_rows.event_row(event) for event in details.events],
