@@ -17,4 +17,5 @@ read_bytes = reading.read_bytes
 read_given = reading.read_given
 read_text = reading.read_text
 replace = ownership.replace
+sync = ownership.sync
 time_of = reading.time_of
