@@ -88,17 +88,14 @@ class Client:
         """Raise AccountingDisabled or Unreachable if sacct does not work."""
         self._sacct(sacct.command(["1"], datetime.datetime.now(datetime.UTC)))
 
-    def cancel(self, job_id: str, name: str) -> None:
-        """Request the cancellation of the job with this ID, if it has this name.
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Request the cancellation of jobs; the caller has checked that no other job has their IDs.
 
-        scancel ignores unknown jobs: only squeue and sacct show whether the job has ended.
+        scancel ignores unknown jobs: only squeue and sacct show whether a job has ended.
         """
-        self._scancel(scontrol.scancel_command([job_id], name))
-
-    def cancel_all(self, job_ids: Sequence[str]) -> None:
-        """Request the cancellation of jobs by ID alone; the caller has checked whose they are."""
         for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
-            self._scancel(scontrol.scancel_command(job_ids[start : start + _JOBS_PER_COMMAND]))
+            command = scontrol.scancel_command(job_ids[start : start + _JOBS_PER_COMMAND])
+            _check(failures.without_unknown_jobs(self._run(command)))
 
     def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Request the hold of pending jobs; return why jobs were refused, by job ID.
@@ -214,9 +211,6 @@ class Client:
         observations = sacct.parse(lines, observed_at, invalid.append)
         _warn_of_invalid_lines("sacct", invalid)
         return observations
-
-    def _scancel(self, argv: list[str]) -> None:
-        _check(failures.without_unknown_jobs(self._run(argv)))
 
     def _change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
         all_refused: dict[str, str] = {}

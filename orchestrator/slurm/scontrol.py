@@ -150,16 +150,16 @@ def parse_refusals(stderr: str) -> dict[str, str]:
     return {re.sub(r"[\[\]]", "", match["job"]): match["why"] for match in matches if match}
 
 
-def scancel_command(ids: Sequence[str], name: str | None = None) -> list[str]:
-    """Cancel jobs; with `name` only those with this full name: a job ID may be reused.
+def scancel_command(ids: Sequence[str]) -> list[str]:
+    """Cancel jobs by their IDs alone.
 
-    With a name scancel fetches the jobs of all users first, and it takes no list of names. Cancel
-    tasks of an array without one: with any filter scancel 22.05 treats one pending task as all
-    (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
+    With a name scancel fetches the jobs of all users first, and with any filter scancel 22.05
+    treats one pending task of an array as all (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and
+    26.05 do not).
     """
     if not ids:
         raise ValueError("scancel without job IDs")
-    return ["scancel", *([] if name is None else [f"--name={name}"]), *ids]
+    return ["scancel", *ids]
 
 
 def parse_request(job: Mapping[str, str]) -> queue.Request:

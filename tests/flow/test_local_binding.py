@@ -424,7 +424,7 @@ def planted(here: command_line.CommandLine) -> str:
 def test_no_variable_of_the_shell_is_stored_that_nobody_named(here):
     spec = here.spec(RETRY)
     told = (
-        "Not passed on (a local job may start later): 9 variables of this shell "
+        "Variables of this shell that are not passed on (a local job may start later): 9 "
         "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
         "pass one with --inherit NAME\n"
     )

@@ -10,11 +10,9 @@ from orchestrator.slurm import scontrol
 
 
 def test_commands():
-    assert scontrol.scancel_command(["12"], "a.t") == ["scancel", "--name=a.t", "12"]
     assert scontrol.scancel_command(["12_3", "7"]) == ["scancel", "12_3", "7"]
     with pytest.raises(ValueError):
-        # Without jobs and with a filter it would take all.
-        scontrol.scancel_command([], "a.t")
+        scontrol.scancel_command([])
     assert scontrol.show_command("job", "12") == ["scontrol", "-o", "show", "job", "12"]
     assert scontrol.batch_script_command("12")[-2:] == ["12", "-"]
 
