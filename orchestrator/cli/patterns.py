@@ -62,7 +62,7 @@ def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str
             "metrics": _metric_names(pattern),
             "description": pattern.description,
             "lines": [
-                {"name": kind.name, "contains": list(kind.contains), "regex": kind.source}
+                {"name": kind.name, "contains": list(kind.texts), "regex": kind.source}
                 for kind in pattern.lines
             ],
         }
@@ -75,7 +75,7 @@ def _metric_names(pattern: patterns.Pattern) -> list[str]:
     names = [
         value.name
         for kind in pattern.lines
-        for value in (*kind.metrics.values(), *kind.fields.values())
+        for value in (*kind.groups.values(), *kind.renamed.values())
         if value.name
     ]
     return list(dict.fromkeys(names))

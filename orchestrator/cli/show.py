@@ -196,8 +196,8 @@ def _fields(
     for alert in job.current_alerts:
         yield "Alert", f"{alert.rule}: {alert.detail}"
     code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    explanation = exit_codes.explain(job) if code else None
-    yield "Exit code", f"{code} ({explanation})" if explanation else code
+    known = exit_codes.meaning(job)
+    yield "Exit code", f"{code} ({known[1]})" if code and known else code
     if job.cause is not None:
         yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
     common = dict(_common_fields(job, provenance))

@@ -115,8 +115,7 @@ def load(
         if key_path:
             key = str(key_path[0])
             target = (key,) if key in _SETTINGS else ("profiles", name, key)
-            leaf = documents.leaf(target, given.data[key], origin)
-            document = documents.merge(document, leaf)
+            document = documents.with_value(document, target, given.data[key], origin)
     file, key_problems = _build(document)
     problems += key_problems
     configuration = _configuration(file, name, document, environ, problems)
@@ -157,13 +156,12 @@ def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> docum
             value: object = schema.from_text(text, hint)
             if key in paths.FOLDER_LISTS:
                 value = [folder for folder in text.split(":") if folder]
-            leaf = documents.leaf((key,), value, documents.Origin(source=variable))
-            document = documents.merge(document, leaf)
+            document = documents.with_value(document, (key,), value, variable)
     for key, value in overrides.items():
         if value is not None:
-            origin = documents.Origin(source="--" + key.replace("_", "-"))
             value = str(value) if isinstance(value, Path) else value
-            document = documents.merge(document, documents.leaf((key,), value, origin))
+            option = "--" + key.replace("_", "-")
+            document = documents.with_value(document, (key,), value, option)
     return document
 
 

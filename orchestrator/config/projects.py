@@ -170,7 +170,7 @@ def review(path: Path, environ: Mapping[str, str]) -> Review:
     settings = [
         leaf
         for key, _ in needing_trust(document, path.parent)
-        for leaf in _leaves(key, _value(document.data, key))
+        for leaf in _leaves(key, document.get(key))
     ]
     return Review(settings=settings, named=sorted(named), digest=trust.digest(path, content, named))
 
@@ -264,10 +264,9 @@ def _with_absolute_commands(
             message = f"runs {escaping.visible(str(file))}, which is not safe: {exposed}"
             message += f". {_capitalized(exposed.cure)}" if exposed.cure else ""
             problems.append(document.problem(key[:3], message))
-        command = list(_value(document.data, key[:3]))
+        command = list(document.get(key[:3]))
         command[int(key[3])] = str(file)
-        leaf = documents.leaf(key[:3], command, document.origin(key[:3]))
-        document = documents.merge(document, leaf)
+        document = documents.with_value(document, key[:3], command, document.origin(key[:3]))
     return document, problems
 
 
@@ -296,12 +295,6 @@ def command(path: Path) -> str:
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _value(data: Any, path: KeyPath) -> Any:
-    for part in path:
-        data = data[part]
-    return data
 
 
 def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:

@@ -11,6 +11,7 @@ from orchestrator.slurm import fields
 _DELIMITER = "\x1f"
 # One line for each kind of node in a partition. %P marks the default partition with a star.
 _COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G")
+COMMAND = ("sinfo", "-h", "-o", _DELIMITER.join(_COLUMNS))
 _GPU_TYPE = re.compile(r"(?:^|,)gpu:([^:,()]+):\d", re.ASCII)
 
 
@@ -32,11 +33,6 @@ class NodeKind:
     gpus: int
     #: types of the GPUs, if gres.conf names them
     gpu_types: tuple[str, ...]
-
-
-def command() -> list[str]:
-    """List the partitions that this user may see."""
-    return ["sinfo", "-h", "-o", _DELIMITER.join(_COLUMNS)]
 
 
 def parse(text: str) -> list[NodeKind]:

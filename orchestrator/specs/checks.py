@@ -47,15 +47,6 @@ _PATHS = (
 )
 #: module, conda, apptainer and torchrun read what begins with a dash as an option.
 _NO_DASH = (*_PATHS, ("launch", "module"))
-#: Keys of which only one may be set.
-_ALTERNATIVES = (
-    ("resources", ("gpus_per_node", "gres")),
-    ("resources", ("gpu_type", "gres")),
-    ("resources", ("mem", "mem_per_cpu", "mem_per_gpu")),
-    ("environment", ("conda", "venv")),
-    ("launch", ("module", "script", "program", "command")),
-    ("array", ("tasks", "size")),
-)
 #: Keys that need another one of the same table, and the message.
 _NEEDS = (
     ("resources", "gpu_type", ("gpus_per_node", "gres"), "needs gpus_per_node"),
@@ -152,7 +143,7 @@ def _labels(tables: _Tables) -> Iterator[Finding]:
 def _combinations(tables: _Tables) -> Iterator[Finding]:
     reported: set[tuple[str, str]] = set()
     is_batch_file = tables["launch"]["batch_file"] is not None
-    for table, alternatives in _ALTERNATIVES:
+    for table, alternatives in toml_tables.ALTERNATIVES:
         given = [key for key in alternatives if tables[table][key] not in (None, "", ())]
         at = table, given[1] if given[1:] else ""
         if given[1:] and at not in reported and not (is_batch_file and table == "launch"):

@@ -22,8 +22,7 @@ def from_json(text: str) -> jobs.JobSpec:
     except ValueError as error:
         problem = errors.Problem(source="stored spec", message=f"not JSON: {error}")
         raise errors.SpecError([problem]) from error
-    origin = documents.Origin(source="stored spec")
-    document = documents.Document(data=data, origins={(): origin})
+    document = documents.of(data, "stored spec")
     file, problems = schema.build(document, toml_tables.FILE)
     problems |= dict(schema.unknown_keys(document, toml_tables.FILE))
     if problems:

@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.toml import schema
+from orchestrator.toml import key_paths, schema
 
 
 def _is_table(hint: Any) -> bool:
@@ -48,20 +48,28 @@ NUMBERS = frozenset(
 MULTI_LINE = frozenset({("environment", "setup"), ("launch", "command")})
 
 
-def _alternatives(table: str, *keys: str) -> dict[str, tuple[str, ...]]:
-    names = [f"{table}.{key}" for key in keys]
-    return {name: tuple(other for other in names if other != name) for name in names}
+#: Keys of which only one may be set. One of a higher layer replaces those of a lower layer.
+ALTERNATIVES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("resources", ("gpus_per_node", "gres")),
+    ("resources", ("gpu_type", "gres")),
+    ("resources", ("mem", "mem_per_cpu", "mem_per_gpu")),
+    ("environment", ("conda", "venv")),
+    ("launch", ("module", "script", "program", "command")),
+    ("array", ("tasks", "size")),
+)
 
 
-#: Keys of a lower layer that a key of a higher layer replaces, since both mean the same.
-REPLACES: dict[str, tuple[str, ...]] = {
-    **_alternatives("launch", "module", "script", "program", "command"),
-    "resources.gres": ("resources.gpus_per_node", "resources.gpu_type"),
-    "resources.gpus_per_node": ("resources.gres",),
-    **_alternatives("resources", "mem", "mem_per_cpu", "mem_per_gpu"),
-    **_alternatives("array", "tasks", "size"),
-    **_alternatives("environment", "conda", "venv"),
-}
+def replaced_by(path: key_paths.KeyPath) -> list[key_paths.KeyPath]:
+    """Return the keys of a lower layer that this key of a higher layer replaces."""
+    return [
+        (table, key)
+        for table, keys in ALTERNATIVES
+        if path[0] == table and path[1] in keys
+        # A type of GPU alone requests no GPU.
+        if path[1] != "gpu_type"
+        for key in keys
+        if key != path[1]
+    ]
 
 
 def to_spec(file: Any) -> jobs.JobSpec:

@@ -213,7 +213,7 @@ class Builder:
 
     def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
         document = self._base
-        upper = documents.Document(origins={(): document.origin(())})
+        upper = documents.empty(document.origin(()).source)
         places = {arguments.flag(setting.path[1]): setting.at for setting in own}
         for argument in self._args:
             if (at := places.get(arguments.flag(argument))) is not None:
@@ -223,7 +223,7 @@ class Builder:
             self._check_not_fixed(setting.path, setting.at)
         for setting in [*changes, *own]:
             origin = self._document.origin(setting.at)
-            upper = documents.merge(upper, documents.leaf(setting.path, setting.value, origin))
+            upper = documents.with_value(upper, setting.path, setting.value, origin)
         layered = specs.over(document, upper)
         spec = specs.build(layered, [], self._folder)
         try:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from orchestrator.text import escaping
-from orchestrator.toml import documents, limits, values
+from orchestrator.toml import documents, key_paths, values
 from orchestrator.toml.key_paths import KeyPath
 
 Record = TypeVar("Record")
@@ -264,8 +264,8 @@ def from_text(text: str, hint: Any) -> object:
     job.account=4711` is a name and `01:00:00` is no TOML time.
     """
     try:
-        data = limits.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, limits.TooComplexError):
+        data, _ = key_paths.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, key_paths.NotTomlError):
         return text
     only_text = hint is not None and all(
         kind in (str, types.NoneType) or typing.get_origin(kind) is Literal

@@ -229,7 +229,8 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: @1 is {state}; only a job that has ended, or that Slurm never had, can be "
-            "resubmitted. `orchestrator status @1` looks for it in Slurm.\n"
+            "resubmitted. `orchestrator status @1` shows its state in Slurm; `cancel` cancels it, and "
+            "`requeue` restarts it if it runs.\n"
         )
     assert len(fake_slurm.calls("sbatch")) == 1
 
@@ -270,7 +271,8 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert (live.code, live.out) == (6, "")
     assert live.err == (
         "Error: 1 is PENDING; only a job that has ended, or that Slurm never had, can be "
-        "resubmitted. `orchestrator cancel 1` cancels it.\n"
+        "resubmitted. `orchestrator status 1` shows its state in Slurm; `cancel` cancels it, and "
+        "`requeue` restarts it if it runs.\n"
     )
     fake_slurm.set_state(1, "FAILED", exit="3:0")
     fake_slurm.run_jobs()

@@ -15,7 +15,7 @@ from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
 from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
-from orchestrator.slurm import states
+from orchestrator.slurm import fields
 from orchestrator.tracking import run_folder
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
@@ -210,7 +210,7 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 
 def _canceller(job: jobs.Job) -> Canceller | None:
-    user_id = states.cancelled_by(job.raw_state or "")
+    user_id = fields.cancelled_by(job.raw_state or "")
     if user_id is None:
         return None
     try:

@@ -216,12 +216,12 @@ def _submit(
 
     with context.store.reading() as work:
         data = work.graphs.document(graph.row, node.name)
-    document = documents.Document(data=data, origins={(): documents.Origin(source=node.source)})
+    document = documents.of(data, node.source)
     if after:
-        own = data.get("job", {}).get("dependency")
+        key = ("job", "dependency")
+        own = document.get(key)
         text = ",".join([own, *after] if own else after)
-        origin = documents.Origin(source="the graph")
-        document = documents.merge(document, documents.leaf(("job", "dependency"), text, origin))
+        document = documents.with_value(document, key, text, "the graph")
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
         prepared = _prepare_sweep(context, sweep, node.source, graph.argv)

@@ -19,7 +19,7 @@ from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
 from orchestrator.jobs import naming, retry
-from orchestrator.slurm import host_lists
+from orchestrator.slurm import fields
 from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
@@ -161,7 +161,7 @@ def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
     environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
-        resubmit.send_again(local, job, queue=False, source="controller")
+        resubmit.send_again(local, job, queue=False, is_automatic=True)
     except errors.FencedError:
         raise
     except errors.OrchestratorError as error:
@@ -266,7 +266,7 @@ def _node_failures(
             # Attempts that Slurm requeued by itself count too.
             is_failed = attempt.state is jobs.JobState.NODE_FAIL or (row, attempt.number) in failed
             if is_failed and attempt.node_list:
-                failures.update(host_lists.expand(attempt.node_list))
+                failures.update(fields.expand_hosts(attempt.node_list))
     return dict(failures)
 
 

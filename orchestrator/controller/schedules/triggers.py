@@ -225,9 +225,7 @@ def _submit_sweep(
     def mark(work: unit_of_work.UnitOfWork, stored: sweeps.StoredSweep) -> None:
         _mark_fired(work, context, trigger, sweep_row=stored.row)
 
-    whole = documents.Origin(source=schedule.source)
-    document = documents.Document(data=payload.spec, origins={(): whole})
-    sweep = sweeps.expand(document, context.profile)
+    sweep = sweeps.expand(documents.of(payload.spec, schedule.source), context.profile)
     # Runs may overlap, and unfinished sweeps need different names.
     form = "%Y%m%dT%H%M%SZ" if trigger.by_hand else "%Y%m%dT%H%MZ"
     sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{trigger.planned_at:{form}}")

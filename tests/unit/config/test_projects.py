@@ -86,10 +86,9 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
         hints = schema.fields_of(record)
         assert allowed <= set(hints)
         for key, hint in hints.items():
-            origin = documents.Origin(source="x")
-            document = documents.leaf((*at, key), sample(hint), origin)
-            found = [path for path, _ in projects.needing_trust(document, Path("/"))]
-            assert found == ([] if key in allowed else [(*at, key)])
+            document = documents.with_value(documents.empty("x"), (*at, key), sample(hint), "x")
+            paths = [path for path, _ in projects.needing_trust(document, Path("/"))]
+            assert paths == ([] if key in allowed else [(*at, key)])
 
 
 @hypothesis.settings(max_examples=25)
@@ -106,7 +105,7 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
     )
 )
 def test_any_other_key_is_refused(data: dict[str, Any]) -> None:
-    document = documents.Document(data=data, origins={(): documents.Origin(source="x")})
+    document = documents.of(data, "x")
     found = {path[0] for path, _ in projects.needing_trust(document, Path("/"))}
     assert set(data) - ALLOWED <= found <= set(data)
 

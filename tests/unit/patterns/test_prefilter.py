@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import logs, patterns
-from orchestrator.patterns import prefilter
+from orchestrator.patterns import regexes
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "logs"
 RECORDED = sorted(DATA.glob("*.log"))
@@ -120,7 +120,7 @@ def test_every_included_line_kind_has_a_required_text() -> None:
     ],
 )
 def test_required_text(regex: str, text: str) -> None:
-    assert prefilter.required_text(regex) == text
+    assert regexes.required_text(regex) == text
 
 
 @pytest.mark.parametrize("contains", ["", "contains = 'GPU {integer}:'"])

@@ -437,18 +437,18 @@ def test_a_missing_controller_is_reported(
         next_pass_at=None,
         failing_since=None,
     )
-    health.store(context.configuration.state_dir, newest)
+    health.store(context.configuration, newest)
     last = health.last_pass_message(newest)
     assert (told(), told(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
-    health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
+    health.store(context.configuration, dataclasses.replace(newest, last_pass_at=clock()))
     assert told() == ""
     clock.now += datetime.timedelta(minutes=1)
     planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
     overdue = f"hourly was planned for {planned}, but no controller pass has run since."
     assert told() == f"{overdue} {cure}"
-    health.store(context.configuration.state_dir, newest)
+    health.store(context.configuration, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
     assert told(with_last_pass=True) == f"{last} {cure}"

@@ -72,7 +72,7 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
     log: list[controller_process.LogLine] = []
-    outcomes = controller_process.tick(context, log.append, lease_seconds=30)
+    outcomes = controller_process.tick(context, log.append)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
