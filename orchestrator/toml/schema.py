@@ -95,13 +95,17 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, str) and value in arguments
     if origin is tuple:
         return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
-    if origin is collections.abc.Mapping or dataclasses.is_dataclass(hint):
+    if _is_table(hint):
         return isinstance(value, Mapping)
     if hint is float:
         return type(value) is float and math.isfinite(value)
     if hint is int:
         return type(value) is int and -(2**63) <= value < 2**63
     return hint is Any or (hint is not types.NoneType and type(value) is hint)
+
+
+def _is_table(hint: Any) -> bool:
+    return typing.get_origin(hint) is collections.abc.Mapping or dataclasses.is_dataclass(hint)
 
 
 def describe(hint: Any) -> str:
@@ -117,7 +121,7 @@ def describe(hint: Any) -> str:
         return quoted if len(arguments) == 1 else f"one of {quoted}"
     if origin is tuple:
         item = arguments[0]
-        if typing.get_origin(item) is collections.abc.Mapping:
+        if _is_table(item):
             return "a list of tables"
         if item is int:
             return "a list of integers"
@@ -178,6 +182,9 @@ def _unknown_keys(
 ) -> Iterator[tuple[KeyPath, Any, Mapping[str, Any]]]:
     """Yield path and value of each unknown key, and the known keys beside it."""
     hint = bare(hint)
+    if typing.get_origin(hint) is tuple and isinstance(data, list | tuple):
+        for index, item in enumerate(data):
+            yield from _unknown_keys(item, typing.get_args(hint)[0], (*at, index))
     if not isinstance(data, Mapping):
         return
     if typing.get_origin(hint) is collections.abc.Mapping:
@@ -228,7 +235,7 @@ def build(document: documents.Document, record: type[Record]) -> tuple[Record, d
             return hint(**fields)  # type: ignore[operator]
         arguments = typing.get_args(hint)
         if hint is not Any and isinstance(value, list | tuple):
-            if typing.get_origin(arguments[0]) is not collections.abc.Mapping:
+            if not _is_table(arguments[0]):
                 return tuple(value)
             return tuple(convert(item, arguments[0], (*at, n)) for n, item in enumerate(value))
         if typing.get_origin(hint) is collections.abc.Mapping:

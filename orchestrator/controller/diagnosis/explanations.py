@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pwd
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs, logs
@@ -42,14 +42,12 @@ def explain(
     is_earlier = attempt is not None and attempt != job.attempt
     if attempt is not None and is_earlier:
         job = _as_of_attempt(job, details.attempts, attempt)
-    is_completed = job.state is jobs.JobState.COMPLETED
-    facts = dataclasses.replace(
-        _facts(job, details.attempts, details.events),
-        is_earlier_attempt=is_earlier,
-        advice=_advice(details.submission) if is_completed else (),
-    )
+    facts = _facts(job, details.attempts, details.events)
+    facts = dataclasses.replace(facts, is_earlier_attempt=is_earlier)
+    if job.state is jobs.JobState.COMPLETED:
+        facts = dataclasses.replace(facts, advice=_advice(details.submission))
     deadline = context.deadline.within(EXPLAIN_SECONDS)
-    return explanations.explain(_with_logs(facts, job, rules, deadline)[0])
+    return explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
 
 
 def rules_with(paths: Sequence[str]) -> log_rules.Rules:
@@ -70,20 +68,11 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
 
 def explain_log(path: str, rules: log_rules.Rules) -> Explanation:
     """Return what any log file shows. Raises NotFoundError if it cannot be read."""
-    scan = logs.Scan()
-    reader = log_reader.LogReader(rules, path)
-    for line in logs.scan(path, scan, deadline=deadlines.NEVER.within(EXPLAIN_SECONDS)):
-        reader.feed(line.number, line.text)
+    deadline = deadlines.NEVER.within(EXPLAIN_SECONDS)
+    facts, (scan,) = _with_logs(Facts(), [path], rules, deadline)
     if scan.problem:
         raise errors.NotFoundError(f"{path}: {scan.problem}")
-    return explanations.explain(
-        Facts(
-            findings=reader.findings,
-            last_line=reader.last_line,
-            skipped_bytes=scan.skipped_bytes,
-            uncounted_bytes=scan.uncounted_bytes,
-        )
-    )
+    return explanations.explain(facts)
 
 
 def is_failed(job: jobs.Job) -> bool:
@@ -113,19 +102,17 @@ def store_causes(
         return 0
     rules = log_rules.load_shipped()
     deadline = deadlines.Deadline(clock=clock).within(READING_SECONDS).earlier(context.deadline)
-    changes: dict[int, tuple[jobs.Job, Mapping[str, object]]] = {}
-    new_events: list[tuple[int, jobs.JobEvent]] = []
+    causes: list[tuple[jobs.Job, str, jobs.JobEvent]] = []
     for index, job in enumerate(sorted(failed, key=lambda job: job.row)):
         if index and deadline.is_over:
             break
         facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
-        facts, is_cut = _with_logs(facts, job, rules, deadline)
-        if is_cut and (index or context.deadline.is_over):
+        facts, scans = _with_logs(facts, _log_paths(job), rules, deadline)
+        if any(scan.is_cut for scan in scans) and (index or context.deadline.is_over):
             break
         explanation = explanations.explain(facts)
         if explanation.cause is None:
             continue
-        changes[job.row] = job, {"cause": str(explanation.cause)}
         source = explanation.evidence[0].source if explanation.evidence else Source.OURS
         event = jobs.JobEvent(
             at=context.clock.now(),
@@ -134,12 +121,12 @@ def store_causes(
             source=str(source),
             detail=f"{explanation.cause}: {explanation.summary}",
         )
-        new_events.append((job.row, event))
+        causes.append((job, str(explanation.cause), event))
     with context.store.writing() as work:
         stored = work.jobs.change_many(
-            [(row, fields, job.version) for row, (job, fields) in changes.items()]
+            [(job.row, {"cause": cause}, job.version) for job, cause, _ in causes]
         )
-        work.events.add_many((row, event) for row, event in new_events if row in stored)
+        work.events.add_many((job.row, event) for job, _, event in causes if job.row in stored)
     return len(stored)
 
 
@@ -157,26 +144,25 @@ def _facts(
     )
 
 
+def _log_paths(job: jobs.Job) -> Iterable[str]:
+    return dict.fromkeys(path for path in (job.stdout_path, job.stderr_path) if path)
+
+
 def _with_logs(
-    facts: Facts, job: jobs.Job, rules: log_rules.Rules, deadline: deadlines.Deadline
-) -> tuple[Facts, bool]:
-    """Return the facts with those of the job's logs, and whether the deadline cut the reading."""
-    written, is_cut = 0.0, False
-    banner = logs.banner_pattern(
-        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
-    )
-    for path in dict.fromkeys(path for path in (job.stdout_path, job.stderr_path) if path):
+    facts: Facts, paths: Iterable[str], rules: log_rules.Rules, deadline: deadlines.Deadline
+) -> tuple[Facts, list[logs.Scan]]:
+    """Return the facts with those of the logs, and how far each log was read."""
+    job, scans = facts.job, []
+    for path in paths:
         scan = logs.Scan()
         reader = log_reader.LogReader(rules, path)
+        banner = None
         # Only our own scripts print banners, and only to stdout.
-        has_banners = job.tracked_name is None and path == job.stdout_path
-        for line in logs.scan(
-            path,
-            scan,
-            banner=banner if has_banners else None,
-            attempt=job.attempt if has_banners else None,
-            deadline=deadline,
-        ):
+        if job is not None and job.tracked_name is None and path == job.stdout_path:
+            job_id, task = job.raw_job_id or job.job_id or "", job.array_task_id or 0
+            banner = logs.banner_pattern(job_id=job_id, task=task, name=job.name)
+        attempt = job.attempt if job is not None and banner is not None else None
+        for line in logs.scan(path, scan, banner=banner, attempt=attempt, deadline=deadline):
             reader.feed(line.number, line.text)
         first = len(facts.findings)
         findings = [
@@ -189,11 +175,10 @@ def _with_logs(
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,
         )
-        is_cut = is_cut or scan.is_cut
-        written = max(written, scan.written_at or 0.0)
-    if written:
+        scans.append(scan)
+    if written := max((scan.written_at or 0.0 for scan in scans), default=0.0):
         facts = dataclasses.replace(facts, written_at=files.time_of(written))
-    return facts, is_cut
+    return facts, scans
 
 
 def _advice(submission: jobs.Submission) -> tuple[str, ...]:
