@@ -43,7 +43,7 @@ def submitted(
 
     from db.sqlite import direct
     from orchestrator import config, errors, files, specs
-    from orchestrator.controller.metrics import log_paths
+    from orchestrator.controller.submission import log_paths
 
     shown_name = config.without_password(database)
     try:

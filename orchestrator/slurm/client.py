@@ -35,8 +35,6 @@ class Client:
     timeout_seconds: float = 60.0
     #: for sacct: a hung slurmdbd took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
-    #: for sbatch: it retries for up to 120 s, and connecting takes time too
-    sbatch_timeout_seconds: float = 180.0
     run: Run = process.run
 
     def squeue(self, keep: Keep) -> list[tracking.Observation]:

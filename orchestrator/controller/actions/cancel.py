@@ -11,8 +11,8 @@ from orchestrator.controller.actions import confirmed
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity, refresh
 from orchestrator.controller.session import clusters, contexts
+from orchestrator.files import run_folder
 from orchestrator.slurm import job_ids
-from orchestrator.tracking import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

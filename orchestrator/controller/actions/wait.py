@@ -51,12 +51,10 @@ def wait(
     deadline = context.deadline
     if timeout_seconds is not None:
         deadline = deadline.within(timeout_seconds)
-    context = dataclasses.replace(
-        context,
-        deadline=deadline,
-        slurm=_bounded(context.slurm, deadline) if deadline.is_finite else context.slurm,
-        reporter=context.reporter.once(),
-    )
+    if deadline.is_finite:
+        client = _bounded(context.slurm, deadline)
+        context = dataclasses.replace(context, slurm_client=lambda: client)
+    context = dataclasses.replace(context, deadline=deadline, reporter=context.reporter.once())
     for group_context, group in contexts.by_scheduler(context, _jobs(context, rows)):
         cluster = clusters.facts(group_context).cluster
         for job in group:

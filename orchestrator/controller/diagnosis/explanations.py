@@ -15,8 +15,8 @@ from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
 from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.files import run_folder
 from orchestrator.slurm import fields
-from orchestrator.tracking import run_folder
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
 READING_SECONDS = 5.0

@@ -13,7 +13,7 @@ from orchestrator import errors, jobs, logs, metrics, patterns, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.session import contexts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 #: Time for reading logs in a refresh. The next refresh continues.
 LOOK_SECONDS = 5.0

@@ -15,7 +15,7 @@ from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.recovery import progress
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, render, submit
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 class NotContinuedError(errors.ConflictError):

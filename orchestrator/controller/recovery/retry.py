@@ -18,9 +18,9 @@ from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import fields
-from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
 JOBS_PER_PASS = 50

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs, tracking
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import evidence, freshness, slurm_queries
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.tracking import run_folder
+from orchestrator.controller.submission import log_paths
+from orchestrator.files import run_folder
 
 #: A refresh of local jobs reads some files.
 LOCAL_FLOOR_SECONDS = 0.5

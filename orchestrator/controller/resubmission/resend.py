@@ -10,9 +10,9 @@ from pathlib import Path
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness, refresh
-from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.tracking import run_folder
+from orchestrator.controller.submission import submit_limit
+from orchestrator.files import run_folder
 
 #: of one group in one pass; the rest stay due
 MAX_PER_GROUP = 20

@@ -11,7 +11,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
-from orchestrator.controller.resubmission import submit_limit, submitters
+from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
@@ -20,11 +20,12 @@ from orchestrator.controller.submission import (
     render,
     sbatch_outcomes,
     submit,
+    submit_limit,
 )
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming
 from orchestrator.local import processes
 from orchestrator.rendering import templates
-from orchestrator.tracking import run_folder
 
 
 class BusyError(errors.ConflictError):

@@ -115,7 +115,8 @@ class Context:
 
     configuration: config.Configuration
     store: stores.Store
-    slurm: Client
+    #: Slurm's commands; `submit` needs only sbatch, and the others load many modules
+    slurm_client: Callable[[], Client]
     #: environment and working folder of the command
     environ: Mapping[str, str]
     folder: Path
@@ -132,6 +133,10 @@ class Context:
     @property
     def profile(self) -> config.Profile:
         return self.configuration.profile
+
+    @property
+    def slurm(self) -> Client:
+        return self.slurm_client()
 
     @property
     def machine(self) -> Machine:

@@ -23,7 +23,6 @@ from db import errors as db_errors
 from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
-from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -143,6 +142,8 @@ class Store:
             self._as_transaction(unit_of_work.UnitOfWork(connection)) as work,
         ):
             if self._fence is not None and not work.leases.has_fence(self._fence):
+                from orchestrator.jobs import leases
+
                 raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
 

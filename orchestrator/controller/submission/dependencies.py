@@ -16,7 +16,6 @@ from db import unit_of_work
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
-from orchestrator.local import checks
 
 LEAVE_OUT = "If it ended as required, leave the dependency out."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
@@ -29,6 +28,8 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
     """
     dependency = records.split(dependency)[0] or ""
     if context.is_local:
+        from orchestrator.local import checks
+
         for job_id in checks.dependency_job_ids(dependency):
             if not context.machine.jobs(job_id):
                 raise errors.ConflictError(

@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import dependencies, sbatch_outcomes
+from orchestrator.controller.submission import dependencies, sbatch_outcomes, submit_limit
+from orchestrator.files import run_folder
 from orchestrator.jobs import dependency
 from orchestrator.local import processes
 from orchestrator.slurm import variables
 from orchestrator.toml import values
-from orchestrator.tracking import run_folder
 
 #: work to do in the transaction that stores the intent; it gets the new jobs
 InTransaction: TypeAlias = Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None]

@@ -6,15 +6,14 @@ import os
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
-from orchestrator.controller.submission import intents
+from orchestrator.controller.submission import intents, log_paths
+from orchestrator.files import run_folder
 from orchestrator.local import checks, records, slots
 from orchestrator.rendering import batch_file, batch_options, templates
 from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
-from orchestrator.tracking import run_folder
 
 #: the environment of a script with export = "none" (man sbatch, --export=NONE)
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")

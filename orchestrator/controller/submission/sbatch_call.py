@@ -7,10 +7,9 @@ from pathlib import Path
 
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming
-from orchestrator.rendering import batch_file
 from orchestrator.slurm import process, sbatch, variables
-from orchestrator.tracking import run_folder
 
 
 class NotAcceptedError(errors.SlurmError):
@@ -44,7 +43,7 @@ def submit(
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
         extra=options,
-        arguments=batch_file.arguments_of(spec),
+        arguments=[] if spec.launch.batch_file is None else spec.launch.program,
     )
     environ = folder.environment() or variables.for_submission(
         context.environ, inherit={*spec.environment.variables, *spec.environment.inherit}
@@ -63,7 +62,11 @@ def options(
     tasks: those to submit. dependency: "" keeps the script's. may_be_recovered: the job stays
     pending if its dependency can never be satisfied.
     """
-    words = batch_file.options_of(spec)
+    words: list[str] = []
+    if spec.launch.batch_file is not None:
+        from orchestrator.rendering import batch_file
+
+        words = batch_file.options_of(spec)
     numbers = [task for task in tasks if task is not None]
     if spec.array.task_ids is not None and len(numbers) < len(spec.array.task_ids):
         limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
@@ -86,7 +89,7 @@ def call(
         context.guard.confirm_lease()
         result = process.run(
             argv,
-            timeout_seconds=context.slurm.sbatch_timeout_seconds,
+            timeout_seconds=sbatch.TIMEOUT_SECONDS,
             environ=environ,
             die_with_parent=True,
             folder=folder,

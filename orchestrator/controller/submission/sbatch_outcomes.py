@@ -8,11 +8,10 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller.metrics import log_paths
-from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
+from orchestrator.controller.submission import log_paths, submit_limit
+from orchestrator.files import run_folder
 from orchestrator.slurm import sbatch
-from orchestrator.tracking import run_folder
 
 #: Resets what another process may have stored when it took this submission for dead.
 LIVE: Mapping[str, object] = {

@@ -6,18 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
     intents,
+    log_paths,
     provenance,
     render,
     sbatch_call,
     sbatch_outcomes,
 )
 from orchestrator.jobs import dependency
-from orchestrator.rendering import batch_file
 from orchestrator.slurm import sbatch
 
 
@@ -126,4 +125,6 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
         from orchestrator.controller.submission import local_jobs
 
         return local_jobs.estimate(context, request.spec, script)
+    from orchestrator.rendering import batch_file
+
     return context.slurm.test_only(script, batch_file.options_of(request.spec))

@@ -125,13 +125,11 @@ def test_commands_that_change_jobs(make_answer):
     client.hold(["1", "2_3"])
     client.requeue(["4"], hold=True)
     client.set_dependency("5", "")
-    client.cancel("12", "a.t")
-    client.cancel_all(["12_3", "7"])
+    client.cancel(["12_3", "7"])
     assert [" ".join(argv) for argv, _ in seen] == [
         "scontrol hold 1,2_3",
         "scontrol requeuehold 4",
         "scontrol update jobid=5 dependency=",
-        "scancel --name=a.t 12",
         "scancel 12_3 7",
     ]
 

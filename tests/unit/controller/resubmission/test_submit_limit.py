@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 
 from orchestrator import config, jobs
-from orchestrator.controller.resubmission import submit_limit
+from orchestrator.controller.submission import submit_limit
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 JOB = jobs.Job(

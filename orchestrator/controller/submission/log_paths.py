@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from orchestrator import jobs, specs
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 
 from orchestrator import config, jobs
-from orchestrator.clocks import leaps
 from orchestrator.slurm import sbatch
 
 #: refusals that pass by themselves
@@ -70,6 +69,8 @@ def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.date
         return True
     if job.resend_at is None:
         return False
+    from orchestrator.clocks import leaps
+
     # A later time than any delay was written by a clock that was ahead.
     latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + leaps.TOLERANCE
     return job.resend_at <= now or job.resend_at > latest
