@@ -24,29 +24,3 @@ from orchestrator.jobs.spec import (
     SbatchValue,
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
-
-__all__ = [
-    "TERMINAL",
-    "UNCONFIRMED",
-    "Alert",
-    "Alerts",
-    "ArgumentValue",
-    "Array",
-    "Attempt",
-    "Container",
-    "Environment",
-    "Job",
-    "JobEvent",
-    "JobQuery",
-    "JobSpec",
-    "JobState",
-    "Launch",
-    "Metric",
-    "Metrics",
-    "Resources",
-    "Retry",
-    "SbatchValue",
-    "Submission",
-    "Submitter",
-    "Task",
-]

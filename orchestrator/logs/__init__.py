@@ -30,32 +30,3 @@ from orchestrator.logs.searching import (
     search,
 )
 from orchestrator.logs.tailing import for_terminal, tail
-
-__all__ = [
-    "BANNER_START",
-    "NO_LOG_YET",
-    "READ_LIMIT_BYTES",
-    "BadExpressionError",
-    "Chunk",
-    "Followed",
-    "Hit",
-    "Line",
-    "Position",
-    "Scan",
-    "Search",
-    "Span",
-    "attempt_span",
-    "banner_pattern",
-    "clean",
-    "compile_expression",
-    "follow",
-    "follow_all",
-    "for_terminal",
-    "is_large",
-    "read",
-    "scan",
-    "search",
-    "split",
-    "tail",
-    "unread_bytes",
-]

@@ -20,22 +20,3 @@ from orchestrator.schedules.records import (
     Trigger,
 )
 from orchestrator.schedules.triggers import Step, decide, next_step
-
-__all__ = [
-    "ALIASES",
-    "Calendar",
-    "Catchup",
-    "Decided",
-    "Moment",
-    "Overlap",
-    "Payload",
-    "Planned",
-    "Schedule",
-    "ScheduleError",
-    "ScheduleState",
-    "Step",
-    "Trigger",
-    "clock_change_note",
-    "decide",
-    "next_step",
-]

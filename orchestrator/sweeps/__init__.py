@@ -24,26 +24,6 @@ from orchestrator.sweeps.records import (
 from orchestrator.sweeps.resources import resources_of, smallest_shapes
 from orchestrator.toml import documents
 
-__all__ = [
-    "Limits",
-    "Plan",
-    "Point",
-    "PointGroup",
-    "Prerequisites",
-    "ResourceTotals",
-    "StoredSweep",
-    "Submission",
-    "Sweep",
-    "Table",
-    "expand",
-    "jobs_to_wait_for",
-    "load",
-    "plan",
-    "points_of",
-    "resources_of",
-    "smallest_shapes",
-]
-
 
 def load(
     path: Path,

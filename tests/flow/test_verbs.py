@@ -354,12 +354,3 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
         " `orchestrator submit`, without the dependency (`orchestrator show 3` shows its spec)."
         " Nothing was submitted.\n"
     )
-
-
-def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
-    for name in "abc":
-        submit(cli, name)
-    before = len(fake_slurm.calls("scontrol"))
-    submit(cli, "child", "true", "--dependency", "afterok:1:2:3")
-    assert len(fake_slurm.calls("scontrol")) == before
-    assert len(fake_slurm.calls("squeue")) == 1

@@ -317,7 +317,7 @@ def _log_paths(
         return {}
     raw_job_id = None if after.started_at is None else after.raw_job_id
     patterns = log_paths.LogPaths.of_submission(submission)
-    paths = patterns.paths(job, str(after.job_id), raw_job_id)
+    paths = patterns.paths(str(after.job_id), raw_job_id)
     return {field: path for field, path in paths.items() if path}
 
 

@@ -34,9 +34,8 @@ def submit(
     patterns = log_paths.LogPaths.of_submission(submission)
 
     def logs(job_id: str, number: int) -> tuple[str, str | None]:
-        paths = patterns.paths(job, job_id, str(number))
-        stderr = paths["stderr_path"]
-        return str(paths["stdout_path"]), None if stderr is None else str(stderr)
+        paths = patterns.paths(job_id, str(number))
+        return str(paths["stdout_path"]), paths["stderr_path"]
 
     def store_hash(sha256: str) -> None:
         # Durable: after a power cut a job without its hash would not be started.

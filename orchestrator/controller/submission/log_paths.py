@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from orchestrator.files import run_folder
 class LogPaths:
     """Slurm's filename patterns of one submission."""
 
+    #: full name of the job in Slurm
+    name: str
     #: of relative paths
     folder: Path
     #: --output and --error; stderr None: same file as stdout
@@ -23,36 +24,25 @@ class LogPaths:
 
     @classmethod
     def of_submission(cls, submission: jobs.Submission) -> LogPaths:
-        folder = json.loads(submission.provenance)["folder"]
-        return cls.of_spec(folder, specs.from_json(submission.spec), submission.run_dir)
-
-    @classmethod
-    def of_spec(cls, calling_folder: str | Path, spec: jobs.JobSpec, run_dir: str) -> LogPaths:
-        """Return the patterns for a job that is submitted in calling_folder."""
-        own = run_folder.RunFolder(Path(run_dir))
-        array = spec.array.task_ids is not None
+        spec = specs.from_json(submission.spec)
+        own = run_folder.RunFolder(Path(submission.run_dir))
         return cls(
+            name=run_folder.slurm_name(submission.name, submission.token),
             # man sbatch: relative to the calling folder, or to --chdir.
-            folder=Path(calling_folder) / (spec.chdir or ""),
-            stdout=spec.output or own.stdout_pattern(array=array),
+            folder=Path(submission.calling_folder, spec.chdir or ""),
+            stdout=spec.output or own.stdout_pattern(array=spec.array.task_ids is not None),
             stderr=spec.error,
         )
 
-    def paths(self, job: jobs.Job, job_id: str, raw_job_id: str | None = None) -> dict[str, object]:
-        """Return the fields `stdout_path` and `stderr_path` of a job with this ID.
+    def paths(self, job_id: str, raw_job_id: str | None = None) -> dict[str, str | None]:
+        """Return the fields `stdout_path` and `stderr_path` of the job with this ID.
 
         A path with %j, the own number of an array task, is None until the task has started.
         """
-        return self.paths_of_name(run_folder.slurm_name(job.name, job.token), job_id, raw_job_id)
-
-    def paths_of_name(
-        self, name: str, job_id: str, raw_job_id: str | None = None
-    ) -> dict[str, object]:
-        """Return the same for a job with this name in Slurm."""
-        fields: dict[str, object] = {}
+        fields: dict[str, str | None] = {}
         for field, pattern in (("stdout_path", self.stdout), ("stderr_path", self.stderr)):
             path = pattern and run_folder.expand(
-                pattern, job_id=job_id, raw_job_id=raw_job_id, name=name
+                pattern, job_id=job_id, raw_job_id=raw_job_id, name=self.name
             )
             fields[field] = os.path.join(self.folder, path) if path else None
         return fields

@@ -46,7 +46,7 @@ def store_job_id(
             ids = {"job_id": job_id, "raw_job_id": job_id.removeprefix("local-")}
         else:
             ids = {"job_id": f"{job_id}_{task.array_task_id}", "array_job_id": job_id}
-        log_files = paths.paths(job, ids["job_id"])
+        log_files = paths.paths(ids["job_id"])
         return {"submitted_at": submitted.at, **LIVE, **NOT_DEFERRED, **ids, **log_files}
 
     try:
