@@ -15,13 +15,14 @@ from db.stores import jobs as job_store
 from db.tables.jobs import JOBS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES, SWEEPS
 from orchestrator import jobs
-from orchestrator.jobs import naming
+from orchestrator.jobs import JobState, naming
 from orchestrator.sweeps import records
 
 _SWEEP, _SHAPE, _POINT, _JOB = SWEEPS.c, SWEEP_SHAPES.c, SWEEP_POINTS.c, JOBS.c
 _SELECT_SWEEPS = sa.select(
     _SWEEP.id.label("row"),
-    *(_SWEEP[field.name] for field in dataclasses.fields(records.StoredSweep)[1:]),
+    *(_SWEEP[field.name] for field in dataclasses.fields(records.StoredSweep)[1:-1]),
+    _SWEEP.spec,
 )
 
 
@@ -42,30 +43,20 @@ class SweepStore(queries.Store):
             "spec": json.dumps(sweep.document, default=str, ensure_ascii=False),
         }
         row = self._insert(SWEEPS, {**values, **fields})
-        self._add_points(row, sweep, sweep.points, 1)
+        self.add_points(row, sweep.points)
         return self._sweeps(_SELECT_SWEEPS.where(_SWEEP.id == row))[0]
 
-    def add_points(self, row: int, sweep: records.Sweep, points: Sequence[records.Point]) -> int:
-        """Store new points, which are points of `sweep`; returns the number of the first.
-
-        DatabaseError if one of them is stored already.
-        """
+    def add_points(self, row: int, points: Sequence[records.Point]) -> None:
+        """Store new points. DatabaseError if one of them is stored already."""
         counted = sa.select(sa.func.count()).where(_POINT.sweep_id == row)
         first = (self._connection.scalar(counted) or 0) + 1
-        self._add_points(row, sweep, points, first)
-        return first
-
-    def _add_points(
-        self, row: int, sweep: records.Sweep, points: Sequence[records.Point], first: int
-    ) -> None:
-        known = sa.select(_SHAPE.shape, _SHAPE.spec, _SHAPE.id).where(_SHAPE.sweep_id == row)
-        shapes = {(key, spec): number for key, spec, number in self._rows(known)}
-        for key in dict.fromkeys(point.shape for point in points):
-            shape = sweep.shapes[key]
-            if (key, shape.spec) not in shapes:
-                values = {"sweep_id": row, "shape": key, "spec": shape.spec}
+        shapes = {(shape.key, shape.spec): number for number, shape in self._shapes(row).items()}
+        for point in points:
+            shape = point.shape
+            if (shape.key, shape.spec) not in shapes:
+                values = {"sweep_id": row, "shape": shape.key, "spec": shape.spec}
                 hours = {"gpu_hours": shape.gpu_hours, "node_hours": shape.node_hours}
-                shapes[key, shape.spec] = self._insert(SWEEP_SHAPES, {**values, **hours})
+                shapes[shape.key, shape.spec] = self._insert(SWEEP_SHAPES, {**values, **hours})
         columns = [
             {
                 "sweep_id": row,
@@ -73,7 +64,7 @@ class SweepStore(queries.Store):
                 "identity": point.identity,
                 "name": point.name,
                 "repeat": point.repeat,
-                "shape_id": shapes[point.shape, sweep.shapes[point.shape].spec],
+                "shape_id": shapes[point.shape.key, point.shape.spec],
                 "settings": json.dumps(point.settings, ensure_ascii=False),
                 "changes": json.dumps(point.changes, ensure_ascii=False),
             }
@@ -100,7 +91,13 @@ class SweepStore(queries.Store):
         return self._sweeps(statement if name is None else statement.where(_SWEEP.name == name))
 
     def _sweeps(self, statement: sa.Select[Any]) -> list[records.StoredSweep]:
-        return [records.StoredSweep(**row._mapping) for row in self._rows(statement)]
+        sweeps = []
+        for row in self._rows(statement):
+            fields = dict(row._mapping)
+            table = json.loads(fields.pop("spec")).get("sweep", {})
+            baseline_first = bool(table.get("baseline_first"))
+            sweeps.append(records.StoredSweep(**fields, baseline_first=baseline_first))
+        return sweeps
 
     def document(self, row: int) -> Mapping[str, Any]:
         """Return the spec file and the command line of a sweep, by table and key."""
@@ -108,14 +105,20 @@ class SweepStore(queries.Store):
         document: dict[str, Any] = json.loads(self._connection.scalars(statement).one())
         return document
 
-    def baseline_first(self, row: int) -> bool:
-        """Return whether the other sizes are submitted after the smallest size completed."""
-        return bool(self.document(row)["sweep"].get("baseline_first"))
-
     def shape_specs(self, row: int) -> dict[str, str]:
         """Return the jobs of the shapes of a sweep, as JSON by key."""
-        statement = sa.select(_SHAPE.shape, _SHAPE.spec).where(_SHAPE.sweep_id == row)
-        return {key: spec for key, spec in self._rows(statement.order_by(_SHAPE.id))}
+        return {shape.key: shape.spec for shape in self._shapes(row).values()}
+
+    def _shapes(self, row: int) -> dict[int, records.Shape]:
+        """Return the shapes of a sweep by their IDs."""
+        columns = (_SHAPE.shape.label("key"), _SHAPE.spec, _SHAPE.gpu_hours, _SHAPE.node_hours)
+        statement = sa.select(_SHAPE.id, *columns).where(_SHAPE.sweep_id == row)
+        return {
+            number: records.Shape(key=key, spec=spec, gpu_hours=gpu_hours, node_hours=node_hours)
+            for number, key, spec, gpu_hours, node_hours in self._rows(
+                statement.order_by(_SHAPE.id)
+            )
+        }
 
     def identities(self, row: int) -> set[str]:
         """Return the identities of all points of a sweep."""
@@ -123,21 +126,19 @@ class SweepStore(queries.Store):
         return {*self._connection.scalars(statement)}
 
     def points(self, row: int) -> list[records.StoredPoint]:
-        """Return the points of a sweep in their order."""
-        known = sa.select(_SHAPE.id, _SHAPE.shape, _SHAPE.spec).where(_SHAPE.sweep_id == row)
-        shapes = {number: (key, spec) for number, key, spec in self._rows(known)}
+        """Return the points of a sweep in their order, each with its newest job."""
+        shapes, newest = self._shapes(row), {job.row: job for job in self.jobs(row)}
         statement = sa.select(SWEEP_POINTS).where(_POINT.sweep_id == row).order_by(_POINT.number)
         return [
             records.StoredPoint(
                 number=point.number,
                 name=point.name,
                 identity=point.identity,
-                shape=shapes[point.shape_id][0],
-                shape_spec=shapes[point.shape_id][1],
+                shape=shapes[point.shape_id],
                 repeat=point.repeat,
                 settings=_values(point.settings),
                 changes=_values(point.changes),
-                job_row=point.job_row,
+                job=None if point.job_row is None else newest[point.job_row],
             )
             for point in self._rows(statement)
         ]
@@ -148,20 +149,20 @@ class SweepStore(queries.Store):
         of_sweep = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
         return job_store.records(self._rows(of_sweep))
 
-    def assign_jobs(self, row: int, changes: Sequence[tuple[int, int | None, int]]) -> bool:
-        """Give points new jobs, each (number, row of the present job or None, row of the new job).
+    def assign_jobs(self, row: int, points: Sequence[records.Point], new: Sequence[int]) -> bool:
+        """Give points new jobs, by row.
 
-        Belongs in the transaction that stores the jobs. False if the present job of a point is
-        another one: then that transaction must not be committed.
+        Belongs in the transaction that stores the jobs. False if the present job of a point is not
+        the point's `job_row`: then that transaction must not be committed.
         """
         update = sa.update(SWEEP_POINTS).where(
             _POINT.sweep_id == row,
-            _POINT.number == sa.bindparam("this_number"),
+            _POINT.identity == sa.bindparam("this_point"),
             sa.func.coalesce(_POINT.job_row, 0) == sa.bindparam("this_job"),
         )
         values = [
-            {"this_number": number, "this_job": present or 0, "job_row": new}
-            for number, present, new in changes
+            {"this_point": point.identity, "this_job": point.job_row or 0, "job_row": job_row}
+            for point, job_row in zip(points, new, strict=True)
         ]
         return not values or self._changed(update, values) == len(values)
 
@@ -250,8 +251,11 @@ class SweepStore(queries.Store):
         of_job = statement.where(_POINT.job_row == job_row, _SWEEP.state == "cancelled")
         return next(iter(self._sweeps(of_job)), None)
 
-    def live_submissions(self, row: int) -> list[records.LiveSubmission]:
-        """Return the submissions that have a job ID and have not ended, in the order of sending."""
+    def live_submissions(self, row: int) -> list[tuple[str, int]]:
+        """Return the submissions that have a job ID and have not ended, in the order of sending.
+
+        Each with the ID of the job or of the whole array, and its number of unfinished tasks.
+        """
         job_id = sa.func.coalesce(_JOB.array_job_id, _JOB.job_id)
         statement = (
             sa.select(sa.func.min(job_id), sa.func.count())
@@ -260,16 +264,15 @@ class SweepStore(queries.Store):
             .group_by(_JOB.submission_id)
             .order_by(sa.func.min(_JOB.submitted_at), _JOB.submission_id)
         )
-        return [
-            records.LiveSubmission(job_id=name, tasks=tasks)
-            for name, tasks in self._rows(statement)
-        ]
+        return [(name, tasks) for name, tasks in self._rows(statement)]
 
-    def baseline_groups(self, row: int, shapes: Collection[str]) -> list[records.BaselineGroup]:
-        """Count the points of these shapes by job and state.
+    def baseline_groups(
+        self, row: int, shapes: Collection[str]
+    ) -> list[tuple[str | None, JobState | None, int]]:
+        """Count the points of these shapes by job ID and state.
 
         The ID is that of the whole array, but those of its tasks if some tasks are no point's
-        newest job any more.
+        newest job any more; None: not in Slurm, or failed and may be recovered.
         """
         task, held = JOBS.alias("task").c, SWEEP_POINTS.alias("held").c
         ours = sa.select(_JOB.submission_id).join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
@@ -299,10 +302,8 @@ class SweepStore(queries.Store):
             .order_by(sa.func.min(_POINT.number))
         )
         return [
-            records.BaselineGroup(
-                job_id=name, state=None if state is None else jobs.JobState(state), points=points
-            )
-            for name, state, points in self._rows(statement)
+            (job_id, None if state is None else JobState(state), points)
+            for job_id, state, points in self._rows(statement)
         ]
 
 

@@ -152,12 +152,12 @@ def _checked(
     """
     if spec_options.is_sweep(job):
         sweep, source = spec_options.sweep(job, configuration)
-        prepared = plan.prepare_sweep(
-            session.open_context(ctx), sweep, source=source, argv=sys.argv
+        prepared = plan.prepare(
+            session.open_context(ctx), sweep.table, sweep.points, source=source, argv=sys.argv
         )
         context = prepared.context
         output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
-        sweeps.confirm(plan.needs_consent(context, prepared), yes=yes)
+        sweeps.confirm(plan.needs_consent(prepared), yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:

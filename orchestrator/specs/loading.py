@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -65,17 +65,17 @@ def read(
     The parameters are those of load(). Raises SpecError if the file cannot be read.
     """
     problems: list[errors.Problem] = []
-    document = documents.empty("command line" if path is None else str(path))
+    document = batch or documents.empty("command line")
     if path is not None:
-        document, problems = documents.read(path)
+        _, document, problems = documents.read(path)
         if problems:
             raise errors.SpecError(problems)
-    document = batch or document
-    layers: list[list[_Value]] = [
-        list(_variables(environ or {})),
-        [_setting(setting, problems) for setting in settings],
-        [*_flag_values(flags or {}, problems), (("launch", "program"), "command line", [*program])],
-    ]
+    words = ("launch", "program"), "command line", [*program]
+    layers: tuple[Iterable[_Value], ...] = (
+        _variables(environ or {}),
+        (_setting(setting, problems) for setting in settings),
+        (*_flag_values(flags or {}, problems), words),
+    )
     for layer in layers:
         upper = documents.empty(document.origins[()].source)
         for key, source, value in layer:

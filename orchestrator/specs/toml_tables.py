@@ -1,14 +1,15 @@
-"""The tables of a spec's text, derived from JobSpec: `[job]` contains what is no table itself."""
+"""The tables of a spec as TOML and JSON, derived from JobSpec: `[job]` has what is no table."""
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import json
 import typing
 from typing import Any
 
-from orchestrator import jobs
-from orchestrator.toml import key_paths, schema
+from orchestrator import errors, jobs
+from orchestrator.toml import documents, key_paths, schema
 
 
 def _is_table(hint: Any) -> bool:
@@ -83,3 +84,30 @@ def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
     data = dataclasses.asdict(spec)
     tables = {name: data.pop(name) for name in TABLES if name != "job"}
     return {"job": data, **tables}
+
+
+def to_json(spec: jobs.JobSpec) -> str:
+    """Return a spec as JSON; from_json() reads it."""
+    return json.dumps(to_tables(spec), indent=2)
+
+
+def from_json(text: str) -> jobs.JobSpec:
+    """Return the spec that to_json() wrote. Raises SpecError for that of another version."""
+    try:
+        data = _without_nulls(json.loads(text))
+    except ValueError as error:
+        problem = errors.Problem(source="stored spec", message=f"not JSON: {error}")
+        raise errors.SpecError([problem]) from error
+    document = documents.of(data, "stored spec")
+    file, problems = schema.build(document, FILE)
+    problems |= dict(schema.unknown_keys(document, FILE))
+    if problems:
+        raise errors.SpecError([document.problem(at, text) for at, text in problems.items()])
+    return to_spec(file)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return JSON data without its nulls, which TOML does not have."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}

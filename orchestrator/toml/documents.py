@@ -122,32 +122,20 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     return empty(source), [problem]
 
 
-def read(path: Path) -> tuple[Document, list[errors.Problem]]:
-    """Return the keys of a TOML file, and the problems that make it unreadable."""
-    content, problems = read_bytes(path)
-    return (empty(str(path)), problems) if problems else parse_bytes(content, str(path))
-
-
-def read_bytes(path: Path) -> tuple[bytes, list[errors.Problem]]:
-    """Return the content of a TOML file, and the problems that make it unreadable."""
+def read(path: Path) -> tuple[bytes, Document, list[errors.Problem]]:
+    """Return the content and the keys of a TOML file, and the problems that make it unreadable."""
+    content, source = b"", str(path)
     try:
-        return files.read_bytes(path, limit_bytes=_MAX_FILE_BYTES), []
+        content = files.read_bytes(path, limit_bytes=_MAX_FILE_BYTES)
+        return content, *parse(content.decode("utf-8-sig"), source)
     except files.TooLargeError:
         message = "larger than 4 MiB: not a TOML file that a person wrote"
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    return b"", [errors.Problem(source=escaping.visible(str(path)), message=message)]
-
-
-def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Problem]]:
-    """Return the keys of a TOML file's content, and the problems that make it unreadable."""
-    try:
-        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
-        problem = errors.Problem(source=escaping.visible(source), message=message)
-        return empty(source), [problem]
-    return parse(text, source)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    problem = errors.Problem(source=escaping.visible(source), message=message)
+    return content, empty(source), [problem]
 
 
 def with_value(document: Document, path: KeyPath, value: object, origin: Origin | str) -> Document:

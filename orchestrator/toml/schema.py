@@ -42,6 +42,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return near[0] if near else ""
 
 
+def advice(word: str, known: Iterable[str]) -> str:
+    """Return the nearest known word as a question, or all known words."""
+    if near := did_you_mean(word, known):
+        return f'Did you mean "{near}"?'
+    return f"Known: {', '.join(sorted(known)) or 'none'}."
+
+
 def fields_of(record: Any) -> Mapping[str, Any]:
     """Return the names and types of the fields of a dataclass (the class itself)."""
     return _fields_of(record)
@@ -158,13 +165,6 @@ def value_error(key: str, text: str) -> str:
     """Return "must be ... (got ...)" if `text` is no valid value of the key; else ""."""
     error = values.form_error(key.rpartition(".")[2], text)
     return f"{error} (got {as_toml(text)})" if error else ""
-
-
-def item_errors(key: str, items: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield index and error of each invalid item of a list."""
-    for index, item in enumerate(items):
-        if error := value_error(key, item):
-            yield index, error
 
 
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, logs
+from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
 from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
 from orchestrator.files import run_folder
+from orchestrator.logs import head_and_tail
 from orchestrator.slurm import fields
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
@@ -150,19 +151,16 @@ def _log_paths(job: jobs.Job) -> Iterable[str]:
 
 def _with_logs(
     facts: Facts, paths: Iterable[str], rules: log_rules.Rules, deadline: deadlines.Deadline
-) -> tuple[Facts, list[logs.Scan]]:
+) -> tuple[Facts, list[head_and_tail.Scan]]:
     """Return the facts with those of the logs, and how far each log was read."""
     job, scans = facts.job, []
     for path in paths:
-        scan = logs.Scan()
+        scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
-        banner = None
         # Only our own scripts print banners, and only to stdout.
-        if job is not None and job.tracked_name is None and path == job.stdout_path:
-            job_id, task = job.raw_job_id or job.job_id or "", job.array_task_id or 0
-            banner = logs.banner_pattern(job_id=job_id, task=task, name=job.name)
-        attempt = job.attempt if job is not None and banner is not None else None
-        for line in logs.scan(path, scan, banner=banner, attempt=attempt, deadline=deadline):
+        has_banners = job and job.tracked_name is None and path == job.stdout_path
+        of_job = job if has_banners else None
+        for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
         first = len(facts.findings)
         findings = [

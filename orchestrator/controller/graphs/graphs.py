@@ -44,7 +44,7 @@ class Prepared:
 
 def prepare(context: contexts.Context, path: Path) -> Prepared:
     """Return the graph of a file. Raises SpecError with all problems of the graph and its specs."""
-    document, problems = documents.read(path)
+    _, document, problems = documents.read(path)
     if problems:
         raise errors.SpecError(problems)
     graph = graphs.build(document)
@@ -217,14 +217,13 @@ def _submit(
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
         prepared = _prepare_sweep(context, sweep, node.source, graph.argv)
-        stored = submit_points.create(
-            context,
+        points = submit_points.submit_new(
             prepared,
             sweep,
             node.source,
             with_sweep=lambda work, stored: assign(work, sweep_row=stored.row),
         )
-        report(_points_message(node, submit_points.submit_stored(prepared, stored, sweep.points)))
+        report(_points_message(node, points))
         return
     spec = specs.build(document, (), context.folder)
     spec = config.with_profile(spec, context.configuration.profile)
@@ -244,7 +243,9 @@ def _prepare_sweep(
     context: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
 ) -> plan.Prepared:
     scheduler = "local" if context.is_local else "slurm"
-    return plan.prepare_sweep(context, sweep, source=source, argv=argv, scheduler=scheduler)
+    return plan.prepare(
+        context, sweep.table, sweep.points, source=source, argv=argv, scheduler=scheduler
+    )
 
 
 def _points_message(node: graphs.StoredNode, points: submit_points.Submitted) -> str:

@@ -39,17 +39,17 @@ class Study:
 def of_sweep(context: contexts.Context, reference: str) -> Study:
     """Return the study of a sweep; NotFoundError if it has no measurements."""
     sweep = queries.find(context, reference)
-    pairs = queries.points(context, sweep)
+    points = queries.points(context, sweep)
     with context.store.reading() as work:
         document = work.sweeps.document(sweep.row)
     measured = measurements.measure(
         context,
-        [pair.job for pair in pairs if pair.job is not None],
+        [point.job for point in points if point.job is not None],
         renamed=batch_names(sweep.kind, document.get("sweep", {})),
     )
-    unsubmitted = sum(pair.job is None for pair in pairs)
+    unsubmitted = sum(point.job is None for point in points)
     if unsubmitted:
-        sentence = f"{unsubmitted} of {len(pairs)} points are not submitted"
+        sentence = f"{unsubmitted} of {len(points)} points are not submitted"
         measured = dataclasses.replace(measured, left_out=(sentence, *measured.left_out))
     study = _study(sweep.name, f"sweep {sweep.name} (@{sweep.row})", measured)
     kind = sweep.kind if sweep.kind in ("strong", "weak") else None

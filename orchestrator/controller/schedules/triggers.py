@@ -229,11 +229,15 @@ def _submit_sweep(
     # Runs may overlap, and unfinished sweeps need different names.
     form = "%Y%m%dT%H%M%SZ" if trigger.by_hand else "%Y%m%dT%H%MZ"
     sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{trigger.planned_at:{form}}")
-    prepared = plan.prepare_sweep(
-        context, sweep, source=schedule.source, argv=payload.argv, scheduler=schedule.scheduler
+    prepared = plan.prepare(
+        context,
+        sweep.table,
+        sweep.points,
+        source=schedule.source,
+        argv=payload.argv,
+        scheduler=schedule.scheduler,
     )
-    stored = submit_points.create(context, prepared, sweep, schedule.source, with_sweep=mark)
-    result = submit_points.submit_stored(prepared, stored, sweep.points)
+    result = submit_points.submit_new(prepared, sweep, schedule.source, with_sweep=mark)
     return _sweep_message(trigger, result.sweep, result.submitted, result.deferred)
 
 

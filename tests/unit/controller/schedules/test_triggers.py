@@ -168,8 +168,8 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
     assert len({one.sweep_row for one in found}) == hours
     rows = set()
     for one in found:
-        pairs = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
-        rows.update(pair.row for pair in pairs)
+        points = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
+        rows.update(point.job and point.job.row for point in points)
     assert len(rows) == 2 * hours and None not in rows
     # No submission was sent twice; killed before sbatch, a later refresh looks for it.
     assert len(sent) == len(set(sent)) <= 2 * hours
@@ -378,11 +378,12 @@ def test_a_cancelled_sweep_is_not_continued(
     clock.now += HOUR
     triggers.step(context)
     sweep = queries.find(context, f"@{history(context)[0].sweep_row}")
-    first, second = (pair.row for pair in queries.points(context, sweep))
+    with store.reading() as work:
+        first, second = (job.row for job in work.sweeps.jobs(sweep.row))
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
-        work.jobs.change(first or 0, {**failed, "recovers": True})
-        work.jobs.change(second or 0, failed)
+        work.jobs.change(first, {**failed, "recovers": True})
+        work.jobs.change(second, failed)
     # A requeue may be planned: cancelling takes it back.
     assert [job.row for job in queries.close(context, sweep)[1]] == [first]
 
