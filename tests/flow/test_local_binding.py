@@ -159,7 +159,7 @@ def test_a_dropped_request(here):
     here.wait_until(lambda: machine.spool.ended_entry("50"), "the end of what was dropped")
     (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
-    place = f"sqlite:///{here.state_dir}/orchestrator.db"
+    place = here.database
     assert how.reason == (f"not started: the job is not in {place}; submit it again if it is yours")
     assert not (here.home / "evil").exists() and not Path(log).exists()
 
