@@ -102,7 +102,7 @@ def _check(
 def _verdict(compared: comparison.Comparison, worse: Sequence[str], name: str) -> tuple[str, str]:
     if worse:
         return "regression", f"{'; '.join(worse)}, compared with {name}"
-    known = [line for line in compared.lines if line.comparison.low is not None]
+    known = [line for line in compared.lines if line.ratio_low is not None]
     if not known or compared.missing:
         reason = "; ".join(compared.notes) or "too few runs"
         return "inconclusive", f"compared with {name}: {reason}"
@@ -136,7 +136,7 @@ def _reference(
     if not before.measurements:
         return None, "no earlier run to compare with"
     name = "the previous run" if len(earlier) == 1 else f"the previous {len(earlier)} runs"
-    return reports.MeasurementSet(unit=before.unit, measurements=before.measurements), name
+    return before, name
 
 
 def _renamed(work: unit_of_work.UnitOfWork, trigger: schedules.Trigger) -> dict[str, str]:

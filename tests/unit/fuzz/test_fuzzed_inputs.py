@@ -363,12 +363,11 @@ def reported_figures(rng: random.Random) -> None:
         text = out.getvalue()
     figures = reports.read_csv(text, "x.csv")
     report = reports.build_report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Targets()
-    columns = tables.chosen(report)
-    report_documents.markdown(report, wishes, columns)
-    report_documents.latex(report, wishes, columns)
-    json.dumps(report_documents.items(report, wishes), allow_nan=False)
-    tables.texts(report, tables.everything(report))
+    targets = reports.Targets()
+    for form in ("md", "tex", "html"):
+        report_documents.render(form, report, targets)
+    json.dumps(report_documents.items(report, targets), allow_nan=False)
+    tables.texts(report, tables.filled(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
     other = reports.read_csv(CSV, "y.csv")
