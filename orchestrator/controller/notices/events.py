@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from db import unit_of_work
-from orchestrator import jobs, schedules
+from orchestrator import jobs
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
 from orchestrator.notices import texts
 from orchestrator.notices.records import Notice, StoredEvent
+from orchestrator.schedules.records import Trigger
 
 EVENTS_PER_PASS = 5000
 _TRIGGERS_PER_PASS = 2000
@@ -177,7 +178,7 @@ def _was_shown(
 
 
 def _about_triggers(
-    triggers: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
+    triggers: Sequence[tuple[Trigger, str]], since: datetime.datetime
 ) -> Iterator[Notice]:
     for trigger, schedule in triggers:
         # Paused, removed and overlapping triggers are skipped on purpose.
