@@ -168,13 +168,10 @@ def parse_partition(text: str) -> queue.Partition | None:
 def parse_reservation(text: str) -> queue.Reservation | None:
     """Parse `scontrol -o show reservation`; None if it names none."""
     record = parse_record(text)
-    name = fields.parse_text(record.get("ReservationName", ""))
-    if name is None:
+    if fields.parse_text(record.get("ReservationName", "")) is None:
         return None
     return queue.Reservation(
-        name=name,
         state=record.get("State", ""),
-        nodes=fields.parse_text(record.get("Nodes", "")),
         begins_at=fields.parse_time(record.get("StartTime", "")),
         ends_at=fields.parse_time(record.get("EndTime", "")),
     )
