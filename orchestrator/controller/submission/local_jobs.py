@@ -11,7 +11,6 @@ from orchestrator.controller.submission import intents, log_paths
 from orchestrator.files import run_folder
 from orchestrator.local import checks, records, slots
 from orchestrator.rendering import batch_file, batch_options, templates
-from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
 
@@ -52,7 +51,7 @@ def submit(
             return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
 
     try:
-        context.machine.clear(tokens_in_use, variables.stored)
+        context.machine.clear(tokens_in_use)
         return submitit.submit_to_machine(
             Path(job.run_dir), lambda: context.machine.submit(request, logs, store_hash)
         )
@@ -104,7 +103,6 @@ def _request(
         most_at_once=spec.array.max_running,
         dependency=spec.dependency or "",
         umask=umask,
-        format=1,
     )
 
 
