@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, reports, schedules
+from orchestrator import errors, jobs, reports
 from orchestrator.controller.schedules import submitted
 from orchestrator.controller.session import contexts
+from orchestrator.schedules import records
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparison
@@ -56,7 +57,7 @@ def step(context: contexts.Context) -> list[str]:
 
 
 def _check(
-    context: contexts.Context, schedule: schedules.Schedule, trigger: schedules.Trigger
+    context: contexts.Context, schedule: records.Schedule, trigger: records.Trigger
 ) -> _Result:
     from orchestrator.controller.reports import measurements
     from orchestrator.reports import comparison
@@ -114,8 +115,8 @@ def _verdict(compared: comparison.Comparison, worse: Sequence[str], name: str) -
 
 def _reference(
     context: contexts.Context,
-    schedule: schedules.Schedule,
-    trigger: schedules.Trigger,
+    schedule: records.Schedule,
+    trigger: records.Trigger,
     renamed: Mapping[str, str],
 ) -> tuple[reports.MeasurementSet | None, str]:
     """Return the results to compare with and their name, or None and why there are none."""
@@ -139,7 +140,7 @@ def _reference(
     return before, name
 
 
-def _renamed(work: unit_of_work.UnitOfWork, trigger: schedules.Trigger) -> dict[str, str]:
+def _renamed(work: unit_of_work.UnitOfWork, trigger: records.Trigger) -> dict[str, str]:
     from orchestrator.controller.reports import studies
 
     if trigger.sweep_row is None:
