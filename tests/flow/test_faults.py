@@ -228,7 +228,7 @@ def context_of(cli, sbatch_timeout_seconds):
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "not taken"])
 def test_sbatch_hangs(cli, fake_slurm, taken):
     fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
-    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], cwd=cli.folder)
+    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], folder=cli.folder)
     context = context_of(cli, sbatch_timeout_seconds=1)
     with context.store:
         request = render.Request(spec=spec, source="flags")
