@@ -18,6 +18,7 @@ from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import render
 from orchestrator.rendering import batch_file
+from orchestrator.toml import schema
 
 if typing.TYPE_CHECKING:
     from orchestrator import sweeps
@@ -75,17 +76,19 @@ def _flag_options(command: Command) -> Command:
 
 
 def _flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
-    names = [f"--{name}" for name in (flag.name, *flag.aliases)]
-    if flag.type is bool:
-        names = [f"--{flag.name}/--no-{flag.name}"]
-    kind = click.INT if flag.type is int else click.STRING
+    names, kind = [f"--{name}" for name in flag.names], flag.kind
+    type_: Any = {int: click.INT, bool: None}.get(kind, click.STRING)
+    if kind is bool:
+        names = [f"--{flag.names[0]}/--no-{flag.names[0]}"]
+    elif schema.is_choice(kind):
+        type_ = click.Choice(typing.get_args(kind))
     return click.option(
         *names,
         flag.parameter,
-        type=click.Choice(flag.choices) if flag.choices else None if flag.type is bool else kind,
+        type=type_,
         default=None,
-        multiple=flag.multiple,
-        metavar=flag.metavar or None,
+        multiple=typing.get_origin(kind) in (tuple, Mapping),
+        metavar=flag.metavar,
         help=flag.help,
     )
 

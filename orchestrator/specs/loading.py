@@ -135,7 +135,7 @@ def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
 def _flag_values(
     flag_values: Mapping[str, object], problems: list[errors.Problem]
 ) -> Iterator[_Value]:
-    names = {flag.key: f"--{flag.name}" for flag in flags.FLAGS}
+    names = {flag.key: f"--{flag.names[0]}" for flag in flags.FLAGS}
     for key, value in flag_values.items():
         source = names.get(key, "command line")
         path = tuple(key.split("."))
