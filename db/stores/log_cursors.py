@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from db.tables.metrics import LOG_CURSORS
 from orchestrator import metrics
 
 _CURSOR = LOG_CURSORS.c
+#: Fields in the JSON of the column `carry`.
+_READING = ("attempt", "banner", "skipping", "fingerprint")
 _SELECT = sa.select(LOG_CURSORS).order_by(_CURSOR.id)
 
 
@@ -66,20 +69,26 @@ class LogCursorStore(queries.Store):
 
 
 def _record(row: sa.Row[Any]) -> metrics.LogCursor:
+    carry = json.loads(row.carry or "{}")
     return metrics.LogCursor(
         path=row.path,
         device=int(row.device),
         inode=int(row.inode),
         offset_bytes=row.offset_bytes,
         line=row.line,
-        carry=row.carry,
+        matching=carry.get("matching", {}),
+        **carry.get("reading", {}),
     )
 
 
 def _columns(cursor: metrics.LogCursor) -> Mapping[str, Any]:
+    reading = {name: getattr(cursor, name) for name in _READING}
     return {
-        **vars(cursor),
+        "path": cursor.path,
         "device": str(cursor.device),
         "inode": str(cursor.inode),
+        "offset_bytes": cursor.offset_bytes,
+        "line": cursor.line,
+        "carry": json.dumps({"reading": reading, "matching": cursor.matching}),
         "updated_at": datetime.datetime.now(datetime.UTC),
     }

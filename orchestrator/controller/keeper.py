@@ -3,7 +3,6 @@
     python -S -P -m orchestrator.controller.keeper SPOOL KEY [SHARED_FOLDER...]
 
 It lives as long as the job, so it loads the standard library alone; a child reads the database.
-Runners of earlier versions call this module by its name.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from orchestrator.local import machine, records, runner, verification
 def main(arguments: list[str]) -> int:
     """Run one job; the database's URL is in the environment."""
     shared_folders = [Path(folder) for folder in arguments[2:]]
-    keeper_config = machine.KeeperConfig(
-        module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
-    )
+    database = os.environ[machine.DATABASE]
 
     def look_up(entry: records.Entry) -> verification.Submitted:
-        return submitted(keeper_config.database, entry, shared_folders)
+        return submitted(database, entry, shared_folders)
 
-    return runner.main(arguments, keeper_config=keeper_config, look_up=look_up)
+    return runner.main(arguments, database=database, look_up=look_up)
 
 
 def submitted(

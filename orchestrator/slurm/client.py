@@ -162,7 +162,7 @@ class Client:
         text = self._output(squeue.pending_command(partition))
         return squeue.count_jobs_before(text, job_id, priority)
 
-    def unavailable_nodes(self, nodes: str) -> list[queue.Node]:
+    def unavailable_nodes(self, nodes: str) -> list[str]:
         """Return those of the nodes for which sinfo gives a reason."""
         return sinfo.parse_reasons(self._output(sinfo.reasons_command(nodes)))
 

@@ -14,32 +14,20 @@ from orchestrator.toml.key_paths import KeyPath
 
 #: Keys that schema.build does not read.
 _NESTED = ("axes", "points", "include", "exclude")
-_SIZES = frozenset({"axes", "gpus", "nodes", "batch_argument", "batch_argument_of"})
-#: Keys that only some kinds take.
-_KEYS_OF: dict[str, frozenset[str]] = {
-    "grid": frozenset({"axes"}),
-    "zip": frozenset({"axes"}),
-    "list": frozenset({"points"}),
-    "random": frozenset({"axes", "samples", "seed"}),
-    "strong": _SIZES | {"batch_size"},
-    "weak": _SIZES | {"per_device_batch_size"},
-    "batch": frozenset({"axes", "batch_sizes", "batch_argument"}),
-    "workers": frozenset({"axes", "workers", "workers_argument"}),
+_SIZES = ("axes", "gpus", "nodes", "batch_argument", "batch_argument_of")
+#: Keys that only some kinds take: those that a kind requires, and the others.
+_KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "grid": (("axes",), ()),
+    "zip": (("axes",), ()),
+    "list": (("points",), ()),
+    "random": (("axes", "samples"), ("seed",)),
+    "strong": ((), (*_SIZES, "batch_size")),
+    "weak": ((), (*_SIZES, "per_device_batch_size")),
+    "batch": (("batch_sizes",), ("axes", "batch_argument")),
+    "workers": (("workers",), ("axes", "workers_argument")),
 }
-_OF_SOME_KINDS = frozenset[str]().union(*_KEYS_OF.values())
-_REQUIRED: dict[str, tuple[str, ...]] = {
-    "grid": ("axes",),
-    "zip": ("axes",),
-    "list": ("points",),
-    "random": ("axes", "samples"),
-    "batch": ("batch_sizes",),
-    "workers": ("workers",),
-}
-_LEAST = {
-    **dict.fromkeys(("samples", "gpus", "nodes", "gpus_per_node", "batch_size"), 1),
-    **dict.fromkeys(("per_device_batch_size", "batch_sizes", "repeats", "max_running"), 1),
-    "workers": 0,
-}
+#: Integers are at least 1, except these.
+_LEAST = {"workers": 0, "seed": -math.inf, "max_gpu_hours": -math.inf}
 #: Larger whole numbers are not exact as floats.
 _LARGEST = 2**53
 #: What a distribution needs.
@@ -104,11 +92,11 @@ def read(document: documents.Document, problems: Problems) -> records.Table:
 
 
 def _check_numbers(table: records.Table, problems: Problems) -> None:
-    for key, least in _LEAST.items():
-        value = getattr(table, key)
+    for key in schema.fields_of(records.Table):
+        value, least = getattr(table, key), _LEAST.get(key, 1)
         numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
         for index, number in numbered:
-            if number is not None and number < least:
+            if type(number) is int and number < least:
                 at = ("sweep", key) if index is None else ("sweep", key, index)
                 problems.add(at, f"must be >= {least} (got {number})")
     if table.max_gpu_hours is not None and not 0 < table.max_gpu_hours < math.inf:
@@ -119,16 +107,17 @@ def _check_kind(table: records.Table, data: Mapping[str, Any], problems: Problem
     """Report keys that are missing or of another kind."""
     kind = data.get("kind")
     if kind is None:
-        kinds = ", ".join(f'"{name}"' for name in _KEYS_OF)
+        kinds = ", ".join(f'"{name}"' for name in _KINDS)
         problems.add(("sweep", "kind"), f"is missing: one of {kinds}")
-    if kind not in _KEYS_OF:
+    if kind not in _KINDS:
         return
     for key in data:
-        if key in _OF_SOME_KINDS and key not in _KEYS_OF[kind]:
-            kinds = " and ".join(f'"{name}"' for name, taken in _KEYS_OF.items() if key in taken)
+        takers = [name for name, (required, more) in _KINDS.items() if key in (*required, *more)]
+        if takers and kind not in takers:
+            kinds = " and ".join(f'"{name}"' for name in takers)
             message = f'is only for kind {kinds}, and this sweep is of kind "{kind}"'
             problems.add(("sweep", key), message)
-    for key in _REQUIRED.get(kind, ()):
+    for key in _KINDS[kind][0]:
         if not data.get(key):
             problems.add(("sweep", key), f'is missing: kind "{kind}" needs it')
     if kind in ("strong", "weak"):

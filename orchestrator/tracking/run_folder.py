@@ -290,7 +290,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
         value = users.user_name() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
-        return value.zfill(int(match["width"])) if match["width"] else value
+        return value.zfill(min(int(match["width"]), 10)) if match["width"] else value
 
     return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", fill, pattern)
 

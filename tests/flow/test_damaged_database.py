@@ -194,8 +194,7 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
         ),
         (
             "UPDATE jobs SET tracked_name = 'x'",
-            "jobs row @1: tracked_name is set, and the provenance of its submission has nothing of "
-            "Slurm",
+            "jobs row @1: tracked_name is set, and the provenance of its submission lacks `slurm`",
         ),
         (
             "UPDATE submissions SET provenance = substr(provenance, 2)",
@@ -382,7 +381,7 @@ def test_restore_while_another_process_has_it_open(damaged: CommandLine, backup:
         connection.close()
     assert code == 6
     assert re.fullmatch(
-        rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or end "
+        rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or stop "
         r"it; then try again\.\n",
         told,
     )

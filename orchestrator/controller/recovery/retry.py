@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery
+from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
@@ -173,20 +173,22 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _no_retry(job, "not submitted", f"the job is not in Slurm: {job.reason}")
     if job.cause is None or job.cause not in {*causes.Cause}:
         return _no_retry(job, "never", f"another version stored the unknown cause {job.cause}")
-    spec, checkpoints = continuation.spec_and_checkpoints(context, job)
-    info = causes.info(causes.Cause(job.cause))
-    reached = recovery.Progress()
-    if job.cause == retry.CONTINUED:
-        # The last steps may be in lines that have not been read yet.
-        deadline = context.deadline.within(ingest.LOOK_SECONDS)
-        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        reached = progress.measure(context, job, checkpoints)
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
         cancel_requested = bool(work.recovery.cancel_requested([job.row]))
+        submission = work.jobs.submission_of(job.row)
+    spec = specs.from_json(submission.spec)
+    info = causes.info(causes.Cause(job.cause))
+    reached = recovery.Progress()
+    if job.cause == retry.CONTINUED:
+        # The last steps may be in lines that have not been read yet.
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
+        folder = progress.checkpoint_folder(job, spec, submission.provenance)
+        reached = progress.measure(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,

@@ -146,12 +146,12 @@ def _lease(row: _Row, now: datetime.datetime) -> _Problems:
 
 
 def _schedule(row: _Row) -> _Problems:
-    from orchestrator import schedules
+    from orchestrator.schedules import calendars
 
     try:
         # Which time zones are known depends on the host.
-        schedules.Calendar(row["cron"], "UTC")
-    except schedules.ScheduleError as error:
+        calendars.Calendar(row["cron"], "UTC")
+    except calendars.ScheduleError as error:
         yield "cron", f"cannot be read: {error}"
     yield from _command(row)
 

@@ -142,9 +142,7 @@ class Context:
 
         return machine.Machine(
             folder=self.configuration.state_dir / "local",
-            keeper_config=machine.KeeperConfig(
-                module="orchestrator.controller.keeper", database=self.configuration.database
-            ),
+            database=self.configuration.database,
             shared_folders=self.configuration.shared_folders,
         )
 

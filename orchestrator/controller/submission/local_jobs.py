@@ -11,7 +11,6 @@ from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import environments
 from orchestrator.local import checks, records, slots
 from orchestrator.rendering import batch_file, batch_options, templates
-from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
@@ -54,7 +53,7 @@ def submit(
             return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
 
     try:
-        context.machine.clear(tokens_in_use, variables.stored)
+        context.machine.clear(tokens_in_use)
         return submitit.submit_to_machine(
             Path(job.run_dir), lambda: context.machine.submit(request, logs, store_hash)
         )
@@ -105,7 +104,6 @@ def _request(
         most_at_once=spec.array.max_running,
         dependency=spec.dependency or "",
         umask=_umask(),
-        format=1,
     )
 
 

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from orchestrator import (
@@ -28,7 +29,7 @@ from orchestrator import (
     specs,
     sweeps,
 )
-from orchestrator.cli import options
+from orchestrator.cli import value_types
 from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
@@ -245,15 +246,15 @@ def job_references(rng: random.Random) -> None:
     collections.deque(job_ids.expand_tasks(text.partition("[")[2].rstrip("]")), maxlen=0)
 
 
-@kind(50, ValueError)
+@kind(50, click.BadParameter)
 def points_in_time(rng: random.Random) -> None:
     text = rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)])
-    options.parse_time(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
+    value_types.time_before(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
 
 
-@kind(30, ValueError)
+@kind(30, click.BadParameter)
 def lengths_of_time(rng: random.Random) -> None:
-    options.parse_duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
+    value_types.duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
 
 
 @kind(30, errors.OrchestratorError)
@@ -363,12 +364,11 @@ def reported_figures(rng: random.Random) -> None:
         text = out.getvalue()
     figures = reports.read_csv(text, "x.csv")
     report = reports.build_report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Targets()
-    columns = tables.chosen(report)
-    report_documents.markdown(report, wishes, columns)
-    report_documents.latex(report, wishes, columns)
-    json.dumps(report_documents.items(report, wishes), allow_nan=False)
-    tables.texts(report, tables.everything(report))
+    targets = reports.Targets()
+    for form in ("md", "tex", "html"):
+        report_documents.render(form, report, targets)
+    json.dumps(report_documents.items(report, targets), allow_nan=False)
+    tables.texts(report, tables.filled(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
     other = reports.read_csv(CSV, "y.csv")

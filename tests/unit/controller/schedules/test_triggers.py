@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import errors, jobs, schedules, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.cli import schedules as schedule_cli
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.schedules import management, triggers
+from orchestrator.controller.schedules import management, stored_context, triggers
 from orchestrator.controller.service import health, leases
 from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submitit
 from orchestrator.controller.sweeps import queries
+from orchestrator.schedules import records
 from orchestrator.toml import documents
 from tests import builders
 
@@ -117,15 +118,15 @@ def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
 
 def add(
     context: contexts.Context, text: str, *, replace: bool = False, **fields: object
-) -> schedules.Schedule:
+) -> records.Schedule:
     spec: Any
     if "[sweep]" in text:
         spec = documents.parse(text, "two.toml")[0].data
     else:
         spec = json.loads(specs.to_json(specs.build(*documents.parse(text, "x"), None)))
     usual: dict[str, Any] = {
-        "name": "hourly",
-        "calendar": schedules.Calendar("@hourly", "UTC"),
+        "cron": "@hourly",
+        "tz": "UTC",
         "kind": "sweep" if "[sweep]" in text else "job",
         "source": "two.toml",
         "spec": spec,
@@ -137,10 +138,10 @@ def add(
         "jitter_seconds": 0,
         "baseline": None,
     }
-    return management.add(context, management.NewSchedule(**{**usual, **fields}), replace=replace)
+    return management.add(context, "hourly", replace=replace, **{**usual, **fields})
 
 
-def history(context: contexts.Context) -> list[schedules.Trigger]:
+def history(context: contexts.Context) -> list[records.Trigger]:
     return management.history(context, "hourly", None)[1][::-1]
 
 
@@ -274,9 +275,9 @@ def test_pause_resume_replace_and_remove(
     add(context, JOB)
     with pytest.raises(errors.ConflictError, match="use --replace"):
         add(context, JOB)
-    management.pause(context, "hourly")
+    management.change_state(context, "hourly", "paused")
     clock.now += 2 * HOUR
-    management.resume(context, "hourly")
+    management.change_state(context, "hourly", "active")
     assert outcomes(context) == [("skipped", "paused")] * 2
     clock.now += HOUR
     # Replaced before anybody looked: it is planned from now on.
@@ -289,12 +290,12 @@ def test_pause_resume_replace_and_remove(
     clock.now += HOUR
     found = management.find(context, "hourly")
     triggers.decide(context, found)
-    management.remove(context, "hourly")
+    management.change_state(context, "hourly", "removed")
     triggers.step(context)
     assert outcomes(context)[-1] == ("skipped", "removed")
     assert len(sent) == 2
     with pytest.raises(errors.NotFoundError):
-        management.pause(context, "hourly")
+        management.change_state(context, "hourly", "paused")
 
 
 def test_a_run_with_a_pending_recovery_is_not_checked(
@@ -358,10 +359,10 @@ def test_an_invalid_configuration_does_not_lose_points_of_a_sweep(
         triggers.step(dataclasses.replace(context, guard=contexts.Guard(check=killed)))
     with monkeypatch.context() as patch:
 
-        def wrong(*rest: object) -> None:
+        def wrong(*rest: object, **fields: object) -> None:
             raise errors.ConfigurationError(["config.toml:1: no"])
 
-        patch.setattr(triggers, "restore", wrong)
+        patch.setattr(stored_context, "restore", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
         for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
             assert triggers.step(context) == told
