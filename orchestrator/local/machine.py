@@ -22,11 +22,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import files, tracking
+from orchestrator.files import run_folder
 from orchestrator.jobs import JobState
 from orchestrator.local import observations, processes, queue, records, verification
 from orchestrator.local.records import Ended, Entry, Request
 from orchestrator.local.spool import Spool
-from orchestrator.tracking import run_folder
 from orchestrator.usage import efficiency
 
 # Environment variables. The attempt's mark is in all its processes: it finds what a killed runner

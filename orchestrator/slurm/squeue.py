@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from orchestrator import tracking
+from orchestrator.files import run_folder
 from orchestrator.jobs import TERMINAL, JobState
 from orchestrator.slurm import fields, job_ids
-from orchestrator.tracking import run_folder
 
 #: Does not occur in names, paths or reasons; squeue prints it unchanged.
 DELIMITER = "\x1f"

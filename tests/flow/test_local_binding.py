@@ -158,7 +158,7 @@ def test_a_dropped_request(here):
     here.wait_until(lambda: machine.spool.ended_entry("50"), "the end of what was dropped")
     (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
-    place = f"sqlite:///{here.state_dir}/orchestrator.db"
+    place = here.database
     assert how.reason == (f"not started: the job is not in {place}; submit it again if it is yours")
     assert not (here.home / "evil").exists() and not Path(log).exists()
 
@@ -396,7 +396,7 @@ def planted(here: command_line.CommandLine) -> str:
 def test_no_variable_of_the_shell_is_stored_that_nobody_named(here):
     spec = here.spec(RETRY)
     told = (
-        "Not passed on (a local job may start later): 9 variables of this shell "
+        "Variables of this shell that are not passed on (a local job may start later): 9 "
         "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
         "pass one with --inherit NAME\n"
     )

@@ -103,7 +103,6 @@ class Scheduler(Protocol):
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
     ) -> efficiency.Used | None: ...
-    def cancel(self, job_id: str, name: str, /) -> None: ...
     def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
@@ -116,7 +115,8 @@ class Context:
 
     configuration: config.Configuration
     store: stores.Store
-    slurm: Client
+    #: Slurm's commands; `submit` needs only sbatch, and the others load many modules
+    slurm_client: Callable[[], Client]
     #: environment and working folder of the command
     environ: Mapping[str, str]
     folder: Path
@@ -133,6 +133,10 @@ class Context:
     @property
     def profile(self) -> config.Profile:
         return self.configuration.profile
+
+    @property
+    def slurm(self) -> Client:
+        return self.slurm_client()
 
     @property
     def machine(self) -> Machine:
