@@ -14,7 +14,7 @@ from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.recovery import continuation, progress
+from orchestrator.controller.recovery import continuation
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
@@ -187,8 +187,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         # The last steps may be in lines that have not been read yet.
         deadline = context.deadline.within(ingest.LOOK_SECONDS)
         ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        folder = progress.checkpoint_folder(job, spec, submission.provenance)
-        reached = progress.measure(context, job, folder)
+        folder = continuation.checkpoint_folder(job, spec, submission.provenance)
+        reached = continuation.measure_progress(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
