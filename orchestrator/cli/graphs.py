@@ -45,9 +45,7 @@ def submit(context: contexts.Context, file: Path, form: str) -> None:
     Example:
       orchestrator graph submit examples/graph/nightly.toml
     """
-    prepared = graph_management.prepare(context, file)
-    graph = graph_management.create(prepared, str(file), sys.argv)
-    problems = graph_management.advance(prepared.context, graph, output.note)
+    graph, problems = graph_management.submit_graph(context, file, sys.argv, output.note)
     _print_nodes(context, graph, form)
     if problems:
         raise errors.ConflictError("\n".join(problems))

@@ -1,6 +1,6 @@
 """Graphs: jobs and sweeps that wait for each other. Pure."""
 
 from orchestrator.graphs.parsing import build
-from orchestrator.graphs.records import Graph, Node, StoredGraph, StoredNode
+from orchestrator.graphs.records import Node, StoredGraph, StoredNode
 
-__all__ = ["Graph", "Node", "StoredGraph", "StoredNode", "build"]
+__all__ = ["Node", "StoredGraph", "StoredNode", "build"]
