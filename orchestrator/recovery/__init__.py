@@ -6,8 +6,7 @@ from orchestrator.recovery.records import (
     Action,
     Decision,
     Facts,
-    Progress,
     StoredDecision,
 )
 
-__all__ = ["AWAY", "Action", "Decision", "Facts", "Progress", "StoredDecision", "changed", "decide"]
+__all__ = ["AWAY", "Action", "Decision", "Facts", "StoredDecision", "changed", "decide"]

@@ -180,8 +180,8 @@ def checkpoint_folder(job: jobs.Job, spec: jobs.JobSpec, provenance: str) -> Pat
 
 def measure_progress(
     context: contexts.Context, job: jobs.Job, checkpoints: Path
-) -> recovery.Progress:
-    """Return how far the newest attempt of the job came."""
+) -> tuple[int | None, bool]:
+    """Return the step that the newest attempt reached, and whether it left a checkpoint."""
     steps: list[int] = []
     times: list[float] = []
     with contextlib.suppress(OSError), os.scandir(checkpoints) as entries:
@@ -194,9 +194,9 @@ def measure_progress(
                 steps.append(int(match["step"]))
     # The clocks of the file system and of Slurm may differ by some seconds.
     started_at = (job.started_at or job.created_at) - datetime.timedelta(seconds=5)
-    saved = bool(times) and files.time_of(max(times)) > started_at
+    has_checkpoint = bool(times) and files.time_of(max(times)) > started_at
     step = max(steps, default=None)
     if step is None:
         with context.store.reading() as work:
             step = work.recovery.highest_step(job.row, job.attempt)
-    return recovery.Progress(step=step, saved=saved)
+    return step, has_checkpoint
