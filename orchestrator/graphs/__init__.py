@@ -2,5 +2,3 @@
 
 from orchestrator.graphs.parsing import build
 from orchestrator.graphs.records import Node, StoredGraph, StoredNode
-
-__all__ = ["Node", "StoredGraph", "StoredNode", "build"]

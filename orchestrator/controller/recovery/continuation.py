@@ -18,7 +18,7 @@ from db import unit_of_work
 from orchestrator import errors, files, jobs, recovery, specs
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, render, submit
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 #: Names with a step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".
 _STEP = re.compile(r"(?:^|[-_.=]|step|checkpoint|ckpt|epoch)(?P<step>[0-9]{1,18})(?=[-_.]|$)")
