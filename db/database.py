@@ -12,14 +12,18 @@ import pathlib
 import threading
 import time
 import types
+import typing
 from collections.abc import Iterator
 from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import checks, errors, schema, tables
+from db import errors, schema, tables
 from db.tables.jobs import SETTINGS
+
+if typing.TYPE_CHECKING:
+    from db import checks
 
 #: How long a writer waits for another one.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -122,6 +126,8 @@ class Database(abc.ABC):
 
     def findings(self, row_checks: checks.RowChecks) -> Iterator[checks.Finding]:
         """Yield everything that is wrong with the database."""
+        from db import checks
+
         with self.plain_errors():
             self._prepare()
             with self._connection(Mode.READ) as connection, self._lenient(connection):
@@ -132,6 +138,8 @@ class Database(abc.ABC):
         self, row_checks: checks.RowChecks, *, seconds: float
     ) -> checks.Finding | None:
         """Return something that is wrong with a row, if it is found within this time."""
+        from db import checks
+
         until = time.monotonic() + seconds
         with (
             self.plain_errors(),
@@ -288,6 +296,8 @@ class Database(abc.ABC):
         """Return which row has the value: only its column was known where it was read."""
         table = tables.METADATA.tables.get(error.table)
         if table is not None:
+            from db import checks
+
             until = time.monotonic() + _SEARCH_SECONDS
             with contextlib.suppress(exc.SQLAlchemyError, self._driver_error, errors.StoreError):
                 with self._connection(Mode.READ) as connection, self._lenient(connection):

@@ -13,14 +13,13 @@ from orchestrator import errors, jobs
 from orchestrator.cli import (
     commands,
     completion,
-    job_selection,
     options,
     output,
     session,
     spec_options,
 )
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator.cli.output import terminal
 from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
@@ -97,16 +96,17 @@ def submit(
                 "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends "
                 f"it; `orchestrator wait @{first.row}` waits until it has ended."
             )
-    elif not wait_:
-        job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
         from orchestrator.cli import actions
         from orchestrator.controller.actions import wait
 
         reporter = actions.state_reporter(context)
         tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
-        if form is not None:
-            job_rows.print_jobs(tasks, context.clock.now(), form)
+    if form is not None:
+        from orchestrator.cli.output import job_rows
+
+        job_rows.print_jobs(tasks, context.clock.now(), form)
+    if wait_:
         actions.raise_unless_completed(tasks)
 
 
@@ -148,6 +148,8 @@ def resubmit(
 
     if queue is None:
         queue = context.profile.queue_submissions
+    from orchestrator.cli import job_selection
+
     selected = job_selection.jobs_and_sweeps(context, references, ())
     submissions: dict[str, list[jobs.Job]] = {}
     for job in sorted(selected, key=lambda job: job.row):

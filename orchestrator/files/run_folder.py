@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
-from orchestrator.files import users
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
 INSTALLATION_ID_LENGTH = 4
@@ -269,7 +268,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     values.update(j=own or "", J=own or "")
 
     def fill(match: re.Match[str]) -> str:
-        value = users.user_name() if match["letter"] == "u" else values.get(match["letter"])
+        value = files.user_name() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
         return value.zfill(min(int(match["width"]), 10)) if match["width"] else value
