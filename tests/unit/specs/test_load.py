@@ -93,8 +93,8 @@ script = "a.py"
 command = "b"
 """
     assert failure(text, "resources.tmp=1.5G", flags={"resources.cpus_per_task": -1}) == (
-        '--set: resources.tmp: must be a size such as "440G" or "16000M" (got "1.5G")\n'
         "--cpus-per-task: resources.cpus_per_task: must be >= 1 (got -1)\n"
+        '--set: resources.tmp: must be a size such as "440G" or "16000M" (got "1.5G")\n'
         'spec.toml:3: job.mail_typ: unknown key. Did you mean "mail_type"?\n'
         '    3 | mail_typ = "END"\n'
         "spec.toml:4: job.nodes: unknown key. It belongs to [resources].\n"
