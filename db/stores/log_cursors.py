@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 import sqlalchemy as sa
 
@@ -13,7 +12,7 @@ from db.tables.metrics import LOG_CURSORS
 from orchestrator import metrics
 
 _CURSOR = LOG_CURSORS.c
-_SELECT = sa.select(LOG_CURSORS).order_by(_CURSOR.id)
+_SELECT = queries.select(LOG_CURSORS, metrics.LogCursor)
 
 
 class LogCursorStore(queries.Store):
@@ -25,16 +24,17 @@ class LogCursorStore(queries.Store):
 
     def of_jobs(self, rows: Collection[int]) -> dict[int, list[metrics.LogCursor]]:
         """Return the cursors of many jobs by row."""
+        statement = _SELECT.add_columns(_CURSOR.job_row).order_by(_CURSOR.id)
         cursors: dict[int, list[metrics.LogCursor]] = {}
-        for row in self._rows(_SELECT.where(queries.among(_CURSOR.job_row, rows))):
-            cursors.setdefault(row.job_row, []).append(_record(row))
+        for row in self._rows(statement.where(queries.among(_CURSOR.job_row, rows))):
+            fields = row._asdict()
+            cursors.setdefault(fields.pop("job_row"), []).append(metrics.LogCursor(**fields))
         return cursors
 
     def paths(self, rows: Collection[int]) -> dict[int, str]:
         """Return the path of each cursor of these jobs by the cursor's number."""
         statement = sa.select(_CURSOR.id, _CURSOR.path)
-        paths = self._rows(statement.where(queries.among(_CURSOR.job_row, rows)))
-        return {number: path for number, path in paths}
+        return self._pairs(statement.where(queries.among(_CURSOR.job_row, rows)))
 
     def move(
         self, row: int, cursor: metrics.LogCursor, *, expect: metrics.LogCursor | None
@@ -45,41 +45,22 @@ class LogCursorStore(queries.Store):
         Then each is stored exactly once, even if readers run in parallel or crash.
         """
         is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
-        stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
+        stored = self._first(metrics.LogCursor, _SELECT.where(*is_file).with_for_update())
         unread = metrics.LogCursor(path=cursor.path)
-        if (unread if stored is None else _record(stored)) != (expect or unread):
+        if (stored or unread) != (expect or unread):
             return False
+        fields = {**vars(cursor), "updated_at": datetime.datetime.now(datetime.UTC)}
         if stored is None:
-            self._insert(LOG_CURSORS, {"job_row": row, **_columns(cursor)})
+            self._insert(LOG_CURSORS, {"job_row": row, **fields})
         else:
-            statement = sa.update(LOG_CURSORS).where(*is_file)
-            self._connection.execute(statement.values(_columns(cursor)))
+            self._update(LOG_CURSORS, fields, *is_file)
         return True
 
     def id_of(self, row: int, path: str) -> int:
         """Return the number of a file's cursor; a new file gets a cursor at its start."""
         is_file = _CURSOR.job_row == row, _CURSOR.path == path
-        number = self._connection.scalar(sa.select(_CURSOR.id).where(*is_file))
-        if number is not None:
-            return int(number)
-        return self._insert(LOG_CURSORS, {"job_row": row, **_columns(metrics.LogCursor(path=path))})
-
-
-def _record(row: sa.Row[Any]) -> metrics.LogCursor:
-    return metrics.LogCursor(
-        path=row.path,
-        device=int(row.device),
-        inode=int(row.inode),
-        offset_bytes=row.offset_bytes,
-        line=row.line,
-        carry=row.carry,
-    )
-
-
-def _columns(cursor: metrics.LogCursor) -> Mapping[str, Any]:
-    return {
-        **vars(cursor),
-        "device": str(cursor.device),
-        "inode": str(cursor.inode),
-        "updated_at": datetime.datetime.now(datetime.UTC),
-    }
+        number: int | None = self._connection.scalar(sa.select(_CURSOR.id).where(*is_file))
+        if number is None:
+            self.move(row, metrics.LogCursor(path=path), expect=None)
+            return self.id_of(row, path)
+        return number

@@ -1,6 +1,6 @@
 """The tables. Their types are those that SQLite and PostgreSQL share."""
 
 from db.tables import jobs, metrics, service, sweeps
-from db.tables.base import METADATA
+from db.tables.columns import METADATA
 
 __all__ = ["METADATA", "jobs", "metrics", "service", "sweeps"]

@@ -67,7 +67,7 @@ def find(
     work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
 ) -> tuple[list[Notice], Cursor]:
     """Return the new notices and the cursor for the next pass."""
-    events = work.notices.events_after(cursor.event, EVENTS_PER_PASS)
+    events = work.events.after(cursor.event, EVENTS_PER_PASS)
     ended = dict(cursor.open)
     ended |= {event.job_row: event.at for event in events if _may_be_end(event)}
     ends, still_open = _ends(work, ended, now)
@@ -150,7 +150,7 @@ def _ends(
             notices.append(texts.ended_sweep(sweep_row, sweep.name, count, group))
         elif not _was_shown(work, group, ends):
             first = group[0]
-            causes = {} if group[1:] else work.notices.causes({first.row: first.attempt})
+            causes = {} if group[1:] else work.events.causes({first.row: first.attempt})
             notices.append(texts.ended_jobs(group, causes.get(first.row, "")))
     return notices, still_open
 

@@ -104,7 +104,7 @@ def _store_continuation(
 ) -> None:
     if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
         raise BusyError(f"another process changed @{job.row} at this moment")
-    if work.recovery.cancel_requested([job.row]):
+    if work.events.cancel_requested([job.row]):
         raise NotContinuedError("its cancellation was requested")
     first_row = [*work.recovery.predecessors(job.row), job.row][0]
     if graph := work.graphs.cancelled_graph_of(first_row):

@@ -129,7 +129,7 @@ def _wait_for_folders(
         return [], set()
     now = context.clock.now()
     with context.store.reading() as work:
-        since = work.recovery.away_since([job.row for job in hidden])
+        since = work.events.first(recovery.AWAY, [job.row for job in hidden])
     new = [
         (job, f"{reasons[job.row]}; the decision is postponed")
         for job in hidden
@@ -212,7 +212,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
-        cancel_requested = bool(work.recovery.cancel_requested([job.row]))
+        cancel_requested = bool(work.events.cancel_requested([job.row]))
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
@@ -273,7 +273,7 @@ def _node_failures(
 def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str], list[_Due]]:
     """Requeue all jobs that Slurm still knows; return sentences, and the remaining decisions."""
     with context.store.reading() as work:
-        cancelled = work.recovery.cancel_requested([job.row for job, _ in due])
+        cancelled = work.events.cancel_requested([job.row for job, _ in due])
     planned = {
         job.row: decision
         for job, decision in due
@@ -328,7 +328,7 @@ def _continue(
         return []
     try:
         with context.store.reading() as work:
-            if work.recovery.cancel_requested([job.row]):
+            if work.events.cancel_requested([job.row]):
                 raise continuation.NotContinuedError("its cancellation was requested")
         new = continuation.continue_job(context, job, planned)
     except continuation.NotContinuedError as error:

@@ -1,0 +1,70 @@
+"""The history of jobs. Events are never changed."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Mapping
+
+import sqlalchemy as sa
+
+from db import queries
+from db.tables.jobs import JOB_EVENTS, JOBS
+from orchestrator import jobs
+from orchestrator.notices import records
+
+_EVENT = JOB_EVENTS.c
+_SELECT_STORED = queries.select(JOB_EVENTS, records.StoredEvent)
+
+
+class EventStore(queries.Store):
+    """The history of jobs within one transaction."""
+
+    def add(self, row: int, event: jobs.JobEvent) -> None:
+        """Store an event of a job."""
+        self.add_many([(row, event)])
+
+    def add_many(self, events: Iterable[tuple[int, jobs.JobEvent]]) -> None:
+        """Store events, each with its job's row."""
+        self._insert_many(JOB_EVENTS, [{"job_row": row, **vars(event)} for row, event in events])
+
+    def of_job(self, row: int) -> list[jobs.JobEvent]:
+        """Return the history of a job, oldest first."""
+        of_job = queries.select(JOB_EVENTS, jobs.JobEvent).where(_EVENT.job_row == row)
+        return self._records(jobs.JobEvent, of_job.order_by(_EVENT.id))
+
+    def newest(self) -> int:
+        """Return the row of the newest event, 0 if there is none."""
+        return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
+
+    def after(self, row: int, limit: int) -> list[records.StoredEvent]:
+        """Return the next events after this one, oldest first."""
+        following = _SELECT_STORED.where(_EVENT.id > row).order_by(_EVENT.id).limit(limit)
+        return self._records(records.StoredEvent, following)
+
+    def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
+        """Return the failure cause of one attempt of each job: "CAUSE: a sentence".
+
+        `attempts` and the result are by job row. A job without a cause is left out.
+        """
+        statement = (
+            sa.select(_EVENT.job_row, _EVENT.attempt, _EVENT.detail)
+            .where(queries.among(_EVENT.job_row, attempts), _EVENT.kind == "cause")
+            .order_by(_EVENT.id)
+        )
+        newest = {row: (attempt, text) for row, attempt, text in self._rows(statement)}
+        return {row: text for row, (attempt, text) in newest.items() if attempt == attempts[row]}
+
+    def cancel_requested(self, rows: Collection[int]) -> set[int]:
+        """Return those of the jobs whose newest attempt orchestrator was asked to cancel."""
+        return {*self.first("cancel", rows)}
+
+    def first(self, kind: str, rows: Collection[int]) -> dict[int, datetime.datetime]:
+        """Return by row the time of the first event of a kind in the newest attempt."""
+        statement = (
+            sa.select(_EVENT.job_row, sa.func.min(_EVENT.at))
+            .join(JOBS, JOBS.c.row == _EVENT.job_row)
+            .where(queries.among(_EVENT.job_row, rows), _EVENT.kind == kind)
+            .where(_EVENT.attempt == JOBS.c.attempt)
+            .group_by(_EVENT.job_row)
+        )
+        return self._pairs(statement)
