@@ -329,8 +329,8 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
         )
     connection.close()
     told = (
-        "the trigger 't' of submissions was not created by orchestrator, and changes what is stored "
-        "or read"
+        "the trigger 't' of submissions was not created by orchestrator, and changes what is "
+        "stored or read"
     )
     assert ended(damaged, bad) == (f"{bad} cannot be restored: {told}. {end}", 1)
     bad.write_bytes(b"text" * 5000)

@@ -158,7 +158,10 @@ def _is_unsubmitted_continuation(job: jobs.Job) -> bool:
 
 
 def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
-    environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
+    environ = (
+        run_folder.RunFolder(Path(job.run_dir)).environment(run_folder.RETRY_ENVIRONMENT)
+        or context.environ
+    )
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
         resubmit.send_again(local, job, queue=False, source="controller")

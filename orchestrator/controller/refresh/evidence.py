@@ -107,10 +107,4 @@ class Collector:
         if not attempts or attempts[-1] < job.attempt:
             # The newest attempt has not started.
             return None
-        record = folder.exit_record(task, attempts[-1])
-        if record is None or not record.fits(
-            token=job.token, owner=folder.owner(task), task=task, attempt=attempts[-1]
-        ):
-            return None
-        name = run_folder.slurm_name(job.name, job.token)
-        return record.observation(name=name, at=self.observed_at)
+        return folder.exit_record(job, attempts[-1], at=self.observed_at)
