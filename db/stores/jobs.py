@@ -258,9 +258,10 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _IS_DEFERRED
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)
+    if query.settled or query.unexplained_since is not None:
+        yield _JOB.settled.is_(True)
     if query.unexplained_since is not None:
         yield _any_of(*_since(query.unexplained_since))
-        yield _JOB.settled.is_(True)
         yield _JOB.cause.is_(None)
         yield _JOB.resend_at.is_(None)
         yield _JOB.state != "COMPLETED"

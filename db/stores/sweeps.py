@@ -109,7 +109,8 @@ class SweepStore(queries.Store):
         """Return the points of a sweep in their order."""
         statement = queries.select(SWEEP_POINTS, records.StoredPoint)
         statement = statement.add_columns(_SHAPE.shape, _SHAPE.spec.label("shape_spec"))
-        of_sweep = statement.join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
+        # An inner join would hide a point whose shape is missing in a damaged database.
+        of_sweep = statement.outerjoin(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
         of_sweep = of_sweep.where(_POINT.sweep_id == row).order_by(_POINT.number)
         return self._records(records.StoredPoint, of_sweep)
 

@@ -34,6 +34,7 @@ class JobQuery:
     deferred: bool = False
     #: tracked: not submitted by us
     tracked: bool = False
+    settled: bool = False
     #: ended since this moment, not COMPLETED, and without a stored cause
     unexplained_since: datetime.datetime | None = None
     #: the row number is smaller

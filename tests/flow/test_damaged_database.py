@@ -183,7 +183,10 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
             "UPDATE jobs SET time_limit_seconds = -1",
             "jobs row @1: time_limit_seconds is -1, not a whole number from 0 to 257698037760",
         ),
-        ("UPDATE jobs SET labels = '[1]'", "jobs row @1: labels is not a list of texts"),
+        (
+            "UPDATE jobs SET labels = '[1]'",
+            "jobs row @1: labels is '[1]', not a JSON list of texts",
+        ),
         (
             "UPDATE jobs SET continues = 9",
             "jobs row @1: continues is 9, and jobs has no such row",
@@ -194,8 +197,7 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
         ),
         (
             "UPDATE jobs SET tracked_name = 'x'",
-            "jobs row @1: tracked_name is set, and the provenance of its submission has nothing of "
-            "Slurm",
+            "jobs row @1: tracked_name is set, and the provenance of its submission lacks `slurm`",
         ),
         (
             "UPDATE submissions SET provenance = substr(provenance, 2)",
@@ -382,7 +384,7 @@ def test_restore_while_another_process_has_it_open(damaged: CommandLine, backup:
         connection.close()
     assert code == 6
     assert re.fullmatch(
-        rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or end "
+        rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or stop "
         r"it; then try again\.\n",
         told,
     )

@@ -118,7 +118,7 @@ def _run(plan: Plan) -> freshness.Freshness:
             is_busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
             return dataclasses.replace(freshness.of(work, facts.cluster), busy=is_busy)
         # Read after the claim: what another process stored before it is not decided again.
-        stored = _Stored.read(work, facts, now)
+        stored = _read(work, facts, now)
     try:
         return _query(context, facts, stored, holder, force=plan.floor_seconds == 0)
     except BaseException:
@@ -140,26 +140,21 @@ class _Stored:
     tracked: list[jobs.Job]
     #: rows of array tasks for which a cancellation was requested
     cancel_requested: set[int]
-    sacct: slurm_queries.SacctHistory
 
-    @classmethod
-    def read(
-        cls, work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime
-    ) -> _Stored:
-        cluster = facts.cluster
-        live = work.jobs.live(cluster)
-        since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
-        recent = work.jobs.find(jobs.JobQuery(since=since, limit=None))
-        tracked = jobs.JobQuery(tracked=True, since=now - REOPENED_WITHIN, limit=None)
-        tasks = [job.row for job in live if job.array_task_id is not None]
-        return cls(
-            installation_id=work.settings.installation_id(),
-            live=live,
-            recent=[job for job in recent if job.settled and job.cluster == cluster],
-            tracked=[job for job in work.jobs.find(tracked) if job.settled],
-            cancel_requested=work.events.cancel_requested(tasks) if tasks else set(),
-            sacct=slurm_queries.SacctHistory.read(work, cluster),
-        )
+
+def _read(work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime) -> _Stored:
+    live = work.jobs.live(facts.cluster)
+    since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
+    recent = work.jobs.find(jobs.JobQuery(settled=True, since=since, limit=None))
+    tracked = jobs.JobQuery(settled=True, tracked=True, since=now - REOPENED_WITHIN, limit=None)
+    tasks = [job.row for job in live if job.array_task_id is not None]
+    return _Stored(
+        installation_id=work.settings.installation_id(),
+        live=live,
+        recent=[job for job in recent if job.cluster == facts.cluster],
+        tracked=work.jobs.find(tracked),
+        cancel_requested=work.events.cancel_requested(tasks),
+    )
 
 
 def _query(
@@ -179,7 +174,7 @@ def _query(
         reopened += [job for job in stored.tracked if tracking.is_news(job, queue.of(job))]
         selected = [*stored.live, *reopened]
         accounts = slurm_queries.query_accounts(
-            context, facts, selected, queue, stored.sacct, observed_at, force=force
+            context, facts, selected, queue, observed_at, force=force
         )
         collector = evidence.Collector(
             context=context,
