@@ -248,6 +248,8 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _JOB.state.in_(query.states)
     if query.partitions:
         yield _JOB.partition.in_(query.partitions)
+    if query.cluster is not None:
+        yield _SUBMISSION.cluster == query.cluster
     if query.scheduler is not None:
         yield _SUBMISSION.scheduler == query.scheduler
     if query.live:

@@ -24,6 +24,7 @@ class JobQuery:
     sweep_rows: Collection[int] = ()
     states: Collection[str] = ()
     partitions: Collection[str] = ()
+    cluster: str | None = None
     #: "slurm" or "local"; none: both
     scheduler: str | None = None
     #: not settled, or deferred
