@@ -154,9 +154,6 @@ def query_accounts(
     """Query sacct if necessary; `force`: also while it pauses after a failure."""
     if not facts.accounting:
         return Accounts(accounting=False)
-    with context.store.reading() as work:
-        good_at = work.refreshes.get(facts.cluster).last_good_sacct_at
-        error = sacct_pause(work, facts.cluster, observed_at)
     by_id: dict[str, list[tracking.Observation]] = {}
     by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
     missing = [job for job in known if tracking.needs_sacct(job, queue.of(job))]
@@ -169,8 +166,12 @@ def query_accounts(
         and job.missing_since is not None
         and (observed_at - job.missing_since).total_seconds() >= late_seconds
     ]
-    is_urgent = without_id or (missing and _is_urgent(missing, good_at, observed_at))
-    if not is_urgent and not (force and missing):
+    if not missing and not without_id:
+        return Accounts()
+    with context.store.reading() as work:
+        good_at = work.refreshes.get(facts.cluster).last_good_sacct_at
+        error = sacct_pause(work, facts.cluster, observed_at)
+    if not (without_id or force or _is_urgent(missing, good_at, observed_at)):
         return Accounts()
     if error and not force:
         return Accounts(error=error)
