@@ -70,6 +70,22 @@ def messages_to(messages: list[str]) -> contexts.Reporter:
     return contexts.Reporter(write=lambda level, text: messages.append(text))
 
 
+def make_job(**fields: Any) -> jobs.Job:
+    """Return a running job `demo` with the ID 7."""
+    known: dict[str, Any] = {
+        "row": 1,
+        "token": "abcd00000001",
+        "cluster": "lab",
+        "scheduler": "slurm",
+        "name": "demo",
+        "state": jobs.JobState.RUNNING,
+        "run_dir": "/r",
+        "created_at": datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC),
+        "job_id": "7",
+    }
+    return jobs.Job(**{**known, **fields})
+
+
 def make_submission(number: int, now: datetime.datetime, **changes: Any) -> jobs.Submission:
     """Return a submission of a job "demo" to a cluster "lab", with the token `abcd0000000N`."""
     fields: dict[str, Any] = {

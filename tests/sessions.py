@@ -10,6 +10,7 @@ import dataclasses
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ FROM_SBATCH = CHECKOUT / "docs/howto/from-sbatch.md"
 COLUMNS = 120
 #: A line of its own in the shown output: the lines after it are not shown.
 ELLIPSIS = "..."
+#: The host in the shown output.
+HOST = "workstation"
 
 #: What differs between runs -> the word that replaces it. Everything else is compared.
 VARYING = (
@@ -35,7 +38,7 @@ VARYING = (
     (r"\b\d+\.\d+\b", "NUMBER"),
     (r"[▁▂▃▄▅▆▇█]+", "SPARKS"),
     (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
-    (r"( on|No sbatch on PATH: .*,) \S+$", r"\1 HOSTS"),
+    (r" on \S+$", " on HOSTS"),
     # The columns of a table are as wide as their longest cell.
     (r" {2,}", " "),
 )
@@ -114,6 +117,8 @@ def _both(step: Step, printed: str) -> tuple[list[str], list[str]]:
 
 
 def _lines(printed: str) -> list[str]:
+    short = re.escape(socket.gethostname().partition(".")[0])
+    printed = re.sub(rf"\b{short}\b", HOST, printed)
     return printed.replace("\r", "").rstrip("\n").split("\n") if printed.strip() else []
 
 
@@ -159,7 +164,7 @@ def run_locally(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         yield step, done.stdout

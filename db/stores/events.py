@@ -10,10 +10,9 @@ import sqlalchemy as sa
 from db import queries
 from db.tables.jobs import JOB_EVENTS, JOBS
 from orchestrator import jobs
-from orchestrator.notices import records
 
 _EVENT = JOB_EVENTS.c
-_SELECT_STORED = queries.select(JOB_EVENTS, records.StoredEvent)
+_SELECT = queries.select(JOB_EVENTS, jobs.JobEvent)
 
 
 class EventStore(queries.Store):
@@ -29,17 +28,18 @@ class EventStore(queries.Store):
 
     def of_job(self, row: int) -> list[jobs.JobEvent]:
         """Return the history of a job, oldest first."""
-        of_job = queries.select(JOB_EVENTS, jobs.JobEvent).where(_EVENT.job_row == row)
-        return self._records(jobs.JobEvent, of_job.order_by(_EVENT.id))
+        statement = _SELECT.where(_EVENT.job_row == row).order_by(_EVENT.id)
+        return self._records(jobs.JobEvent, statement)
 
     def newest(self) -> int:
         """Return the row of the newest event, 0 if there is none."""
         return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
 
-    def after(self, row: int, limit: int) -> list[records.StoredEvent]:
-        """Return the next events after this one, oldest first."""
-        following = _SELECT_STORED.where(_EVENT.id > row).order_by(_EVENT.id).limit(limit)
-        return self._records(records.StoredEvent, following)
+    def after(self, row: int, limit: int) -> list[tuple[int, int, jobs.JobEvent]]:
+        """Return the next events after this one, oldest first, each with its and its job's row."""
+        statement = _SELECT.add_columns(_EVENT.id, _EVENT.job_row).where(_EVENT.id > row)
+        rows = [row._asdict() for row in self._rows(statement.order_by(_EVENT.id).limit(limit))]
+        return [(row.pop("id"), row.pop("job_row"), jobs.JobEvent(**row)) for row in rows]
 
     def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
         """Return the failure cause of one attempt of each job: "CAUSE: a sentence".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,7 +13,9 @@ from db.tables.metrics import LOG_CURSORS
 from orchestrator import metrics
 
 _CURSOR = LOG_CURSORS.c
-_SELECT = queries.select(LOG_CURSORS, metrics.LogCursor)
+#: Fields in the JSON of the column `carry`.
+_READING = ("attempt", "banner", "skipping", "fingerprint")
+_SELECT = queries.select(LOG_CURSORS, metrics.LogCursor).add_columns(_CURSOR.carry)
 
 
 class LogCursorStore(queries.Store):
@@ -28,7 +31,7 @@ class LogCursorStore(queries.Store):
         cursors: dict[int, list[metrics.LogCursor]] = {}
         for row in self._rows(statement.where(queries.among(_CURSOR.job_row, rows))):
             fields = row._asdict()
-            cursors.setdefault(fields.pop("job_row"), []).append(metrics.LogCursor(**fields))
+            cursors.setdefault(fields.pop("job_row"), []).append(_record(fields))
         return cursors
 
     def paths(self, rows: Collection[int]) -> dict[int, str]:
@@ -45,15 +48,14 @@ class LogCursorStore(queries.Store):
         Then each is stored exactly once, even if readers run in parallel or crash.
         """
         is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
-        stored = self._first(metrics.LogCursor, _SELECT.where(*is_file).with_for_update())
+        stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
         unread = metrics.LogCursor(path=cursor.path)
-        if (stored or unread) != (expect or unread):
+        if (unread if stored is None else _record(stored._asdict())) != (expect or unread):
             return False
-        fields = {**vars(cursor), "updated_at": datetime.datetime.now(datetime.UTC)}
         if stored is None:
-            self._insert(LOG_CURSORS, {"job_row": row, **fields})
+            self._insert(LOG_CURSORS, {"job_row": row, **_columns(cursor)})
         else:
-            self._update(LOG_CURSORS, fields, *is_file)
+            self._update(LOG_CURSORS, _columns(cursor), *is_file)
         return True
 
     def id_of(self, row: int, path: str) -> int:
@@ -64,3 +66,17 @@ class LogCursorStore(queries.Store):
             self.move(row, metrics.LogCursor(path=path), expect=None)
             return self.id_of(row, path)
         return number
+
+
+def _record(fields: dict[str, Any]) -> metrics.LogCursor:
+    carry = fields.pop("carry")
+    return metrics.LogCursor(
+        **fields, matching=carry.get("matching", {}), **carry.get("reading", {})
+    )
+
+
+def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:
+    columns = dict(vars(cursor))
+    matching, reading = columns.pop("matching"), {name: columns.pop(name) for name in _READING}
+    carry = {"reading": reading, "matching": matching}
+    return {**columns, "carry": carry, "updated_at": datetime.datetime.now(datetime.UTC)}

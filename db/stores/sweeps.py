@@ -13,12 +13,12 @@ from db.stores import jobs as job_store
 from db.tables.jobs import JOBS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES, SWEEPS
 from orchestrator import jobs
-from orchestrator.jobs import naming
+from orchestrator.jobs import JobState, naming
 from orchestrator.sweeps import records
 
 _SWEEP, _SHAPE, _POINT, _JOB = SWEEPS.c, SWEEP_SHAPES.c, SWEEP_POINTS.c, JOBS.c
 _POINT_FIELDS = ("identity", "name", "repeat", "settings", "changes")
-_SELECT_SWEEPS = queries.select(SWEEPS, records.StoredSweep)
+_SELECT_SWEEPS = queries.select(SWEEPS, records.StoredSweep).add_columns(_SWEEP.spec)
 
 
 class SweepStore(queries.Store):
@@ -32,30 +32,20 @@ class SweepStore(queries.Store):
         fields |= {"name": sweep.name, "kind": sweep.table.kind, "state": "open"}
         fields |= {"max_running": sweep.table.max_running, "spec": sweep.document}
         row = self._insert(SWEEPS, fields)
-        self._add_points(row, sweep, sweep.points, 1)
+        self.add_points(row, sweep.points)
         return cast("records.StoredSweep", self.get(row))
 
-    def add_points(self, row: int, sweep: records.Sweep, points: Sequence[records.Point]) -> int:
-        """Store new points, which are points of `sweep`; returns the number of the first.
-
-        DatabaseError if one of them is stored already.
-        """
+    def add_points(self, row: int, points: Sequence[records.Point]) -> None:
+        """Store new points. DatabaseError if one of them is stored already."""
         counted = sa.select(sa.func.count()).where(_POINT.sweep_id == row)
         first = (self._connection.scalar(counted) or 0) + 1
-        self._add_points(row, sweep, points, first)
-        return first
-
-    def _add_points(
-        self, row: int, sweep: records.Sweep, points: Sequence[records.Point], first: int
-    ) -> None:
-        known = sa.select(_SHAPE.shape, _SHAPE.spec, _SHAPE.id).where(_SHAPE.sweep_id == row)
-        shapes = {(key, spec): number for key, spec, number in self._rows(known)}
-        for key in dict.fromkeys(point.shape for point in points):
-            shape = sweep.shapes[key]
-            if (key, shape.spec) not in shapes:
-                fields = {**vars(shape), "sweep_id": row, "shape": shape.key}
-                fields.pop("key")
-                shapes[key, shape.spec] = self._insert(SWEEP_SHAPES, fields)
+        shapes = {(shape.key, shape.spec): number for number, shape in self._shapes(row).items()}
+        for point in points:
+            shape = point.shape
+            if (shape.key, shape.spec) not in shapes:
+                values = {"sweep_id": row, "shape": shape.key, "spec": shape.spec}
+                hours = {"gpu_hours": shape.gpu_hours, "node_hours": shape.node_hours}
+                shapes[shape.key, shape.spec] = self._insert(SWEEP_SHAPES, {**values, **hours})
         self._insert_many(
             SWEEP_POINTS,
             [
@@ -63,7 +53,7 @@ class SweepStore(queries.Store):
                     **{name: getattr(point, name) for name in _POINT_FIELDS},
                     "sweep_id": row,
                     "number": number,
-                    "shape_id": shapes[point.shape, sweep.shapes[point.shape].spec],
+                    "shape_id": shapes[point.shape.key, point.shape.spec],
                 }
                 for number, point in enumerate(points, first)
             ],
@@ -77,42 +67,54 @@ class SweepStore(queries.Store):
         return next(iter(self.newest(name=reference, limit=1)), None)
 
     def get(self, row: int) -> records.StoredSweep | None:
-        return self._first(records.StoredSweep, _SELECT_SWEEPS.where(_SWEEP.id == row))
+        return next(iter(self._sweeps(_SELECT_SWEEPS.where(_SWEEP.id == row))), None)
 
     def newest(
         self, *, name: str | None = None, limit: int | None = None
     ) -> list[records.StoredSweep]:
         """Return sweeps, newest first."""
         statement = _SELECT_SWEEPS.order_by(_SWEEP.id.desc()).limit(limit)
-        if name is not None:
-            statement = statement.where(_SWEEP.name == name)
-        return self._records(records.StoredSweep, statement)
+        return self._sweeps(statement if name is None else statement.where(_SWEEP.name == name))
+
+    def _sweeps(self, statement: sa.Select[Any]) -> list[records.StoredSweep]:
+        sweeps = []
+        for row in self._rows(statement):
+            fields = row._asdict()
+            baseline_first = bool(fields.pop("spec").get("sweep", {}).get("baseline_first"))
+            sweeps.append(records.StoredSweep(**fields, baseline_first=baseline_first))
+        return sweeps
 
     def document(self, row: int) -> Mapping[str, Any]:
         """Return the spec file and the command line of a sweep, by table and key."""
         return self._scalar(dict, sa.select(_SWEEP.spec).where(_SWEEP.id == row)) or {}
 
-    def baseline_first(self, row: int) -> bool:
-        """Return whether the other sizes are submitted after the smallest size completed."""
-        return bool(self.document(row)["sweep"].get("baseline_first"))
-
     def shape_specs(self, row: int) -> dict[str, str]:
         """Return the jobs of the shapes of a sweep, as JSON by key."""
-        statement = sa.select(_SHAPE.shape, _SHAPE.spec).where(_SHAPE.sweep_id == row)
-        return self._pairs(statement.order_by(_SHAPE.id))
+        return {shape.key: shape.spec for shape in self._shapes(row).values()}
+
+    def _shapes(self, row: int) -> dict[int, records.Shape]:
+        """Return the shapes of a sweep by their IDs."""
+        statement = queries.select(SWEEP_SHAPES, records.Shape).where(_SHAPE.sweep_id == row)
+        statement = statement.add_columns(_SHAPE.id, _SHAPE.shape.label("key"))
+        shapes = [row._asdict() for row in self._rows(statement.order_by(_SHAPE.id))]
+        return {fields.pop("id"): records.Shape(**fields) for fields in shapes}
 
     def identities(self, row: int) -> set[str]:
         """Return the identities of all points of a sweep."""
         return {*self._scalars(sa.select(_POINT.identity).where(_POINT.sweep_id == row))}
 
     def points(self, row: int) -> list[records.StoredPoint]:
-        """Return the points of a sweep in their order."""
+        """Return the points of a sweep in their order, each with its newest job."""
+        shapes, newest = self._shapes(row), {job.row: job for job in self.jobs(row)}
         statement = queries.select(SWEEP_POINTS, records.StoredPoint)
-        statement = statement.add_columns(_SHAPE.shape, _SHAPE.spec.label("shape_spec"))
-        # An inner join would hide a point whose shape is missing in a damaged database.
-        of_sweep = statement.outerjoin(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
-        of_sweep = of_sweep.where(_POINT.sweep_id == row).order_by(_POINT.number)
-        return self._records(records.StoredPoint, of_sweep)
+        statement = statement.add_columns(_POINT.shape_id, _POINT.job_row)
+        points = []
+        for point in self._rows(statement.where(_POINT.sweep_id == row).order_by(_POINT.number)):
+            fields = point._asdict()
+            shape, job_row = shapes[fields.pop("shape_id")], fields.pop("job_row")
+            job = None if job_row is None else newest[job_row]
+            points.append(records.StoredPoint(**fields, shape=shape, job=job))
+        return points
 
     def jobs(self, row: int) -> list[jobs.Job]:
         """Return the newest job of each point that has one, in the order of the points."""
@@ -120,20 +122,20 @@ class SweepStore(queries.Store):
         of_sweep = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
         return job_store.records(self._rows(of_sweep))
 
-    def assign_jobs(self, row: int, changes: Sequence[tuple[int, int | None, int]]) -> bool:
-        """Give points new jobs, each (number, row of the present job or None, row of the new job).
+    def assign_jobs(self, row: int, points: Sequence[records.Point], new: Sequence[int]) -> bool:
+        """Give points new jobs, by row.
 
-        Belongs in the transaction that stores the jobs. False if the present job of a point is
-        another one: then that transaction must not be committed.
+        Belongs in the transaction that stores the jobs. False if the present job of a point is not
+        the point's `job_row`: then that transaction must not be committed.
         """
         update = sa.update(SWEEP_POINTS).where(
             _POINT.sweep_id == row,
-            _POINT.number == sa.bindparam("this_number"),
+            _POINT.identity == sa.bindparam("this_point"),
             sa.func.coalesce(_POINT.job_row, 0) == sa.bindparam("this_job"),
         )
         values = [
-            {"this_number": number, "this_job": present or 0, "job_row": new}
-            for number, present, new in changes
+            {"this_point": point.identity, "this_job": point.job_row or 0, "job_row": job_row}
+            for point, job_row in zip(points, new, strict=True)
         ]
         return not values or self._changed(update, values) == len(values)
 
@@ -199,10 +201,13 @@ class SweepStore(queries.Store):
         """Return the sweep of the point whose newest job this is, if the sweep is cancelled."""
         statement = _SELECT_SWEEPS.join(SWEEP_POINTS, _POINT.sweep_id == _SWEEP.id)
         of_job = statement.where(_POINT.job_row == job_row, _SWEEP.state == "cancelled")
-        return self._first(records.StoredSweep, of_job)
+        return next(iter(self._sweeps(of_job)), None)
 
-    def live_submissions(self, row: int) -> list[records.LiveSubmission]:
-        """Return the submissions that have a job ID and have not ended, in the order of sending."""
+    def live_submissions(self, row: int) -> list[tuple[str, int]]:
+        """Return the submissions that have a job ID and have not ended, in the order of sending.
+
+        Each with the ID of the job or of the whole array, and its number of unfinished tasks.
+        """
         job_id = sa.func.coalesce(_JOB.array_job_id, _JOB.job_id)
         statement = (
             sa.select(sa.func.min(job_id).label("job_id"), sa.func.count().label("tasks"))
@@ -211,13 +216,15 @@ class SweepStore(queries.Store):
             .group_by(_JOB.submission_id)
             .order_by(sa.func.min(_JOB.submitted_at), _JOB.submission_id)
         )
-        return self._records(records.LiveSubmission, statement)
+        return [(name, tasks) for name, tasks in self._rows(statement)]
 
-    def baseline_groups(self, row: int, shapes: Collection[str]) -> list[records.BaselineGroup]:
-        """Count the points of these shapes by job and state.
+    def baseline_groups(
+        self, row: int, shapes: Collection[str]
+    ) -> list[tuple[str | None, JobState | None, int]]:
+        """Count the points of these shapes by job ID and state.
 
         The ID is that of the whole array, but those of its tasks if some tasks are no point's
-        newest job any more.
+        newest job any more; None: not in Slurm, or failed and may be recovered.
         """
         task, held = JOBS.alias("task").c, SWEEP_POINTS.alias("held").c
         ours = sa.select(_JOB.submission_id).join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
@@ -246,7 +253,4 @@ class SweepStore(queries.Store):
             .group_by("whose", _JOB.state)
             .order_by(sa.func.min(_POINT.number))
         )
-        return [
-            records.BaselineGroup(job_id=job_id, state=state, points=points)
-            for job_id, state, points in self._rows(statement)
-        ]
+        return [(job_id, state, points) for job_id, state, points in self._rows(statement)]

@@ -131,24 +131,22 @@ def large(least: int = -(2**63), most: int = 2**63 - 1) -> Checked:
     return whole(least, most, sa.BigInteger())
 
 
-def document(*, or_empty: bool = False) -> Checked:
-    """Return the type of a column with a JSON object, or no text at all, that is read as text."""
-
-    def read(text: Any) -> str:
-        if not (or_empty if text == "" else isinstance(json.loads(text), dict)):
-            raise ValueError
-        return _text(text)
-
-    return Checked(read, "a JSON object")
-
-
 def parsed(
-    kind: type, convert: _Convert, expected: str, *, ascii_only: bool = False, null: object = None
+    kind: type,
+    convert: _Convert,
+    expected: str,
+    *,
+    ascii_only: bool = False,
+    null: object = None,
+    empty: str = "",
 ) -> Checked:
-    """Return the type of a column with JSON that is read as Python values."""
+    """Return the type of a column with JSON that is read as Python values.
+
+    `empty` is the JSON that an empty text stands for; "": none.
+    """
 
     def read(text: Any) -> Any:
-        value = json.loads(text)
+        value = json.loads(text or empty)
         if type(text) is not str or not isinstance(value, kind):
             raise ValueError
         return convert(value)
@@ -170,6 +168,12 @@ def _text(value: Any) -> str:
     if type(value) is not str:
         raise TypeError
     return value
+
+
+def _json_text(value: Any) -> str:
+    if not isinstance(json.loads(value), dict):
+        raise TypeError
+    return _text(value)
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
@@ -240,8 +244,9 @@ TIME = _time(_YEARS)
 FOREIGN_TIME = _time(range(1, 10_000))
 STATE = Checked({state.value: state for state in jobs.JobState}.__getitem__, "a state of a job")
 SCHEDULER = word("slurm", "local")
-DOCUMENT = document()
+DOCUMENT = Checked(_json_text, "a JSON object")
 JSON = parsed(dict, dict, "a JSON object", null={})
+CARRY = parsed(dict, dict, "a JSON object", empty="{}")
 TEXTS = parsed(list, _texts, "a JSON list of texts")
 #: Command lines and environment variables may contain bytes that are not UTF-8.
 COMMAND = parsed(list, _texts, "a JSON list of texts", ascii_only=True)

@@ -20,7 +20,7 @@ LOG_CURSORS = table(
     *required(kinds.DIGITS, "device", "inode"),
     *required(kinds.large(0), "offset_bytes", "line"),
     # JSON of the reader: partial line, attempt, and what patterns keep from line to line.
-    *required(kinds.document(or_empty=True), "carry"),
+    *required(kinds.CARRY, "carry"),
     *required(kinds.TIME, "updated_at"),
     sa.UniqueConstraint("job_row", "path"),
     numbered=True,

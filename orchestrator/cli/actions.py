@@ -69,7 +69,7 @@ def cancel(
             continue
         job = outcome.job
         verb = "had already ended:" if outcome.already else "is"
-        more = "; it is not started again" if outcome.withdrawn else ""
+        more = "; its retry is cancelled" if outcome.withdrawn else ""
         if outcome.followed_by is not None:
             more = f"; it is continued by {naming.name_of(outcome.followed_by)}"
         groups.setdefault((job.token, f"{verb} {job.state}{more}"), []).append(job)

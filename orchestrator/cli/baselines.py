@@ -44,7 +44,7 @@ def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
     runs = len(study.measurements)
     context = session.open_context(ctx)
     with context.store.writing(durable=True) as work:
-        text = baselines.to_json(study.measurement_set)
+        text = baselines.to_json(study)
         work.baselines.add(name, study.source, runs, text, context.clock.now())
     click.echo(f"Baseline {name}: {output.count(runs, 'run')} of {study.source}")
 
@@ -127,7 +127,7 @@ def compare(
     if history is not None:
         selected = session.jobs_and_sweeps(context, source.references, ())
         earlier = studies.history(context, selected, history)
-        baseline, name = earlier.measurement_set, earlier.source
+        baseline, name = earlier, earlier.source
     else:
         assert against is not None
         baseline, name = baselines.find(context, against), against

@@ -120,11 +120,7 @@ def doctor(
             checks += node_checks.run(context, request, timeout_seconds=timeout)
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
-            checks.append(
-                site_checks.Check(
-                    name="compute node", outcome=site_checks.BAD, found=str(exc), cure=fix
-                )
-            )
+            checks.append(site_checks.bad("compute node", str(exc), fix))
     rows = [
         {"check": check.name, **output.fields_of(check, _CHECK_COLUMNS[1:])} for check in checks
     ]

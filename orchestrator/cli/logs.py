@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from orchestrator import errors, jobs, logs
+from orchestrator import errors, jobs
 from orchestrator.cli import options, output, session
 from orchestrator.cli.output import terminal
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
-from orchestrator.text import escaping
+from orchestrator.logs import following, searching, tailing
+from orchestrator.text import escaping, expressions
 
-_WHOLE_FILE = logs.Span(0, None, 0)
 #: Last lines of each log that --follow prints first, as `tail -f` does.
 _FIRST_LINES = 10
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
@@ -29,7 +29,7 @@ class LogPart:
 
     job: jobs.Job
     path: str
-    span: logs.Span = _WHOLE_FILE
+    span: searching.Span = searching.WHOLE
     #: Whether it is the separate error log.
     is_stderr: bool = False
 
@@ -101,8 +101,8 @@ def print_logs(
     if grep is not None:
         parts = _searched_parts(context, selected, attempt, stderr)
         try:
-            expression = logs.compile_expression(grep, ignore_case=ignore_case)
-        except logs.BadExpressionError as exc:
+            expression = searching.compile_expression(grep, ignore_case=ignore_case)
+        except expressions.ExpressionError as exc:
             raise click.UsageError(f"--grep: {grep!r} is not a regular expression: {exc}") from exc
         if not _print_matches(context, parts, expression, context_lines, show_path=show_path):
             ctx.exit(1)
@@ -164,13 +164,10 @@ def _searched_parts(
             yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 
-def _attempt_span(job: jobs.Job, path: str, attempt: int) -> logs.Span | None:
+def _attempt_span(job: jobs.Job, path: str, attempt: int) -> searching.Span | None:
     if job.tracked_name is not None:
         raise errors.ConflictError("the log of a tracked job does not mark its attempts")
-    banner = logs.banner_pattern(
-        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
-    )
-    return logs.attempt_span(path, banner, attempt)
+    return searching.attempt_span(path, job, attempt)
 
 
 def _print_tails(
@@ -183,7 +180,7 @@ def _print_tails(
     separator = ""
     for part in _parts(context, selected, attempt, stderr):
         try:
-            blocks = logs.tail(part.path, lines, part.span.begin_bytes, part.span.end_bytes)
+            blocks = tailing.tail(part.path, lines, part.span.begin_bytes, part.span.end_bytes)
             if len(selected) > 1:
                 # Open the file before its heading is printed.
                 first = next(blocks, b"")
@@ -215,7 +212,7 @@ def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: i
         output.note(_unknown_path(job))
         return
     by_row = {job.row: job}
-    blocks = logs.follow(
+    blocks = following.follow(
         path, done=lambda: not wait.update(context, by_row), wait=context.clock.sleep, lines=lines
     )
     try:
@@ -241,12 +238,13 @@ def _follow_all(
     stdout = terminal.bytes_stream()
     silent = set(rows)
     first_lines = _FIRST_LINES if lines is None else lines
-    for followed in logs.follow_all(update, wait=context.clock.sleep, lines=first_lines):
-        silent.discard(followed.key)
+    logs = following.follow_all(update, wait=context.clock.sleep, lines=first_lines)
+    for row, new_lines in logs:
+        silent.discard(row)
         width = max(len(naming.name_of(job)) for job in by_row.values())
-        head = f"{naming.name_of(by_row[followed.key]):<{width}} | "
-        head = _coloured(head, _COLOURS[rows.index(followed.key) % len(_COLOURS)])
-        lines_out = (b"%s%s\n" % (head.encode(), _displayed(line)) for line in followed.lines)
+        head = f"{naming.name_of(by_row[row]):<{width}} | "
+        head = _coloured(head, _COLOURS[rows.index(row) % len(_COLOURS)])
+        lines_out = (b"%s%s\n" % (head.encode(), _displayed(line)) for line in new_lines)
         stdout.write(b"".join(lines_out))
         stdout.flush()
     for row in sorted(silent, key=rows.index):
@@ -275,7 +273,9 @@ def _print_matches(
             name = escaping.one_line(name)
         is_first = True
         try:
-            for hit in logs.search(part.path, expression, around=context_lines, span=part.span):
+            for hit in searching.search(
+                part.path, expression, around=context_lines, span=part.span
+            ):
                 if context_lines and (hit.gap or (is_first and has_matches)):
                     stdout.write(b"--\n")
                 is_first = False
@@ -304,13 +304,13 @@ def _displayed(line: bytes) -> bytes:
         return line
     # Only the last state of a progress bar: a carriage return would overwrite the job ID.
     newest = line.rstrip(b"\r").rpartition(b"\r")[2]
-    return "".join(logs.for_terminal([newest], hold=True)).encode()
+    return "".join(tailing.for_terminal([newest], hold=True)).encode()
 
 
 def _print_blocks(blocks: Iterator[bytes], *, flush: bool = False) -> None:
     """Write a log to stdout, unchanged unless it is a terminal."""
     if sys.stdout.isatty():
-        for text in logs.for_terminal(blocks, hold=not flush):
+        for text in tailing.for_terminal(blocks, hold=not flush):
             terminal.unescaped().write(text)
             sys.stdout.flush()
         return

@@ -271,7 +271,8 @@ def _follow(
     while True:
         # Before reading: lines that were written before the end are then certainly read.
         is_live = wait.update(context, by_row)
-        has_more = ingest.ingest_part(context, list(by_row.values()))
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingested = ingest.ingest_or_warn(context, list(by_row.values()), deadline=deadline)
         for page in queries.pages(context, query):
             newest = max((row.id for row in page), default=0)
             query = dataclasses.replace(query, after=max(newest, query.after or 0))
@@ -279,7 +280,7 @@ def _follow(
             click.echo(_without_header(rows, form), nl=False)
         # --last limits only the metrics that existed at the start.
         query = dataclasses.replace(query, last=None)
-        if has_more:
+        if ingested.unread:
             continue
         if not is_live:
             return

@@ -11,9 +11,10 @@ from typing import IO, Any
 
 import click
 
-from orchestrator import files, jobs, logs, patterns
+from orchestrator import files, jobs, patterns
 from orchestrator.cli import options, output, session
 from orchestrator.controller.metrics import job_patterns
+from orchestrator.logs import lines
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are kept in memory at a time.
@@ -62,7 +63,7 @@ def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str
             "metrics": _metric_names(pattern),
             "description": pattern.description,
             "lines": [
-                {"name": kind.name, "contains": list(kind.contains), "regex": kind.source}
+                {"name": kind.name, "contains": list(kind.texts), "regex": kind.source}
                 for kind in pattern.lines
             ],
         }
@@ -75,7 +76,7 @@ def _metric_names(pattern: patterns.Pattern) -> list[str]:
     names = [
         value.name
         for kind in pattern.lines
-        for value in (*kind.metrics.values(), *kind.fields.values())
+        for value in (*kind.groups.values(), *kind.renamed.values())
         if value.name
     ]
     return list(dict.fromkeys(names))
@@ -201,9 +202,9 @@ def _read_lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
     rest, line, skipping = b"", 0, False
     while True:
         block = log.read(_BLOCK_BYTES)
-        part = logs.split(rest + block, line=line, skipping=skipping, flush=not block)
-        for number, _, raw in part.segments:
-            yield number, logs.clean(raw)
+        part = lines.split(rest + block, line=line, skipping=skipping, flush=not block)
+        for number, raw in part.segments:
+            yield number, lines.clean(raw)
         if not block:
             return
         rest, line, skipping = (rest + block)[part.consumed_bytes :], part.line, part.skipping

@@ -128,7 +128,7 @@ def comparison_options(function: Command) -> Command:
     return metric(threshold(function))
 
 
-def load_study(ctx: click.Context, source: Source) -> studies.Study:
+def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     """Return the measurements of a source. UsageError unless exactly one is named."""
     if sum((bool(source.references), source.sweep is not None, source.file is not None)) != 1:
         raise click.UsageError("name either a sweep, or jobs, or a file with --from")
@@ -141,7 +141,7 @@ def load_study(ctx: click.Context, source: Source) -> studies.Study:
     return studies.of_jobs(context, session.jobs_and_sweeps(context, source.references, ()))
 
 
-def read_csv(file: Path) -> studies.Study:
+def read_csv(file: Path) -> reports.MeasurementSet:
     """Return the measurements of a CSV file; `-` is stdin."""
     is_stdin = str(file) == "-"
     name = "stdin" if is_stdin else str(file)
@@ -155,17 +155,12 @@ def read_csv(file: Path) -> studies.Study:
         raise errors.OrchestratorError(f"{name} cannot be read as UTF-8 text: {exc}") from exc
     if len(text) > _CSV_LIMIT_BYTES:
         raise errors.OrchestratorError(f"stdin is larger than {_CSV_LIMIT_BYTES} bytes")
-    measured = reports.read_csv(text, name)
-    return studies.Study(
-        title="stdin" if is_stdin else file.stem,
-        source=name,
-        unit=measured.unit,
-        measurements=measured.measurements,
-    )
+    title = "stdin" if is_stdin else file.stem
+    return dataclasses.replace(reports.read_csv(text, name), title=title, source=name)
 
 
 def compare(
-    study: studies.Study,
+    study: reports.MeasurementSet,
     baseline: reports.MeasurementSet,
     metrics: Sequence[str],
     thresholds: Sequence[tuple[str, float]],
@@ -190,7 +185,7 @@ def compare(
 
 
 def print_comparison(
-    compared: comparison.Comparison, name: str, study: studies.Study, form: str
+    compared: comparison.Comparison, name: str, study: reports.MeasurementSet, form: str
 ) -> None:
     """Print a comparison. WorseError if a result is worse than the baseline.
 
@@ -328,8 +323,8 @@ def report(
         left_out=study.left_out,
     )
     if folder is not None:
-        drawer = None if no_plots else drawing.Drawer()
-        contents = documents.contents(built, targets, columns or [], drawer)
+        draw = None if no_plots else drawing.draw
+        contents = documents.contents(built, targets, columns or [], draw)
         _write(folder, contents)
         output.note(f"Wrote to {folder}: {', '.join(contents)}")
     if against is None:
@@ -356,17 +351,16 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
 def _print_report(
     report: reports.Report, targets: reports.Targets, names: list[str], form: str
 ) -> None:
-    columns = tables.chosen(report, names)
     if form in ("markdown", "latex"):
-        document = documents.markdown if form == "markdown" else documents.latex
-        click.echo(document(report, targets, columns), nl=False)
+        suffix = "md" if form == "markdown" else "tex"
+        click.echo(documents.render(suffix, report, targets, names), nl=False)
         return
     if output.is_json(form):
         output.print_rows("report", documents.items(report, targets, names), (), form)
         return
-    rows: Sequence[Mapping[str, object]] = tables.texts(report, columns)
+    rows: Sequence[Mapping[str, object]] = tables.texts(report, names)
     if form != "table":
-        rows = tables.values(report, tables.everything(report, names))
+        rows = tables.values(report, names)
     output.print_rows("report", rows, list(rows[0]), form)
     for title, sentences in documents.sentences(report, targets):
         if form == "table":

@@ -7,12 +7,12 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from orchestrator import config, errors, schedules, specs
+from orchestrator import config, errors, specs
 from orchestrator.cli import options, output, service, session, spec_options, sweeps
 from orchestrator.cli.output import schedule_rows
 from orchestrator.controller.reports import baselines
@@ -20,6 +20,7 @@ from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import plan
+from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
 
 NEXT_COLUMNS = ("local", "utc", "note")
@@ -86,9 +87,9 @@ def add(
     name: str,
     cron: str,
     tz: str | None,
-    catchup: schedules.Catchup,
+    catchup: records.Catchup,
     grace: int,
-    overlap: schedules.Overlap | None,
+    overlap: records.Overlap | None,
     jitter: int,
     baseline: str | None,
     replace: bool,
@@ -109,7 +110,7 @@ def add(
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
-    calendar = schedules.Calendar(cron, tz or _local_zone())
+    calendar = calendars.Calendar(cron, tz or _local_zone())
     configuration = session.configuration_of(ctx)
     checked, context = _checked(ctx, job, configuration, yes=yes)
     if baseline is not None:
@@ -117,9 +118,12 @@ def add(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ = {**context.environ, "ORCHESTRATOR_RUNS_DIR": str(runs_dir)}
         context = dataclasses.replace(context, environ=environ)
-    wanted = management.NewSchedule(
-        name=name,
-        calendar=calendar,
+    stored = management.add(
+        context,
+        name,
+        replace=replace,
+        cron=calendar.cron,
+        tz=calendar.tz,
         catchup=catchup,
         grace_seconds=grace,
         overlap=overlap or ("queue" if catchup == "all" else "skip"),
@@ -128,7 +132,6 @@ def add(
         argv=sys.argv,
         **checked,
     )
-    stored = management.add(context, wanted, replace=replace)
     (summary,) = management.summaries(context, [stored])
     if form is None:
         following = schedule_rows.local_time(summary.next_at, stored.tz)
@@ -148,16 +151,16 @@ def _checked(
 ) -> tuple[dict[str, Any], contexts.Context]:
     """Check what is to be submitted as if it were submitted now.
 
-    Returns fields of management.NewSchedule, and the context for its scheduler.
+    Returns arguments of management.add(), and the context for its scheduler.
     """
     if spec_options.is_sweep(job):
         sweep, source = spec_options.sweep(job, configuration)
-        prepared = plan.prepare_sweep(
-            session.open_context(ctx), sweep, source=source, argv=sys.argv
+        prepared = plan.prepare(
+            session.open_context(ctx), sweep.table, sweep.points, source=source, argv=sys.argv
         )
         context = prepared.context
         output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
-        sweeps.confirm(plan.needs_consent(context, prepared), yes=yes)
+        sweeps.confirm(plan.needs_consent(prepared), yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:
@@ -178,7 +181,7 @@ def _local_zone() -> str:
     path = os.path.realpath("/etc/localtime")
     for name in (os.environ.get("TZ", "").removeprefix(":"), path.partition("/zoneinfo/")[2]):
         try:
-            return schedules.Calendar("@daily", name).tz if name else "UTC"
+            return calendars.Calendar("@daily", name).tz if name else "UTC"
         except errors.OrchestratorError:
             continue
     return "UTC"
@@ -282,7 +285,7 @@ def print_next(context: contexts.Context, name: str, count: int, form: str) -> N
             "planned_at": moment.at,
             "local": moment.at.astimezone(calendar.zone).isoformat(timespec="minutes"),
             "utc": f"{moment.at:%Y-%m-%dT%H:%MZ}",
-            "note": schedules.clock_change_note(moment, calendar.zone),
+            "note": calendars.clock_change_note(moment, calendar.zone),
         }
         for moment in itertools.islice(calendar.moments(after), count)
     ]
@@ -337,9 +340,7 @@ def run(context: contexts.Context, name: str, form: str) -> None:
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-def _add_change(
-    name: str, change: Callable[[contexts.Context, str], schedules.Schedule], text: str
-) -> None:
+def _add_change(name: str, state: records.ScheduleState, text: str) -> None:
     """Add a command that changes the state of a schedule."""
 
     @schedule_commands.command(
@@ -348,20 +349,20 @@ def _add_change(
     @_name_argument
     @session.with_context
     def command(context: contexts.Context, name: str) -> None:
-        stored = change(context, name)
+        stored = management.change_state(context, name, state)
         click.echo(f"Schedule {stored.name} is {stored.state}")
 
 
 _add_change(
     "pause",
-    management.pause,
+    "paused",
     "Pause a schedule until `schedule resume`.\n\n"
     "Planned times are skipped while it is paused. Submitted jobs are not affected.",
 )
-_add_change("resume", management.resume, "Resume a paused schedule with the next planned time.")
+_add_change("resume", "active", "Resume a paused schedule with the next planned time.")
 _add_change(
     "remove",
-    management.remove,
+    "removed",
     "Remove a schedule, but keep its history.\n\n"
     "Submitted jobs are not affected. The name can be used again.",
 )
@@ -369,7 +370,7 @@ schedule_commands.add_command(service.install)
 
 
 def note_controller(
-    context: contexts.Context, stored: Sequence[schedules.Schedule], *, with_last_pass: bool = False
+    context: contexts.Context, stored: Sequence[records.Schedule], *, with_last_pass: bool = False
 ) -> None:
     """Print a message if no controller handles these schedules."""
     from orchestrator.controller.service import health

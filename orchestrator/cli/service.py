@@ -59,9 +59,7 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         at = clock_check.trust(context).astimezone()
         output.note(f"This host's clock is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
-        outcomes = controller_process.tick(
-            context, log, lease_seconds=context.profile.lease_seconds
-        )
+        outcomes = controller_process.tick(context, log)
     except leases.HeldError:
         if quiet:
             return
@@ -131,7 +129,6 @@ def serve(
         context,
         log,
         interval_seconds=interval or context.profile.serve_interval_seconds,
-        lease_seconds=context.profile.lease_seconds,
         stand_by=stand_by,
     )
 

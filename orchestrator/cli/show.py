@@ -150,15 +150,16 @@ def _show_job(
     used = job_efficiency.of(context, details, may_ask=may_ask)
     chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
-    links = [job_rows.link_row(link) for link in chain.links]
+    links = [job_rows.link_row(link) for link in chain]
     row = job_rows.job_row(job, context.clock.now())
     row["arguments"] = queries.arguments(details)
-    row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
+    is_planned = bool(links) and links[-1]["outcome"] == "planned"
+    row["next_start_at"] = links[-1]["due_at"] if is_planned else None
     if form != "table":
         row |= {
             "efficiency": None if used.efficiency is None else dataclasses.asdict(used.efficiency),
             "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
-            "continued_by": None if chain.continued_by is None else chain.continued_by.row,
+            "continued_by": next((each.job.row for each in chain if each.job.row > job.row), None),
             "chain": links,
             "attempts": attempts,
             "events": [job_rows.event_row(event) for event in details.events],
@@ -196,8 +197,8 @@ def _fields(
     for alert in job.current_alerts:
         yield "Alert", f"{alert.rule}: {alert.detail}"
     code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    explanation = exit_codes.explain(job) if code else None
-    yield "Exit code", f"{code} ({explanation})" if explanation else code
+    known = exit_codes.meaning(job)
+    yield "Exit code", f"{code} ({known[1]})" if code and known else code
     if job.cause is not None:
         yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
     common = dict(_common_fields(job, provenance))

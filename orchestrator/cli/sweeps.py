@@ -61,19 +61,18 @@ def submit_sweep(
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
-    prepared = plan.prepare_sweep(
-        context, sweep, source=source, argv=sys.argv, without_slurm=dry_run
+    prepared = plan.prepare(
+        context, sweep.table, sweep.points, source=source, argv=sys.argv, without_slurm=dry_run
     )
     output.note(plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
         _print_plan(prepared, form or output.default_format())
         return
-    confirm(plan.needs_consent(context, prepared), yes=yes)
-    stored = submit_points.create(context, prepared, sweep, source)
-    result = submit_points.submit_stored(prepared, stored, sweep.points, report=_print_submission)
+    confirm(plan.needs_consent(prepared), yes=yes)
+    result = submit_points.submit_new(prepared, sweep, source, report=_print_submission)
     _print_result(context, result, form)
     if wait_:
-        _wait(context, stored)
+        _wait(context, result.sweep)
 
 
 @sweep_commands.command("render")
@@ -104,7 +103,9 @@ def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) 
         terminal.print_exactly(f"{shlex.join(words)}\n")
         return
     context = session.open_context(ctx)
-    prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv, without_slurm=True)
+    prepared = plan.prepare(
+        context, sweep.table, sweep.points, source=source, argv=sys.argv, without_slurm=True
+    )
     for number, ready in enumerate(prepared.ready, 1):
         if len(prepared.ready) > 1:
             points = output.count(len(ready.submission.points), "point")
@@ -127,7 +128,9 @@ def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
     Example:
       orchestrator sweep list
     """
-    rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
+    with context.store.reading() as work:
+        summaries = queries.summaries(work, work.sweeps.newest(limit=limit))
+    rows = [sweep_rows.sweep_row(summary) for summary in summaries]
     if not output.is_json(form):
         for row in rows:
             row["row"] = f"@{row['row']}"
@@ -260,10 +263,9 @@ def add(
     context = session.open_context(ctx)
     stored = queries.find(context, reference)
     new = resubmission.new_points(context, stored, sweep)
-    baseline_first = queries.baseline_first(context, stored)
     for key, given, kept in (
         ("max_running", sweep.table.max_running, stored.max_running),
-        ("baseline_first", sweep.table.baseline_first or None, baseline_first or None),
+        ("baseline_first", sweep.table.baseline_first or None, stored.baseline_first or None),
     ):
         if given is not None and given != kept:
             output.note(f"sweep.{key} is ignored: @{stored.row} keeps its value")
@@ -272,13 +274,15 @@ def add(
         if form is not None:
             _print_result(context, submit_points.Submitted(sweep=stored), form)
         return
-    prepared = plan.prepare_points(context, stored, new, sys.argv, source=source)
+    prepared = plan.prepare(
+        context, stored, new, source=source, argv=sys.argv, scheduler=stored.scheduler
+    )
     output.note(plan_line(stored.name, stored.kind, prepared))
     if dry_run:
         _print_plan(prepared, form or output.default_format())
         return
-    confirm(plan.needs_consent(context, prepared), yes=yes)
-    result = resubmission.add_points(prepared, stored, sweep, new, report=_print_submission)
+    confirm(plan.needs_consent(prepared), yes=yes)
+    result = resubmission.add_points(prepared, stored, new, report=_print_submission)
     _print_result(context, result, form)
 
 
@@ -350,7 +354,8 @@ def _print_submission(tasks: Sequence[jobs.Job]) -> None:
 
 
 def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str) -> None:
-    (summary,) = queries.summaries(context, [sweep])
+    with context.store.reading() as work:
+        (summary,) = queries.summaries(work, [sweep])
     rows = sweep_rows.state_rows(summary)
     output.print_rows("sweep_states", rows, sweep_rows.STATE_COLUMNS, form)
 

@@ -108,8 +108,7 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
                 yield (*at, key), f'belongs to kind = "{kind}"'
     for index, kind in enumerate(channel.on):
         if kind not in KINDS:
-            near = schema.did_you_mean(kind, KINDS)
-            advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(KINDS)}."
+            advice = schema.advice(kind, KINDS)
             yield (*at, "on", index), f"unknown kind {schema.as_toml(kind)}. {advice}"
     for key, most in (("timeout_seconds", 300), ("port", 65535)):
         if error := values.range_error(getattr(channel, key), 1, most):

@@ -51,15 +51,12 @@ class Configuration:
     profile: profiles.Profile
     #: TOML files of patterns
     pattern_files: tuple[Path, ...] = ()
-    #: patterns written in the configuration itself
-    patterns: documents.Document = dataclasses.field(
-        default_factory=lambda: documents.empty("default")
-    )
     #: receivers of notifications, by name
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
-    #: files that were read, the weakest first
-    files: tuple[Path, ...]
-    origins: tuple[Setting, ...]
+    #: all keys with their origins
+    document: documents.Document = dataclasses.field(
+        default_factory=lambda: documents.empty("default")
+    )
     #: the nearest project's file, read or not
     project: projects.Project | None = None
 
@@ -67,6 +64,16 @@ class Configuration:
     def notes(self) -> tuple[str, ...]:
         """Warnings for the user about how the configuration was read."""
         return (self.project.note,) if self.project and self.project.note else ()
+
+    @property
+    def patterns(self) -> documents.Document:
+        """The patterns written in the configuration itself."""
+        return dataclasses.replace(self.document, data=self.document.data.get("pattern", {}))
+
+    @property
+    def origins(self) -> list[Setting]:
+        """All keys in force, the settings first and then the profile's."""
+        return list(_origins(self))
 
 
 def load(
@@ -88,23 +95,20 @@ def load(
     problems += _relative_folders(environ)
     # The strongest first: stronger layers accept the shared folders of the weaker ones.
     layers: list[documents.Document] = []
-    files: list[Path] = []
     for path in (paths.user_file(environ), *paths.site_files(environ)):
         if not os.path.lexists(path):
             continue
         if problem := paths.exposure_problem(path, _shared_folders(given, *layers), environ):
             problems.append(problem)
             continue
-        layer, syntax_problems = documents.read(path)
+        _, layer, syntax_problems = documents.read(path)
         layer, path_problems = paths.with_absolute_paths(layer, path.parent, environ)
         problems += [*syntax_problems, *path_problems]
-        files.insert(0, path)
         layers.append(layer)
     project = None
     if with_project and (nearest := paths.project_file(cwd)):
         project = projects.read(nearest, environ, _shared_folders(given, *layers))
         problems += project.problems
-        files += [] if project.project.ignored else [nearest]
         layers.insert(0, project.document)
     document = documents.empty("default")
     for layer in reversed(layers):
@@ -115,11 +119,12 @@ def load(
         if key_path:
             key = str(key_path[0])
             target = (key,) if key in _SETTINGS else ("profiles", name, key)
-            leaf = documents.leaf(target, given.data[key], origin)
-            document = documents.merge(document, leaf)
+            document = documents.with_value(document, target, given.data[key], origin)
     file, key_problems = _build(document)
     problems += key_problems
-    configuration = _configuration(file, name, document, environ, problems)
+    configuration = _configuration(file, name, document, environ)
+    problems += _folder_problems(configuration, file)
+    configuration = dataclasses.replace(configuration, project=project.project if project else None)
     if problems:
         if project is not None and project.project.ignored:
             # The ignored file may contain what is missing.
@@ -128,12 +133,7 @@ def load(
         if project is not None and project.refused:
             raise projects.RefusedError(in_order, project)
         raise errors.ConfigurationError(in_order)
-    return dataclasses.replace(
-        configuration,
-        files=tuple(files),
-        origins=tuple(_origins(configuration, document)),
-        project=project.project if project else None,
-    )
+    return configuration
 
 
 def shared_folders(environ: Mapping[str, str]) -> list[Path]:
@@ -157,13 +157,12 @@ def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> docum
             value: object = schema.from_text(text, hint)
             if key in paths.FOLDER_LISTS:
                 value = [folder for folder in text.split(":") if folder]
-            leaf = documents.leaf((key,), value, documents.Origin(source=variable))
-            document = documents.merge(document, leaf)
+            document = documents.with_value(document, (key,), value, variable)
     for key, value in overrides.items():
         if value is not None:
-            origin = documents.Origin(source="--" + key.replace("_", "-"))
             value = str(value) if isinstance(value, Path) else value
-            document = documents.merge(document, documents.leaf((key,), value, origin))
+            option = "--" + key.replace("_", "-")
+            document = documents.with_value(document, (key,), value, option)
     return document
 
 
@@ -189,11 +188,8 @@ def _profile_name(
     if not isinstance(chosen, str):
         return names[0] if len(names) == 1 else profiles.BUILT_IN
     if chosen not in names and (chosen != profiles.BUILT_IN or names):
-        near = schema.did_you_mean(chosen, names)
-        known = ", ".join(sorted(names)) or "none"
-        advice = f'Did you mean "{near}"?' if near else f"Known: {known}."
-        message = escaping.visible(f"no profile {schema.as_toml(chosen)}. {advice}")
-        problems.append(source.problem(("profile",), message))
+        message = f"no profile {schema.as_toml(chosen)}. {schema.advice(chosen, names)}"
+        problems.append(source.problem(("profile",), escaping.visible(message)))
     return chosen
 
 
@@ -236,38 +232,39 @@ def _configuration(
     profile_name: str,
     document: documents.Document,
     environ: Mapping[str, str],
-    problems: list[errors.Problem],
 ) -> Configuration:
-    """Return the configuration without files, origins and project; adds to the problems."""
+    """Return the configuration without the project."""
     default = paths.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
     state_dir = file.state_dir or str(default)
-    # Not below the state: compute nodes see the home folder, but often no local disk.
-    runs_dir = file.runs_dir or str(paths.home(environ) / "orchestrator-runs")
-    found = {}
-    if file.database is None and "?" in state_dir:
-        found["state_dir"] = "must not contain ?: it would end the path in the database's URL"
-    if "\\" in runs_dir or "%" in runs_dir:
-        # sbatch's --output interprets them (a backslash even switches off %j: measured).
-        found["runs_dir"] = (
-            f"must not contain backslash or %: Slurm would write logs elsewhere (got {runs_dir})"
-        )
-    if file.templates_dir and not Path(file.templates_dir).is_dir():
-        found["templates_dir"] = f"no such folder: {file.templates_dir}"
-    problems += [document.problem((key,), message) for key, message in found.items()]
     profile = file.profiles.get(profile_name, profiles.Profile())
     return Configuration(
         state_dir=Path(state_dir),
-        runs_dir=Path(runs_dir),
+        # Not below the state: compute nodes see the home folder, but often no local disk.
+        runs_dir=Path(file.runs_dir or paths.home(environ) / "orchestrator-runs"),
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
         shared_folders=tuple(map(Path, file.shared_folders)),
         database=file.database or f"sqlite:///{state_dir}/orchestrator.db",
         profile=dataclasses.replace(profile, name=profile_name),
         pattern_files=tuple(map(Path, file.pattern_files)),
-        patterns=dataclasses.replace(document, data=file.pattern),
         notices=file.notices,
-        files=(),
-        origins=(),
+        document=document,
     )
+
+
+def _folder_problems(
+    configuration: Configuration, file: file_schema.File
+) -> Iterator[errors.Problem]:
+    problem = configuration.document.problem
+    runs_dir, templates_dir = str(configuration.runs_dir), configuration.templates_dir
+    if file.database is None and "?" in str(configuration.state_dir):
+        message = "must not contain ?: it would end the path in the database's URL"
+        yield problem(("state_dir",), message)
+    if "\\" in runs_dir or "%" in runs_dir:
+        # sbatch's --output interprets them (a backslash even switches off %j: measured).
+        message = "must not contain backslash or %: Slurm would write logs elsewhere"
+        yield problem(("runs_dir",), f"{message} (got {runs_dir})")
+    if templates_dir and not templates_dir.is_dir():
+        yield problem(("templates_dir",), f"no such folder: {templates_dir}")
 
 
 def _is_secret(path: KeyPath) -> bool:
@@ -275,37 +272,32 @@ def _is_secret(path: KeyPath) -> bool:
     return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
 
 
-def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
-    """Yield every key in force, the settings first and then the profile's."""
+def _origins(configuration: Configuration) -> Iterator[Setting]:
+    origins, profile = configuration.document.origins, configuration.profile
 
     def setting(path: KeyPath, value: object) -> Setting:
-        origin = str(document.origins[path]) if path in document.origins else "default"
+        origin = str(origins[path]) if path in origins else "default"
         return Setting(key=documents.dotted(path), value=value, origin=origin)
+
+    def below(value: Any, path: KeyPath) -> Iterator[Setting]:
+        if dataclasses.is_dataclass(value):
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if isinstance(value, Mapping) and value:
+            for name, inner in value.items():
+                yield from below(inner, (*path, name))
+        elif _is_secret(path) and isinstance(value, str):
+            yield setting(path, channels.shown_url(value))
+        elif path != ("profiles", profile.name, "name"):
+            yield setting(path, value)
 
     for key in _SETTINGS:
         value = getattr(configuration, key)
         if key == "profile":
-            value = configuration.profile.name
+            value = profile.name
         # `config show` is copied into mails and issues.
         if key == "database":
             value = database_urls.without_password(configuration.database)
         yield setting((key,), value)
-
-    def below(value: Any, path: KeyPath) -> Iterator[Setting]:
-        if dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                yield from below(getattr(value, field.name), (*path, field.name))
-        elif isinstance(value, Mapping) and any(map(dataclasses.is_dataclass, value.values())):
-            for name, inner in value.items():
-                yield from below(inner, (*path, name))
-        elif isinstance(value, Mapping) and value:
-            for name, inner in value.items():
-                yield setting((*path, name), inner)
-        elif _is_secret(path) and isinstance(value, str):
-            yield setting(path, channels.shown_url(value))
-        elif path != ("profiles", configuration.profile.name, "name"):
-            yield setting(path, value)
-
-    yield from below(configuration.profile, ("profiles", configuration.profile.name))
+    yield from below(profile, ("profiles", profile.name))
     if configuration.notices:
         yield from below(configuration.notices, ("notices",))

@@ -99,10 +99,8 @@ def with_absolute_paths(
             if error:
                 problems.append(document.problem((key,), error))
             paths.append(path)
-        leaf = documents.leaf(
-            (key,), paths[0] if key in FOLDERS else paths, document.origin((key,))
-        )
-        document = documents.merge(document, leaf)
+        new = paths[0] if key in FOLDERS else paths
+        document = documents.with_value(document, (key,), new, document.origin((key,)))
     return document, problems
 
 

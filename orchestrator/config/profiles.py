@@ -99,8 +99,9 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     for path, error in retry_rules.findings(profile.retry):
         yield (*at, "retry", *path), error
     for key in ("modules", "binds"):
-        for index, error in schema.item_errors(key, getattr(profile, key)):
-            yield (*at, key, index), error
+        for index, item in enumerate(getattr(profile, key)):
+            if error := schema.value_error(key, item):
+                yield (*at, key, index), error
     for name in profile.variables:
         if error := values.variable_name_error(name):
             yield (*at, "variables", name), error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +97,9 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     if exposed is not None and not recorded:
         return _ignored(path, exposed, "")
     # The parsed bytes are the ones that are compared with the record.
-    content, problems = documents.read_bytes(path)
-    document = documents.empty(str(path))
-    if not problems:
-        document, problems = documents.parse_bytes(content, str(path))
-    relative = document
+    content, relative, problems = documents.read(path)
     document, path_problems = paths.with_absolute_paths(relative, path.parent, environ)
-    if recorded and _digest(path, content, document) in recorded:
+    if recorded and _is_recorded(path, content, document, recorded):
         document, unsafe = _with_absolute_commands(document, path.parent, shared_folders)
         return Layer(
             project=Project(path=path, is_trusted=True),
@@ -112,27 +108,24 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
         )
     if exposed is not None:
         return _ignored(path, exposed, ", and it changed since you trusted it")
-    refused = {
-        key: reason
-        for key, reason in needing_trust(document, path.parent)
-        if schema.hint_at(file_schema.File, key) is not None
-    }
-    for key, reason in refused.items():
+    refused = []
+    for key, reason in needing_trust(document, path.parent):
+        if schema.hint_at(file_schema.File, key) is None:
+            continue  # reported as an unknown key
+        refused.append(documents.dotted(key))
         problem = relative.problem(key, reason)
         # The line may contain a password or a webhook's URL.
         is_secret = key[0] in ("database", "notices")
         problems.append(dataclasses.replace(problem, text="") if is_secret else problem)
         # The whole table: [retry] without some of its keys would be reported as wrong.
         document = documents.without(document, key[:3])
-    refused_keys = [documents.dotted(key) for key in refused]
-    problems += [problem for problem in path_problems if problem.key not in refused_keys]
     changed = ", which changed since you trusted it," if recorded else ""
     user_file = escaping.visible(str(paths.user_file(environ)))
     return Layer(
         project=Project(path=path),
         document=document,
-        problems=problems,
-        refused=refused_keys,
+        problems=[*problems, *(other for other in path_problems if other.key not in refused)],
+        refused=refused,
         advice=f"A project's file may only describe jobs. Move these keys to {user_file}, or "
         f"review the file{changed} and run `{command(path)}`.",
     )
@@ -147,8 +140,12 @@ def refuse_changed(project: Project | None, environ: Mapping[str, str]) -> None:
             "the file, or one that is trusted with it, changed since it was read. Review it, run "
             f"`{command(project.path)}`, then start the command again"
         )
-        source = escaping.visible(str(project.path))
-        raise errors.ConfigurationError([errors.Problem(source=source, message=message)])
+        raise _error(project.path, message)
+
+
+def _error(path: Path, message: str) -> errors.ConfigurationError:
+    problem = errors.Problem(source=escaping.visible(str(path)), message=message)
+    return errors.ConfigurationError([problem])
 
 
 def review(path: Path, environ: Mapping[str, str]) -> Review:
@@ -156,21 +153,18 @@ def review(path: Path, environ: Mapping[str, str]) -> Review:
 
     Raises ConfigurationError if it cannot be read, is not TOML or names too much.
     """
-    content, problems = documents.read_bytes(path)
-    if not problems:
-        document, problems = documents.parse_bytes(content, str(path))
+    content, document, problems = documents.read(path)
     if problems:
         raise errors.ConfigurationError(problems)
     document, _ = paths.with_absolute_paths(document, path.parent, environ)
     try:
         named = trust.file_digests(_named_files(document, path.parent))
     except trust.TooMuchError as exc:
-        problem = errors.Problem(source=escaping.visible(str(path)), message=str(exc))
-        raise errors.ConfigurationError([problem]) from exc
+        raise _error(path, str(exc)) from exc
     settings = [
         leaf
         for key, _ in needing_trust(document, path.parent)
-        for leaf in _leaves(key, _value(document.data, key))
+        for leaf in _leaves(key, document.get(key))
     ]
     return Review(settings=settings, named=sorted(named), digest=trust.digest(path, content, named))
 
@@ -264,19 +258,20 @@ def _with_absolute_commands(
             message = f"runs {escaping.visible(str(file))}, which is not safe: {exposed}"
             message += f". {_capitalized(exposed.cure)}" if exposed.cure else ""
             problems.append(document.problem(key[:3], message))
-        command = list(_value(document.data, key[:3]))
+        command = list(document.get(key[:3]))
         command[int(key[3])] = str(file)
-        leaf = documents.leaf(key[:3], command, document.origin(key[:3]))
-        document = documents.merge(document, leaf)
+        document = documents.with_value(document, key[:3], command, document.origin(key[:3]))
     return document, problems
 
 
-def _digest(path: Path, content: bytes, document: documents.Document) -> str | None:
+def _is_recorded(
+    path: Path, content: bytes, document: documents.Document, recorded: Container[str]
+) -> bool:
     try:
         named = trust.file_digests(_named_files(document, path.parent))
     except trust.TooMuchError:
-        return None
-    return trust.digest(path, content, named)
+        return False
+    return trust.digest(path, content, named) in recorded
 
 
 def _ignored(path: Path, exposed: files.Exposure, changed: str) -> Layer:
@@ -296,12 +291,6 @@ def command(path: Path) -> str:
 
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _value(data: Any, path: KeyPath) -> Any:
-    for part in path:
-        data = data[part]
-    return data
 
 
 def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, object]]:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -89,16 +88,9 @@ def record(environ: Mapping[str, str], path: Path, reviewed: str) -> None:
     Raises OrchestratorError if it cannot be recorded.
     """
     records = folder(environ)
-    new = records / f".{secrets.token_hex(8)}"
     try:
         files.make_private_folder(records, setting="XDG_DATA_HOME")
-        try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(os.fsencode(path) + b"\n")
-            os.replace(new, records / reviewed)
-        finally:
-            new.unlink(missing_ok=True)
+        files.replace(records / reviewed, os.fsencode(path) + b"\n")
     except files.PrivateFolderError as exc:
         raise errors.OrchestratorError(str(exc.strerror)) from exc
     except OSError as exc:

@@ -7,11 +7,16 @@ import datetime
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestrator import jobs
 
 STALLED, SLOW, NAN_LOSS = "stalled", "slow", "nan_loss"
+_ENDED = {
+    STALLED: "no longer stalled",
+    SLOW: "no longer slow",
+    NAN_LOSS: "loss is finite again",
+}
 LOSSES = ("loss", "train_loss", "window_loss", "val_loss")
 #: In order of preference.
 THROUGHPUTS = ("window_throughput", "throughput", "total_throughput", "tokens_per_second")
@@ -22,6 +27,9 @@ _MIN_EARLIER_VALUES = 5
 _HYSTERESIS = 1.1
 #: Values that are needed per metric and rank.
 MAX_VALUES = 24
+
+#: Since when the alert holds (None: since now), and a sentence.
+_Result: TypeAlias = tuple[datetime.datetime | None, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,78 +52,64 @@ class Rules:
         return cls(**values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What is visible of a running job."""
-
-    #: last write to its log or its metrics; None: not visible from this host
-    written_at: datetime.datetime | None
-    #: time since then, by the clock of the file system
-    silent_seconds: float
-    #: its last losses and throughputs, oldest first
-    metrics: Sequence[jobs.Metric]
-
-
 def judge(
-    job: jobs.Job, rules: Rules, observation: Observation, *, now: datetime.datetime
-) -> tuple[tuple[jobs.Alert, ...], tuple[jobs.JobEvent, ...]]:
-    """Return the alerts of a running job, and an event for each alert that began or ended.
-
-    An alert that continues keeps its first text.
-    """
-    before = {alert.rule: alert for alert in job.current_alerts}
-    metrics = [metric for metric in observation.metrics if metric.attempt == job.attempt]
-    is_visible = observation.written_at is not None
-    alerts = {
-        STALLED: _stalled(job, rules, observation) if is_visible else before.get(STALLED),
-        SLOW: _slow(job, rules, metrics, now, is_slow=SLOW in before),
-        NAN_LOSS: _nan_loss(job, rules, metrics, now),
-    }
-    ended = {STALLED: "no longer stalled", SLOW: "no longer slow", NAN_LOSS: "loss is finite again"}
-    events = [
-        jobs.JobEvent(
-            at=now,
-            kind="recovered" if alert is None else "alert",
-            attempt=job.attempt,
-            source="alerts",
-            detail=ended[rule] if alert is None else f"{rule}: {alert.detail}",
-        )
-        for rule, alert in alerts.items()
-        if (alert is not None) != (rule in before)
-    ]
-    current = [before.get(rule, alert) for rule, alert in alerts.items() if alert is not None]
-    return tuple(current), tuple(events)
-
-
-def _stalled(job: jobs.Job, rules: Rules, observation: Observation) -> jobs.Alert | None:
-    limit_seconds, seconds = rules.stalled_minutes * 60, observation.silent_seconds
-    if observation.written_at is None or not limit_seconds or seconds < limit_seconds:
-        return None
-    minutes = round(seconds / 60)
-    detail = f"no output in its log or metrics for {minutes} minute{'' if minutes == 1 else 's'}"
-    return _alert(job, STALLED, observation.written_at, detail)
-
-
-def _slow(
     job: jobs.Job,
     rules: Rules,
     metrics: Sequence[jobs.Metric],
-    now: datetime.datetime,
     *,
-    is_slow: bool,
-) -> jobs.Alert | None:
+    written_at: datetime.datetime | None,
+    silent_seconds: float,
+    now: datetime.datetime,
+) -> tuple[tuple[jobs.Alert, ...], tuple[jobs.JobEvent, ...]]:
+    """Return the alerts of a running job, and an event for each alert that began or ended.
+
+    An alert that continues keeps its first text. `metrics` are the last losses and throughputs,
+    oldest first. `written_at` is the last write to the log or the metrics, None if it is not
+    visible from this host; `silent_seconds` is the time since then by the file system's clock.
+    """
+    before = {alert.rule: alert for alert in job.current_alerts}
+    metrics = [metric for metric in metrics if metric.attempt == job.attempt]
+    share = rules.slow_percent / 100 * (_HYSTERESIS if SLOW in before else 1.0)
+    results = {
+        SLOW: _slow(metrics, share) if rules.slow_percent else None,
+        NAN_LOSS: _nan_loss(metrics) if rules.nan_loss else None,
+    }
+    if written_at is not None:
+        is_stalled = 0 < rules.stalled_minutes * 60 <= silent_seconds
+        minutes = round(silent_seconds / 60)
+        unit = "minute" if minutes == 1 else "minutes"
+        detail = f"no output in its log or metrics for {minutes} {unit}"
+        results = {STALLED: (written_at, detail) if is_stalled else None, **results}
+    current = dict(before)
+    events: list[jobs.JobEvent] = []
+    for rule, result in results.items():
+        if (result is not None) == (rule in before):
+            continue
+        kind, detail = "recovered", _ENDED[rule]
+        if result is None:
+            del current[rule]
+        else:
+            since, kind, detail = result[0] or now, "alert", f"{rule}: {result[1]}"
+            alert = jobs.Alert(rule=rule, attempt=job.attempt, since=since, detail=result[1])
+            current[rule] = alert
+        events.append(
+            jobs.JobEvent(at=now, kind=kind, attempt=job.attempt, source="alerts", detail=detail)
+        )
+    return tuple(current.values()), tuple(events)
+
+
+def _slow(metrics: Sequence[jobs.Metric], share: float) -> _Result | None:
     values = _throughputs(metrics)
-    if not rules.slow_percent or len(values) < _LAST_VALUES + _MIN_EARLIER_VALUES:
+    if len(values) < _LAST_VALUES + _MIN_EARLIER_VALUES:
         return None
     last = statistics.median([metric.value for metric in values[-_LAST_VALUES:]])
     usual = statistics.median([metric.value for metric in values[:-_LAST_VALUES]])
-    share = rules.slow_percent / 100.0 * (_HYSTERESIS if is_slow else 1.0)
     if usual <= 0.0 or last >= usual * share:
         return None
     unit = f" {values[-1].unit}" if values[-1].unit else ""
     percent = f"{last / usual * 100:.0f} %"
     detail = f"{values[-1].name} is {last:.4g}{unit}, {percent} of its median {usual:.4g}"
-    return _alert(job, SLOW, values[-_LAST_VALUES].time or now, detail)
+    return values[-_LAST_VALUES].time, detail
 
 
 def _throughputs(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
@@ -133,12 +127,10 @@ def _throughputs(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
     return []
 
 
-def _nan_loss(
-    job: jobs.Job, rules: Rules, metrics: Sequence[jobs.Metric], now: datetime.datetime
-) -> jobs.Alert | None:
+def _nan_loss(metrics: Sequence[jobs.Metric]) -> _Result | None:
     last = {(metric.name, metric.rank): metric for metric in metrics if metric.name in LOSSES}
     bad = next((metric for metric in last.values() if not math.isfinite(metric.value)), None)
-    if bad is None or not rules.nan_loss:
+    if bad is None:
         return None
     where = ""
     if bad.step is not None:
@@ -146,8 +138,4 @@ def _nan_loss(
     elif bad.epoch is not None:
         where = f" in epoch {bad.epoch}"
     value = "NaN" if math.isnan(bad.value) else f"{bad.value}"
-    return _alert(job, NAN_LOSS, bad.time or now, f"{bad.name} is {value}{where}")
-
-
-def _alert(job: jobs.Job, rule: str, since: datetime.datetime, detail: str) -> jobs.Alert:
-    return jobs.Alert(rule=rule, attempt=job.attempt, since=since, detail=detail)
+    return bad.time, f"{bad.name} is {value}{where}"

@@ -25,8 +25,9 @@ _SHELL_CODES: Mapping[int, tuple[Cause, str]] = {
     126: (Cause.MISSING_PROGRAM, "the program could not be executed"),
     127: (Cause.MISSING_PROGRAM, "the program was not found"),
 }
-#: Exit codes of our job scripts (docs/design.md, "Scripts").
+#: Also the exit codes of our job scripts (docs/design.md, "Scripts").
 _SCRIPT_CODES: Mapping[int, tuple[Cause, str]] = {
+    **_SHELL_CODES,
     73: (Cause.RUN_FOLDER, "the compute node cannot see the run folder"),
     75: (
         Cause.DUPLICATE,
@@ -46,36 +47,30 @@ CRASH_CAUSES: Mapping[int, Cause] = {
 _LIKELY_SIGNALS = frozenset({signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM})
 
 
-def meaning(job: jobs.Job, code: int) -> tuple[Cause, str] | None:
-    """Return the cause and a sentence for a fixed exit code of a shell or of our job script."""
-    own = {} if job.tracked_name is not None else _SCRIPT_CODES
-    return own.get(code) or _SHELL_CODES.get(code)
-
-
-def explain(job: jobs.Job) -> str:
-    """Return what the exit code says in addition to the state; "" if it says nothing more."""
-    code, exit_signal = job.exit_code, job.exit_signal
+def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
+    """Return what the exit code shows in addition to the state; None if it shows nothing more."""
+    code, exit_signal = job.exit_code or 0, job.exit_signal or 0
     if exit_signal == LAUNCH_FAILED_SIGNAL:
-        return "Slurm could not open the log or the working directory, so there is no log"
-    if job.state in _ENDED_BY_SLURM or code is None:
-        return ""
+        sentence = "Slurm could not open the log or the working directory, so there is no log"
+        return Cause.LAUNCH_FAILED, sentence
+    if job.state in _ENDED_BY_SLURM:
+        return None
     if exit_signal:
-        return f"{_signal_name(exit_signal)} ended the batch script"
-    if known := meaning(job, code):
-        return known[1]
+        return _crash(exit_signal, "ended the batch script")
+    codes = _SHELL_CODES if job.tracked_name is not None else _SCRIPT_CODES
+    if code in codes:
+        return codes[code]
     if 128 < code < 128 + signal.NSIG:
-        return f"{code} = 128 + {code - 128}: {_signal_name(code - 128)} ended the program"
+        return _crash(code - 128, f"ended the program: {code} = 128 + {code - 128}")
     if job.tracked_name is not None and code in _LIKELY_SIGNALS:
         # Our own scripts write an exit record, which has the exact code.
-        return (
-            f"or {code + 128}, which sacct up to Slurm 25.05 reports as {code}: "
-            f"{_signal_name(code)} ended the program"
-        )
-    return ""
+        name = signal.Signals(code).name
+        measured = f"sacct up to Slurm 25.05 reports {code + 128} as {code}"
+        return Cause.NONZERO_EXIT, f"{name} may have ended the program: {measured}"
+    return None
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _crash(number: int, event: str) -> tuple[Cause, str]:
+    known = number in {*signal.Signals}
+    name = signal.Signals(number).name if known else f"signal {number}"
+    return CRASH_CAUSES.get(number, Cause.KILLED), f"{name} {event}"

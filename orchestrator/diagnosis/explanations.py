@@ -5,20 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs
 from orchestrator.diagnosis import causes, final_states, main_finding, pending_reasons
 from orchestrator.diagnosis.causes import Cause
-from orchestrator.diagnosis.records import (
-    Evidence,
-    Explanation,
-    Facts,
-    Finding,
-    Level,
-    Source,
-    Traceback,
-)
+from orchestrator.diagnosis.records import Evidence, Explanation, Facts, Finding, Level, Traceback
 from orchestrator.jobs import JobState
 
 _EVIDENCE_LINES = 4
@@ -62,8 +54,7 @@ def explain(facts: Facts) -> Explanation:
             cause=None,
             summary="the job did not fail: COMPLETED",
             evidence=(final_states.evidence(job),),
-            cures=facts.advice,
-            also=tuple(_notable(facts.findings)),
+            also=_notable(facts.findings),
             details={"state": str(job.state)},
         )
     return _failed(facts)
@@ -79,16 +70,16 @@ def advice_for_ranks(
     if world_size < 2:
         return ()
     advice = []
-    for name in _BATCH_PER_RANK:
-        batch = arguments.get(name)
-        # An explicit global batch size shows that it was kept.
-        if isinstance(batch, int) and not isinstance(batch, bool) and "batch_size" not in arguments:
-            advice.append(
-                f"accuracy can differ from that on one GPU: {name} = {batch} on {world_size} ranks "
-                f"is a global batch of {batch * world_size}; scale the learning rate with it and "
-                "use a warm-up, or keep the global batch"
-            )
-            break
+    batches = [(name, arguments.get(name)) for name in _BATCH_PER_RANK]
+    per_rank = [(name, batch) for name, batch in batches if isinstance(batch, int) and batch > 1]
+    # An explicit global batch size shows that it was kept.
+    if per_rank and "batch_size" not in arguments:
+        name, batch = per_rank[0]
+        advice.append(
+            f"accuracy can differ from that on one GPU: {name} = {batch} on {world_size} ranks is "
+            f"a global batch of {batch * world_size}; scale the learning rate with it and use a "
+            "warm-up, or keep the global batch"
+        )
     if "seed" in arguments and not is_included_trainer:
         advice.append(
             f"seed = {arguments['seed']} on all ranks gives every rank the same augmentations: "
@@ -105,15 +96,13 @@ def _live(facts: Facts, job: jobs.Job) -> Explanation:
         summary = "the job is running; the last line of its log is:"
     else:
         summary = "the job is running; there is no log yet"
-    details: dict[str, object] = {"state": str(job.state)}
-    if facts.written_at is not None:
-        details["last_written"] = facts.written_at
+    written = {} if facts.written_at is None else {"last_written": facts.written_at}
     return Explanation(
         cause=None,
         summary=summary,
         evidence=() if facts.last_line is None else (facts.last_line,),
-        also=tuple(_notable(facts.findings)),
-        details=details,
+        also=_notable(facts.findings),
+        details={"state": str(job.state), **written},
     )
 
 
@@ -125,7 +114,7 @@ def _failed(facts: Facts) -> Explanation:
         if facts.job is not None and facts.job.exit_code == _SIGTERM_CODE:
             # srun and torchrun end the other ranks with SIGTERM and exit with the highest code.
             level = max(level, Level.OUTCOME)
-        state = dataclasses.replace(state, level=level, order=len(findings) + 1)
+        state = dataclasses.replace(state, level=level)
         if state.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
             # Slurm ended a step at most (srun --kill-on-bad-exit), not the job.
             findings = [_without_job_end(finding) for finding in findings]
@@ -145,7 +134,7 @@ def _failed(facts: Facts) -> Explanation:
         for finding in main_finding.last_group(others)
         if finding.cause is main.cause and finding.level <= weakest
     ]
-    first_said = next((finding.summary for finding in [main, *same] if finding.summary), "")
+    summary = next((finding.summary for finding in [main, *same] if finding.summary), info.title)
     state_cures = state.cures if state is not None and state in same else ()
     rank = main.rank
     if rank is None and main.level is not Level.TIMEOUT:
@@ -153,13 +142,13 @@ def _failed(facts: Facts) -> Explanation:
         rank = next(torchrun, None)
     return Explanation(
         cause=main.cause,
-        summary=first_said or info.title,
+        summary=summary,
         evidence=_evidence(main, same, state),
         cures=tuple(dict.fromkeys((*main.cures, *state_cures, *info.cures))),
         first_failing_rank=rank,
         traceback=main.traceback or _traceback(main, findings),
         details=_details(facts, main, findings),
-        also=tuple(_notable(others, except_cause=main.cause)),
+        also=_notable(others, except_cause=main.cause),
     )
 
 
@@ -170,17 +159,16 @@ def _without_job_end(finding: Finding) -> Finding:
 
 
 def _unexplained(facts: Facts, summary: str) -> Explanation:
+    cause = None if facts.job is None else Cause.UNKNOWN
     cures: tuple[str, ...] = ("check the log of stderr or of another rank",)
-    cause = None
-    if facts.job is not None:
-        cause = Cause.UNKNOWN
+    if cause is not None:
         summary, cures = causes.info(cause).title, causes.info(cause).cures
     return Explanation(
         cause=cause,
         summary=summary,
         evidence=() if facts.last_line is None else (facts.last_line,),
         cures=cures,
-        also=tuple(_notable(facts.findings)),
+        also=_notable(facts.findings),
     )
 
 
@@ -188,17 +176,10 @@ def _evidence(
     main: Finding, same: Sequence[Finding], state: Finding | None
 ) -> tuple[Evidence, ...]:
     """Return the main line, further lines with the same cause, and what Slurm reports."""
-    logged = [finding for finding in same if finding.evidence.source is not Source.SLURM]
-    if main.evidence.source is Source.SLURM:
-        lines = [*logged, main]
-    elif state is not None:
-        lines = [*[main, *logged][: _EVIDENCE_LINES - 1], state]
-    else:
-        lines = [main, *logged]
-    lines = lines[:_EVIDENCE_LINES]
-    if state is not None and state not in lines:
-        lines[-1] = state
-    return tuple(dict.fromkeys(finding.evidence for finding in lines))
+    lines = [each for each in (main, *same) if each is not state][:_EVIDENCE_LINES]
+    if state is not None:
+        lines = [*lines[: _EVIDENCE_LINES - 1], state]
+    return tuple(dict.fromkeys(each.evidence for each in lines))
 
 
 def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
@@ -210,50 +191,40 @@ def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
 
 
 def _details(facts: Facts, main: Finding, findings: Sequence[Finding]) -> dict[str, object]:
-    details: dict[str, object] = {"rule": main.rule}
-    if facts.job is not None:
-        details["state"] = str(facts.job.state)
-    if attempts := final_states.earlier_attempts(facts):
-        details["earlier_attempts"] = attempts
-    if facts.skipped_bytes:
-        details["unread_bytes"] = facts.skipped_bytes
-    if facts.uncounted_bytes:
-        details["uncounted_bytes"] = facts.uncounted_bytes
-    if main.cause in _TIMEOUTS:
-        details.update(_rank_details(findings))
     other_lines = Counter(
         str(finding.cause)
         for finding in main_finding.last_group(findings)
         if finding.cause is not main.cause and finding.evidence.path
     )
-    if other_lines:
-        details["other_lines"] = dict(other_lines.most_common())
-    return details
-
-
-def _rank_details(findings: Sequence[Finding]) -> Iterator[tuple[str, object]]:
-    """Yield which ranks waited for a collective, and which operations they called."""
-    waited = {
-        finding.rank
-        for finding in findings
-        if finding.cause in _TIMEOUTS
-        and finding.level is Level.TIMEOUT
-        and finding.rank is not None
+    details: dict[str, object] = {
+        "rule": main.rule,
+        "state": facts.job and str(facts.job.state),
+        "earlier_attempts": final_states.earlier_attempts(facts),
+        "unread_bytes": facts.skipped_bytes,
+        "uncounted_bytes": facts.uncounted_bytes,
+        **(_rank_details(findings) if main.cause in _TIMEOUTS else {}),
+        "other_lines": dict(other_lines.most_common()),
     }
-    if not waited:
-        return
-    yield "ranks_that_waited", sorted(waited)
-    missing = sorted(set(range(max(waited) + 1)) - waited)
-    if missing and len(waited) > 1:
-        yield "ranks_that_did_not", missing
+    return {name: value for name, value in details.items() if value}
+
+
+def _rank_details(findings: Sequence[Finding]) -> dict[str, object]:
+    """Return which ranks waited for a collective, and which operations they called."""
+    timeouts = [each for each in findings if each.cause in _TIMEOUTS]
+    waited = {
+        each.rank for each in timeouts if each.level is Level.TIMEOUT and each.rank is not None
+    }
     calls = sorted(_timed_out_calls(findings).items())
+    details: dict[str, object] = {"ranks_that_waited": sorted(waited)}
+    if len(waited) > 1:
+        details["ranks_that_did_not"] = sorted(set(range(max(waited))) - waited)
     if len({operation for _, (_, operation) in calls}) > 1:
-        yield (
-            "different_calls",
-            {f"rank {rank}": f"{name} (number {number})" for rank, (number, name) in calls},
-        )
+        details["different_calls"] = {
+            f"rank {rank}": f"{name} (number {number})" for rank, (number, name) in calls
+        }
     elif len({number for _, (number, _) in calls}) > 1:
-        yield "different_numbers", {f"rank {rank}": number for rank, (number, _) in calls}
+        details["different_numbers"] = {f"rank {rank}": number for rank, (number, _) in calls}
+    return details
 
 
 def _rank_behind(findings: Sequence[Finding]) -> int | None:
@@ -276,11 +247,11 @@ def _timed_out_calls(findings: Sequence[Finding]) -> dict[int, tuple[int, str]]:
     return calls
 
 
-def _notable(findings: Sequence[Finding], except_cause: Cause | None = None) -> list[Finding]:
+def _notable(findings: Sequence[Finding], except_cause: Cause | None = None) -> tuple[Finding, ...]:
     """Return one finding per rule with another cause, warnings last."""
     by_rule: dict[str, Finding] = {}
     for finding in findings:
         is_notable = finding.level < Level.OUTCOME or finding.level is Level.WARNING
         if is_notable and finding.cause is not except_cause and finding.evidence.path:
             by_rule.setdefault(finding.rule, finding)
-    return sorted(by_rule.values(), key=lambda finding: finding.level)[:_MAX_ALSO]
+    return tuple(sorted(by_rule.values(), key=lambda finding: finding.level)[:_MAX_ALSO])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Callable, Mapping
 
 from orchestrator import jobs
 from orchestrator.diagnosis import exit_codes
@@ -45,16 +43,12 @@ _REJECTIONS = {
 def finding(facts: Facts) -> Finding | None:
     """Return what the final state shows; None if the job is still there or has succeeded."""
     job = facts.job
-    if job is None or not job.ended or job.state not in _BY_STATE:
+    result = None if job is None or not job.ended else _result(facts, job)
+    if job is None or result is None:
         return None
-    cause, summary, cures = _BY_STATE[job.state](facts, job)
-    return Finding(
-        cause=cause,
-        rule=f"state:{job.state}",
-        evidence=evidence(job),
-        summary=summary,
-        cures=cures,
-    )
+    cause, summary, cures = result
+    rule = f"state:{job.state}"
+    return Finding(cause=cause, rule=rule, evidence=evidence(job), summary=summary, cures=cures)
 
 
 def evidence(job: jobs.Job) -> Evidence:
@@ -87,39 +81,58 @@ def rejection_cause(message: str) -> Cause:
     return next(matches, Cause.NOT_SUBMITTED)
 
 
-def _time_limit(facts: Facts, job: jobs.Job) -> _Result:
-    limit = job.time_limit_seconds
+def _result(facts: Facts, job: jobs.Job) -> _Result | None:
+    nodes, where, after = job.node_list, _on(job.node_list), _after_start(job)
+    match job.state:
+        case JobState.TIMEOUT:
+            return _time_limit(job)
+        case JobState.NODE_FAIL | JobState.BOOT_FAIL:
+            event = "could not be booted" if job.state is JobState.BOOT_FAIL else "failed"
+            if not nodes:
+                return Cause.NODE_FAIL, f"a node of the job {event}{after}", ()
+            node = f"one of the nodes {nodes}" if "[" in nodes else f"node {nodes}"
+            cure = f"exclude it until the site has repaired it: exclude = {nodes!r}"
+            return Cause.NODE_FAIL, f"{node} {event}{after}", (cure,)
+        case JobState.PREEMPTED:
+            partition = f" in partition {job.partition}" if job.partition else ""
+            qos = f" with QOS {job.qos}" if job.qos else ""
+            summary = f"a job of higher priority preempted the job{partition}{qos}{after}"
+            return Cause.PREEMPTED, summary, ()
+        case JobState.CANCELLED:
+            return _cancelled(facts, job)
+        case JobState.OUT_OF_MEMORY:
+            summary = f"the job's processes used more memory than it requested{where}{after}"
+            return Cause.OOM_HOST, summary, ()
+        case JobState.DEADLINE:
+            return Cause.DEADLINE, f"the job reached its deadline{_when(job)}", ()
+        case JobState.FAILED:
+            return _failed(job)
+        case JobState.LOST:
+            summary = "Slurm no longer knows the job, and its end is unknown"
+            if job.observed_at is not None:
+                time = job.observed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+                summary += f"; Slurm last reported it at {time}"
+            return Cause.LOST, summary, ()
+        case JobState.NOT_SUBMITTED:
+            reason = job.reason or ""
+            message = reason.partition("\n")[0] or "the job is not in Slurm"
+            return rejection_cause(reason), message, ()
+    return None
+
+
+def _time_limit(job: jobs.Job) -> _Result:
+    limit, ran_seconds = job.time_limit_seconds, _ran_seconds(job)
     if limit is None:
         return Cause.TIME_LIMIT, "the job reached its time limit", ()
-    ran_seconds = _ran_seconds(job)
     ran = "" if ran_seconds is None else f" after {values.elapsed(ran_seconds)}"
     summary = f"the job was ended{ran} because of its time limit of {values.elapsed(limit)}"
     longer = f'request more time, such as time_limit = "{values.elapsed(2 * limit)}"'
     return Cause.TIME_LIMIT, summary, (longer,)
 
 
-def _node_fail(facts: Facts, job: jobs.Job) -> _Result:
-    nodes = job.node_list
-    if not nodes:
-        node = "a node of the job"
-    else:
-        node = f"one of the nodes {nodes}" if "[" in nodes else f"node {nodes}"
-    event = "could not be booted" if job.state is JobState.BOOT_FAIL else "failed"
-    cures = (f"exclude it until the site has repaired it: exclude = {nodes!r}",) if nodes else ()
-    return Cause.NODE_FAIL, f"{node} {event}{_after_start(job)}", cures
-
-
-def _preempted(facts: Facts, job: jobs.Job) -> _Result:
-    partition = f" in partition {job.partition}" if job.partition else ""
-    qos = f" with QOS {job.qos}" if job.qos else ""
-    summary = f"a job of higher priority preempted the job{partition}{qos}{_after_start(job)}"
-    return Cause.PREEMPTED, summary, ()
-
-
 def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
     requests = [event for event in facts.events if event.kind == "cancel"]
-    when = _after_start(job) if job.started_at else " while it was pending"
-    user = facts.canceller
+    user, when = facts.canceller, _when(job)
     if requests and (user is None or user.is_me):
         at = requests[-1].at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         return Cause.CANCELLED, f"you cancelled it with orchestrator cancel at {at}{when}", ()
@@ -136,71 +149,18 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
         )
         drained = "`sinfo -R` shows whether the node is drained; exclude it: exclude"
         return Cause.LAUNCH_FAILED, summary, (drained,)
+    summary = f"{user.name}, an operator or a coordinator of the account, cancelled it{when}"
     if user.user_id == 0:
         summary = f"root cancelled it: an administrator, or Slurm itself{when}"
-    else:
-        summary = f"{user.name}, an operator or a coordinator of the account, cancelled it{when}"
     return Cause.CANCELLED, summary, ("ask the site's support for the reason first",)
 
 
-def _out_of_memory(facts: Facts, job: jobs.Job) -> _Result:
-    summary = "the job's processes used more memory than it requested"
-    return Cause.OOM_HOST, f"{summary}{_on(job.node_list)}{_after_start(job)}", ()
-
-
-def _deadline(facts: Facts, job: jobs.Job) -> _Result:
-    when = " while it was pending" if job.started_at is None else _after_start(job)
-    return Cause.DEADLINE, f"the job reached its deadline{when}", ()
-
-
-def _failed(facts: Facts, job: jobs.Job) -> _Result:
-    code, number = job.exit_code or 0, job.exit_signal or 0
-    where = _on(job.node_list)
-    if number == exit_codes.LAUNCH_FAILED_SIGNAL:
-        log = f" ({job.stdout_path})" if job.stdout_path else ""
-        summary = f"Slurm could not open the log{log} or the working directory{where}"
-        return Cause.LAUNCH_FAILED, summary, ()
+def _failed(job: jobs.Job) -> _Result:
     if (job.reason or "").startswith("JobLaunchFailure"):
-        return Cause.LAUNCH_FAILED, f"Slurm could not start the job{where}", ()
-    if not number and 128 < code < 128 + signal.NSIG:
-        number = code - 128
-    if number in {*signal.Signals}:
-        name = signal.Signals(number).name
-        program = "the batch script" if job.exit_signal else "the program"
-        summary = f"{name} ended {program} (exit code {code}:{job.exit_signal or 0})"
-        return exit_codes.CRASH_CAUSES.get(number, Cause.KILLED), summary, ()
-    if known := exit_codes.meaning(job, code):
-        return known[0], f"{known[1]} (exit code {code})", ()
-    explained = exit_codes.explain(job)
-    summary = f"exit code {code}, {explained}" if explained else f"exit code {code}"
-    return Cause.NONZERO_EXIT, f"the job ended with {summary}", ()
-
-
-def _lost(facts: Facts, job: jobs.Job) -> _Result:
-    summary = "Slurm no longer knows the job, and its end is unknown"
-    if job.observed_at is not None:
-        time = job.observed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        summary += f"; Slurm last reported it at {time}"
-    return Cause.LOST, summary, ()
-
-
-def _not_submitted(facts: Facts, job: jobs.Job) -> _Result:
-    message = (job.reason or "").partition("\n")[0]
-    return rejection_cause(job.reason or ""), message or "the job is not in Slurm", ()
-
-
-_BY_STATE: Mapping[JobState, Callable[[Facts, jobs.Job], _Result]] = {
-    JobState.TIMEOUT: _time_limit,
-    JobState.NODE_FAIL: _node_fail,
-    JobState.BOOT_FAIL: _node_fail,
-    JobState.PREEMPTED: _preempted,
-    JobState.CANCELLED: _cancelled,
-    JobState.OUT_OF_MEMORY: _out_of_memory,
-    JobState.DEADLINE: _deadline,
-    JobState.FAILED: _failed,
-    JobState.LOST: _lost,
-    JobState.NOT_SUBMITTED: _not_submitted,
-}
+        return Cause.LAUNCH_FAILED, f"Slurm could not start the job{_on(job.node_list)}", ()
+    if known := exit_codes.meaning(job):
+        return *known, ()
+    return Cause.NONZERO_EXIT, f"the job ended with exit code {job.exit_code or 0}", ()
 
 
 def _ran_seconds(attempt: jobs.Job | jobs.Attempt) -> float | None:
@@ -212,6 +172,10 @@ def _ran_seconds(attempt: jobs.Job | jobs.Attempt) -> float | None:
 def _after_start(attempt: jobs.Job | jobs.Attempt) -> str:
     seconds = _ran_seconds(attempt)
     return "" if seconds is None else f", {values.elapsed(seconds)} after it started"
+
+
+def _when(job: jobs.Job) -> str:
+    return _after_start(job) if job.started_at else " while it was pending"
 
 
 def _on(node_list: str | None) -> str:

@@ -5,25 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from orchestrator import errors
 from orchestrator.diagnosis import causes
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 from orchestrator.text import expressions
-from orchestrator.toml import documents, key_paths, schema
+from orchestrator.toml import documents, schema
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
-_KEYS: Mapping[str, Any] = {
-    "name": str,
-    "cause": str,
-    "level": str,
-    "contains": tuple[str, ...],
-    "regex": str,
-    "says": str,
-    "cures": tuple[str, ...],
-}
 _LEVELS = {level.name.lower(): level for level in Level}
 #: Texts that the log reader handles itself: tracebacks and torchrun's summaries and restarts.
 _READER_TEXTS = (
@@ -33,8 +24,25 @@ _READER_TEXTS = (
     "Exception ignored",
     "will restart worker",
 )
-_Problem: TypeAlias = tuple[key_paths.KeyPath, str]
 Regex: TypeAlias = re.Pattern[str] | expressions.Expression
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """`[[rule]]`."""
+
+    name: str = ""
+    cause: str = ""
+    level: str = "root"
+    contains: tuple[str, ...] = ()
+    regex: str = ""
+    says: str = ""
+    cures: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    rule: tuple[_Entry, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,83 +124,54 @@ class Rules:
 
 def load_shipped() -> Rules:
     """Return the rules of causes.toml, whose expressions are tested and need no time limit."""
-    document = documents.Document(data=causes.shipped_document(), origins={})
-    rules, problems = _rules(document, lambda regex: re.compile(regex, re.ASCII))
-    assert not problems, problems
-    return Rules.of(rules, document.data["words"])
+    document = causes.shipped_document()
+    entries = [_Entry(**data) for data in document["rule"]]
+    rules = [_rule(entry, lambda regex: re.compile(regex, re.ASCII)) for entry in entries]
+    return Rules.of(rules, document["words"])
 
 
 def load_rules(text: str, source: str) -> Rules:
     """Return the rules of a user's TOML text. Raises ConfigurationError with all problems."""
-    document, syntax_problems = documents.parse(text, source)
-    rules, problems = _rules(document, expressions.Expression)
-    problems += [
-        ((key,), "unknown key. Known: rule, words.")
-        for key in document.data
-        if key not in ("rule", "words")
-    ]
-    if syntax_problems or problems:
-        located = [document.problem(path, message) for path, message in problems]
-        raise errors.ConfigurationError([*syntax_problems, *located])
-    return Rules.of(rules, document.data.get("words", ()))
+    document, problems = documents.parse(text, source)
+    file, wrong_types = schema.build(document, _File)
+    messages = {**wrong_types, **dict(schema.unknown_keys(document, _File))}
+    for index, entry in enumerate(file.rule):
+        for key, message in _errors(entry):
+            messages.setdefault(("rule", index, key), message)
+    problems += [document.problem(path, message) for path, message in messages.items()]
+    if problems:
+        raise errors.ConfigurationError(problems)
+    return Rules.of([_rule(entry, expressions.Expression) for entry in file.rule], ())
 
 
-def _rules(
-    document: documents.Document, compile_regex: Callable[[str], Regex]
-) -> tuple[list[Rule], list[_Problem]]:
-    rules: list[Rule] = []
-    problems: list[_Problem] = []
-    for index, data in enumerate(document.data.get("rule", ())):
-        path = ("rule", index)
-        if not isinstance(data, Mapping):
-            problems.append((path, "must be a table: [[rule]]"))
-            continue
-        wrong = list(_wrong_keys(data, path))
-        regex = None
-        if isinstance(data.get("regex"), str):
-            try:
-                regex = compile_regex(data["regex"])
-            except expressions.ExpressionError as error:
-                wrong.append(((*path, "regex"), str(error)))
-        if not wrong:
-            groups = regex.groupindex if regex else {}
-            wrong = [
-                ((*path, "says"), f'the regex has no group "{name}"')
-                for name in re.findall(r"\{(.*?)\}", data.get("says", ""))
-                if name not in groups
-            ]
-        problems += wrong
-        if not wrong:
-            values = {
-                "level": _LEVELS[data.get("level", "root")],
-                "cause": Cause(data["cause"]),
-                "contains": tuple(data["contains"]),
-                "cures": tuple(data.get("cures", ())),
-                "regex": regex,
-            }
-            rules.append(Rule(**{**data, **values}))
-    return rules, problems
+def _rule(entry: _Entry, compile_regex: Callable[[str], Regex]) -> Rule:
+    return Rule(
+        name=entry.name,
+        cause=Cause(entry.cause),
+        level=_LEVELS[entry.level],
+        contains=tuple(entry.contains),
+        regex=compile_regex(entry.regex) if entry.regex else None,
+        says=entry.says,
+        cures=tuple(entry.cures),
+    )
 
 
-def _wrong_keys(data: Mapping[str, Any], path: key_paths.KeyPath) -> Iterator[_Problem]:
-    for key, value in data.items():
-        if key not in _KEYS:
-            yield (*path, key), f"unknown key. {_advice(key, _KEYS)}"
-        elif not schema.fits(value, _KEYS[key]):
-            kind = schema.describe(_KEYS[key])
-            yield (*path, key), f"must be {kind} (got {schema.as_toml(value)})"
-    for key in ("name", "cause", "contains"):
-        if not data.get(key):
-            yield path, f"has no {key}"
-    name = data.get("name")
-    if isinstance(name, str) and name and not _NAME.fullmatch(name):
-        yield (*path, "name"), "must consist of lower-case letters, digits and -"
-    for key, known in (("cause", [*Cause]), ("level", [*_LEVELS])):
-        value = data.get(key)
-        if isinstance(value, str) and value and value not in known:
-            yield (*path, key), f"no such {key}. {_advice(value, known)}"
-
-
-def _advice(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = schema.did_you_mean(word, known)
-    return f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
+def _errors(entry: _Entry) -> Iterator[tuple[str, str]]:
+    """Yield the key and the message of each invalid value."""
+    if not _NAME.fullmatch(entry.name):
+        yield "name", "must consist of lower-case letters, digits and -"
+    for key, word, known in (("cause", entry.cause, [*Cause]), ("level", entry.level, [*_LEVELS])):
+        if word not in known:
+            near = schema.did_you_mean(word, known)
+            advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
+            yield key, f"no such {key}. {advice}"
+    if not all(entry.contains) or not entry.contains:
+        yield "contains", "must be texts, one of which each matching line contains"
+    try:
+        groups = expressions.Expression(entry.regex).groupindex
+    except expressions.ExpressionError as error:
+        yield "regex", str(error)
+        return
+    for name in re.findall(r"\{(.*?)\}", entry.says):
+        if name not in groups:
+            yield "says", f'the regex has no group "{name}"'

@@ -4,26 +4,45 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping
 
 from orchestrator import jobs
 from orchestrator.diagnosis import causes, limits, pending_reasons
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.pending_reasons import Prospect
-from orchestrator.diagnosis.queue import Queue, Request
+from orchestrator.diagnosis.queue import Partition, Queue, Request, Reservation
 from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.jobs import JobState
 from orchestrator.toml import values
 
-_PENDING_STATES = frozenset(
-    {
-        JobState.PENDING,
-        JobState.REQUEUED,
-        JobState.REQUEUE_HOLD,
-        JobState.SPECIAL_EXIT,
-        JobState.RESV_DEL_HOLD,
-    }
-)
+_PARTITION_STATE = "partition {partition_name} is {partition_state}"
+_JOBS_AHEAD = "{ahead} ahead of it in partition {partition_name}"
+#: The numbers behind a reason, by its first word.
+_NUMBERS = {
+    "PartitionTimeLimit": "it requests {time_limit}, partition {partition_name} allows {max_time}",
+    "PartitionNodeLimit": "it requests {too_much}",
+    "PartitionConfig": "it requests {too_much}",
+    "MaxMemPerLimit": "it requests {memory_mib} MiB per node, partition {partition_name} allows "
+    "{partition_max_memory_mib}",
+    "PartitionDown": _PARTITION_STATE,
+    "PartitionInactive": _PARTITION_STATE,
+    "Dependency": "dependency {dependency}",
+    "DependencyNeverSatisfied": "dependency {dependency}",
+    "BeginTime": "not before {begins_at}",
+    "Reservation": "reservation {reservation} {reservation_state}",
+    "ReservationDeleted": "reservation {reservation}",
+    "AccountNotAllowed": "partition {partition_name} accepts {partition_accounts}, "
+    "the account of the job is {account}",
+    "QOSNotAllowed": "partition {partition_name} accepts {partition_allowed_qos}, "
+    "the QOS of the job is {qos}",
+    "ReqNodeNotAvail": "{unavailable_nodes}",
+    "NodeDown": "{unavailable_nodes}",
+    "Priority": _JOBS_AHEAD,
+    "Resources": _JOBS_AHEAD,
+    "DeadLine": "its deadline is {deadline}",
+    "BadConstraints": "it requests {features}",
+    "Constraints": "it requests {features}",
+    "Licenses": "{licenses}",
+}
 #: Jobs whose submission has no known outcome.
 _UNKNOWN_OUTCOME = {
     JobState.SUBMITTING: "the job is being submitted: sbatch has not replied yet",
@@ -36,7 +55,11 @@ _UNKNOWN_OUTCOME = {
 
 def is_pending(job: jobs.Job) -> bool:
     """Return whether the job is pending, is being submitted or is deferred."""
-    return job.state in _PENDING_STATES or job.is_deferred or job.state in _UNKNOWN_OUTCOME
+    return (
+        job.state in pending_reasons.PENDING_STATES
+        or job.is_deferred
+        or job.state in _UNKNOWN_OUTCOME
+    )
 
 
 def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
@@ -46,11 +69,10 @@ def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
     request = queue.request
     reason = (request.reason if request is not None else None) or job.reason or "None"
     meaning = pending_reasons.meaning(reason)
-    prospect = meaning.prospect
-    word = pending_reasons.first_word(reason)
+    prospect, word = meaning.prospect, re.split(r"[\s,(]", reason, maxsplit=1)[0]
     numbers, limit, start = "", None, None
     if request is not None:
-        numbers = _NUMBERS[word](request, queue) if word in _NUMBERS else ""
+        numbers = _numbers(word, request, queue)
         limit = limits.exceeded(reason, request, queue.limits)
         if limit is not None:
             numbers = limit.sentence
@@ -109,133 +131,62 @@ def _cause(job: jobs.Job, meaning: pending_reasons.Reason, prospect: Prospect) -
     return meaning.cause or general
 
 
-def _time_limit(request: Request, queue: Queue) -> str:
-    partition, seconds = queue.partition, request.time_limit_seconds
-    if partition is None or partition.max_time_seconds is None:
+def _numbers(word: str, request: Request, queue: Queue) -> str:
+    """Return the numbers behind a reason; "" if Slurm did not report all of them."""
+    ahead = {0: "no jobs are", 1: "1 job is"}.get(queue.before or 0, f"{queue.before} jobs are")
+    known: dict[str, object] = {
+        **vars(request),
+        "begins_at": request.eligible_at or request.expected_start,
+        "reservation_state": _reservation_state(queue.reservation),
+        "unavailable_nodes": "; ".join(queue.unavailable_nodes),
+        "ahead": None if queue.before is None else ahead,
+    }
+    if queue.partition is not None:
+        seconds, most = request.time_limit_seconds, queue.partition.max_time_seconds
+        known |= {f"partition_{name}": value for name, value in vars(queue.partition).items()}
+        known |= {
+            "time_limit": "no time limit" if seconds is None else values.elapsed(seconds),
+            "max_time": None if most is None else values.elapsed(most),
+            "too_much": _too_much(request, queue.partition),
+        }
+    shown = {
+        name: _local_time(value) if isinstance(value, datetime.datetime) else value
+        for name, value in known.items()
+        if value not in (None, "")
+    }
+    try:
+        return _NUMBERS.get(word, "").format_map(shown)
+    except KeyError:
         return ""
-    requested = "no time limit" if seconds is None else values.elapsed(seconds)
-    allowed = values.elapsed(partition.max_time_seconds)
-    return f"it requests {requested}, partition {partition.name} allows {allowed}"
 
 
-def _nodes(request: Request, queue: Queue) -> str:
-    partition, nodes = queue.partition, request.nodes
-    if partition is None or nodes is None:
+def _reservation_state(reservation: Reservation | None) -> str:
+    if reservation is None:
         return ""
-    at_most, cpus = partition.max_nodes, request.resources.get("cpu", 0)
-    if at_most is not None and nodes > at_most:
-        return f"it requests {nodes} nodes, partition {partition.name} allows {at_most} per job"
-    if partition.nodes is not None and nodes > partition.nodes:
-        return f"it requests {nodes} nodes, partition {partition.name} has {partition.nodes}"
-    if partition.cpus is not None and cpus > partition.cpus:
-        return f"it requests {cpus} CPUs, partition {partition.name} has {partition.cpus}"
-    return ""
-
-
-def _memory(request: Request, queue: Queue) -> str:
-    partition, memory_mib = queue.partition, request.memory_mib
-    if partition is None or partition.max_memory_mib is None or memory_mib is None:
-        return ""
-    return (
-        f"it requests {memory_mib} MiB per node, partition {partition.name} allows"
-        f" {partition.max_memory_mib}"
-    )
-
-
-def _begin_time(request: Request, queue: Queue) -> str:
-    time = request.eligible_at or request.expected_start
-    return "" if time is None else f"not before {_local_time(time)}"
-
-
-def _reservation(request: Request, queue: Queue) -> str:
-    name, reservation = request.reservation, queue.reservation
-    if name is None or reservation is None:
-        return "" if name is None else f"reservation {name}"
     if reservation.state == "INACTIVE" and reservation.begins_at is not None:
-        return f"reservation {name} begins at {_local_time(reservation.begins_at)}"
-    ends_at = reservation.ends_at
-    until = "" if ends_at is None else f" until {_local_time(ends_at)}"
-    return f"reservation {name} is {reservation.state}{until}"
+        return f"begins at {_local_time(reservation.begins_at)}"
+    until = "" if reservation.ends_at is None else f" until {_local_time(reservation.ends_at)}"
+    return f"is {reservation.state}{until}"
 
 
-def _accounts(request: Request, queue: Queue) -> str:
-    partition = queue.partition
-    if partition is None or not partition.accounts:
-        return ""
-    accepts = f"partition {partition.name} accepts {partition.accounts}"
-    return f"{accepts}, the account of the job is {request.account}"
-
-
-def _allowed_qos(request: Request, queue: Queue) -> str:
-    partition = queue.partition
-    if partition is None or not partition.allowed_qos:
-        return ""
-    accepts = f"partition {partition.name} accepts {partition.allowed_qos}"
-    return f"{accepts}, the QOS of the job is {request.qos}"
-
-
-def _nodes_away(request: Request, queue: Queue) -> str:
-    return "; ".join(f"{node.name} is {node.state} ({node.why})" for node in queue.nodes)
-
-
-def _jobs_ahead(request: Request, queue: Queue) -> str:
-    if queue.before is None or queue.partition is None:
-        return ""
-    count = {0: "no jobs are", 1: "1 job is"}.get(queue.before, f"{queue.before} jobs are")
-    return f"{count} ahead of it in partition {queue.partition.name}"
-
-
-def _partition_state(request: Request, queue: Queue) -> str:
-    partition = queue.partition
-    return "" if partition is None else f"partition {partition.name} is {partition.state}"
-
-
-def _dependency(request: Request, queue: Queue) -> str:
-    return "" if request.dependency is None else f"dependency {request.dependency}"
-
-
-def _features(request: Request, queue: Queue) -> str:
-    return "" if request.features is None else f"it requests {request.features}"
-
-
-def _deadline(request: Request, queue: Queue) -> str:
-    deadline = request.deadline
-    return "" if deadline is None else f"its deadline is {_local_time(deadline)}"
-
-
-#: The numbers behind a reason; "" if Slurm did not report them.
-_NUMBERS: Mapping[str, Callable[[Request, Queue], str]] = {
-    "PartitionTimeLimit": _time_limit,
-    "PartitionNodeLimit": _nodes,
-    "PartitionConfig": _nodes,
-    "MaxMemPerLimit": _memory,
-    "PartitionDown": _partition_state,
-    "PartitionInactive": _partition_state,
-    "Dependency": _dependency,
-    "DependencyNeverSatisfied": _dependency,
-    "BeginTime": _begin_time,
-    "Reservation": _reservation,
-    "ReservationDeleted": _reservation,
-    "AccountNotAllowed": _accounts,
-    "QOSNotAllowed": _allowed_qos,
-    "ReqNodeNotAvail": _nodes_away,
-    "NodeDown": _nodes_away,
-    "Priority": _jobs_ahead,
-    "Resources": _jobs_ahead,
-    "DeadLine": _deadline,
-    "BadConstraints": _features,
-    "Constraints": _features,
-    "Licenses": lambda request, queue: request.licenses or "",
-}
+def _too_much(request: Request, partition: Partition) -> str:
+    cpus, name = request.resources.get("cpu", 0), partition.name
+    for number, unit, most, limit in (
+        (request.nodes or 0, "nodes", partition.max_nodes, "allows {} per job"),
+        (request.nodes or 0, "nodes", partition.nodes, "has {}"),
+        (cpus, "CPUs", partition.cpus, "has {}"),
+    ):
+        if most is not None and number > most:
+            return f"{number} {unit}, partition {name} {limit.format(most)}"
+    return ""
 
 
 def _allowed_seconds(word: str, queue: Queue, limit: limits.Exceeded | None) -> int | None:
     """Return the longest time limit that the partition or the QOS allows, if it is the reason."""
     if limit is not None and limit.limit.name == "MaxWallPJ":
         return limit.limit.allowed * 60
-    if word == "PartitionTimeLimit" and queue.partition is not None:
-        return queue.partition.max_time_seconds
-    return None
+    partition = queue.partition if word == "PartitionTimeLimit" else None
+    return None if partition is None else partition.max_time_seconds
 
 
 def _cures(
@@ -246,24 +197,26 @@ def _cures(
         # This keeps the job's place in the queue.
         allowed = values.elapsed(allowed_seconds)
         return (f"scontrol update JobId={job.job_id} TimeLimit={allowed}", f"or {again}")
-    if cause is Cause.HELD and re.search(r"\bJobHeldAdmin\b", job.reason or ""):
+    if cause is Cause.HELD and "JobHeldAdmin" in (job.reason or ""):
         return ("ask the site's support why an administrator holds it",)
-    if cause is Cause.LAUNCH_FAILED:
-        return (
+    if cause is None and word in ("Priority", "Resources"):
+        return ("jobs with a shorter time limit or fewer nodes fit into gaps and start sooner",)
+    if cause is None:
+        is_limit = prospect is Prospect.LIMIT
+        renewed = "it starts when other jobs have ended, or when a time budget is renewed"
+        return (renewed,) if is_limit else ()
+    by_cause = {
+        Cause.LAUNCH_FAILED: (
             "`orchestrator release JOB` lets it start on other nodes; `sinfo -R` shows which node "
             "is drained: the site's prolog may have failed there",
-        )
-    if cause is Cause.DEPENDENCY:
-        return ("find out why that job ended: orchestrator explain ITS-JOB", f"or {again}")
-    if cause in (Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE):
-        return (again,)
-    if cause is not None:
-        return causes.info(cause).cures
-    if word in ("Priority", "Resources"):
-        return ("jobs with a shorter time limit or fewer nodes fit into gaps and start sooner",)
-    if prospect is Prospect.LIMIT:
-        return ("it starts when other jobs have ended, or when a time budget is renewed",)
-    return ()
+        ),
+        Cause.DEPENDENCY: (
+            "find out why that job ended: orchestrator explain ITS-JOB",
+            f"or {again}",
+        ),
+        **dict.fromkeys((Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE), (again,)),
+    }
+    return by_cause.get(cause, causes.info(cause).cures)
 
 
 def _local_time(time: datetime.datetime) -> str:

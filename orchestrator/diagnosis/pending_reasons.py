@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from orchestrator import jobs
 from orchestrator.diagnosis.causes import Cause
+from orchestrator.jobs import JobState
 
 
 class Prospect(enum.Enum):
@@ -32,14 +34,51 @@ class Reason(NamedTuple):
 
     prospect: Prospect
     sentence: str
-    #: None: the general one of the prospect
+    #: why the job does not start without intervention; None: the general one of the prospect
     cause: Cause | None = None
 
 
 _WILL_START, _LIMIT, _ACTION, _NEVER = Prospect
 
-#: By the first word: squeue prints free text after some ("ReqNodeNotAvail, UnavailableNodes:n2").
-_REASONS = {
+#: By a regex for the beginning of the reason: the first match counts.
+_REASONS: Mapping[str, Reason] = {
+    # "ReqNodeNotAvail, May be reserved for other job", "..., Reserved for maintenance"
+    "ReqNodeNotAvail, .*[Rr]eserved for": Reason(
+        _WILL_START,
+        "its nodes are reserved: it starts afterwards, or before if its time limit is short enough",
+    ),
+    "launch failed requeued held": Reason(
+        _ACTION,
+        "it could not be started on its node and is held: orchestrator release JOB",
+        Cause.LAUNCH_FAILED,
+    ),
+    "job requeued in held state": Reason(
+        _ACTION, "it was requeued and is held: orchestrator release JOB", Cause.HELD
+    ),
+    # scontrol requeuehold, with and without State=SpecialExit.
+    "job requeued in .*state": Reason(
+        _ACTION, "somebody requeued and held it: scontrol release JOB", Cause.HELD
+    ),
+    # Measured on 24.11: the reason of the last end stays until the next scheduling cycle.
+    "NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit": Reason(
+        _WILL_START, "it was requeued; the reason is that of its last end"
+    ),
+    r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*": Reason(
+        _NEVER, "it requests more than one job may use", Cause.LIMIT_REACHED
+    ),
+    r"(QOS|Assoc)Min\w*": Reason(
+        _NEVER, "it requests less than a job has to use", Cause.LIMIT_REACHED
+    ),
+    r"(QOS|Assoc)Grp\w*(Minutes|Wall)\w*": Reason(
+        _LIMIT, "the time budget of the project is used up", Cause.LIMIT_REACHED
+    ),
+    r"QOSMax\w*Per(User|Account)\w*|AssocMax\w*|Max\w*PerAccount": Reason(
+        _LIMIT, "you use as much as you may at one time", Cause.LIMIT_REACHED
+    ),
+    r"(QOS|Assoc)Grp\w*": Reason(
+        _LIMIT, "the group uses as much as it may at one time", Cause.LIMIT_REACHED
+    ),
+    # squeue prints free text after some of these words ("ReqNodeNotAvail, UnavailableNodes:n2").
     "None": Reason(_WILL_START, "the scheduler has not considered it yet"),
     "Priority": Reason(_WILL_START, "jobs of higher priority are ahead of it"),
     "Resources": Reason(_WILL_START, "it is next when enough nodes, CPUs or GPUs are free"),
@@ -76,9 +115,13 @@ _REASONS = {
     ),
     "QOSNotAllowed": Reason(_NEVER, "its QOS may not be used in this partition", Cause.BAD_QOS),
     "DeadLine": Reason(_NEVER, "it cannot end before its deadline", Cause.DEADLINE),
-    "JobHeldUser": Reason(_ACTION, "you or one of your tools held it: orchestrator release JOB"),
-    "JobHeldAdmin": Reason(_ACTION, "an administrator held it: ask the site's support"),
-    "JobHoldMaxRequeue": Reason(_ACTION, "it is held because it was requeued too often"),
+    "JobHeldUser": Reason(
+        _ACTION, "you or one of your tools held it: orchestrator release JOB", Cause.HELD
+    ),
+    "JobHeldAdmin": Reason(_ACTION, "an administrator held it: ask the site's support", Cause.HELD),
+    "JobHoldMaxRequeue": Reason(
+        _ACTION, "it is held because it was requeued too often", Cause.HELD
+    ),
     "ReservationDeleted": Reason(_ACTION, "its reservation was deleted", Cause.HELD),
     "PartitionDown": Reason(_ACTION, "the partition is down until an administrator starts it"),
     "PartitionInactive": Reason(_ACTION, "the partition does not start jobs at present"),
@@ -88,70 +131,8 @@ _REASONS = {
     "ReqNodeNotAvail": Reason(_ACTION, "nodes that it requires are down, drained or reserved"),
     "SystemFailure": Reason(_ACTION, "Slurm itself failed: tell the site's support"),
 }
-#: Free texts and families of reasons, which take precedence over the first word.
-_PATTERNS = tuple(
-    (re.compile(pattern), reason)
-    for pattern, reason in (
-        # "ReqNodeNotAvail, May be reserved for other job", "..., Reserved for maintenance"
-        (
-            r"ReqNodeNotAvail, .*[Rr]eserved for",
-            Reason(
-                _WILL_START,
-                "its nodes are reserved: it starts afterwards, or before if its time limit is "
-                "short enough",
-            ),
-        ),
-        (
-            r"launch failed requeued held",
-            Reason(
-                _ACTION,
-                "it could not be started on its node and is held: orchestrator release JOB",
-                Cause.LAUNCH_FAILED,
-            ),
-        ),
-        (
-            r"job requeued in held state",
-            Reason(_ACTION, "it was requeued and is held: orchestrator release JOB"),
-        ),
-        # scontrol requeuehold, with and without State=SpecialExit.
-        (
-            r"job requeued in .*state",
-            Reason(_ACTION, "somebody requeued and held it: scontrol release JOB"),
-        ),
-        # Measured on 24.11: the reason of the last end stays until the next scheduling cycle.
-        (
-            r"NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit",
-            Reason(_WILL_START, "it was requeued; the reason is that of its last end"),
-        ),
-        (
-            r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*",
-            Reason(_NEVER, "it requests more than one job may use", Cause.LIMIT_REACHED),
-        ),
-        (
-            r"(QOS|Assoc)Min\w*",
-            Reason(_NEVER, "it requests less than a job has to use", Cause.LIMIT_REACHED),
-        ),
-        (
-            r"(Assoc|QOS)Grp\w*(Minutes|Wall)\w*",
-            Reason(_LIMIT, "the time budget of the project is used up", Cause.LIMIT_REACHED),
-        ),
-        (
-            r"QOSMax\w*PerUser\w*|AssocMax\w*|QOSMax\w*PerAccount\w*|Max\w*PerAccount",
-            Reason(_LIMIT, "you use as much as you may at one time", Cause.LIMIT_REACHED),
-        ),
-        (
-            r"(QOS|Assoc)Grp\w*",
-            Reason(_LIMIT, "the group uses as much as it may at one time", Cause.LIMIT_REACHED),
-        ),
-    )
-)
-_PENDING_STATES = (jobs.JobState.PENDING, jobs.JobState.REQUEUE_HOLD, jobs.JobState.SPECIAL_EXIT)
-_HELD_STATES = (
-    jobs.JobState.REQUEUE_HOLD,
-    jobs.JobState.SPECIAL_EXIT,
-    jobs.JobState.RESV_DEL_HOLD,
-)
-_HELD = re.compile(r"\bJobHeld(User|Admin)\b|\bJobHoldMaxRequeue\b|\brequeued (in )?held\b")
+_HELD_STATES = frozenset({JobState.REQUEUE_HOLD, JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD})
+PENDING_STATES = _HELD_STATES | {JobState.PENDING, JobState.REQUEUED}
 
 
 def is_held(job: jobs.Job) -> bool:
@@ -161,12 +142,8 @@ def is_held(job: jobs.Job) -> bool:
     """
     if job.state in _HELD_STATES:
         return True
-    return job.state is jobs.JobState.PENDING and _HELD.search(job.reason or "") is not None
-
-
-def first_word(reason: str) -> str:
-    """Return the reason without free text: "ReqNodeNotAvail, UnavailableNodes:n2"."""
-    return re.split(r"[\s,(]", reason.strip(), maxsplit=1)[0]
+    causes = (Cause.HELD, Cause.LAUNCH_FAILED)
+    return job.state is JobState.PENDING and meaning(job.reason or "None").cause in causes
 
 
 def meaning(reason: str) -> Reason:
@@ -176,16 +153,14 @@ def meaning(reason: str) -> Reason:
     if len(several) > 1:
         severity = list(Prospect)
         return max(map(meaning, several), key=lambda each: severity.index(each.prospect))
-    for pattern, known in _PATTERNS:
-        if pattern.match(reason):
-            return known
-    return _REASONS.get(first_word(reason)) or Reason(_WILL_START, f"Slurm reports {reason}")
+    known = (each for regex, each in _REASONS.items() if re.match(rf"(?:{regex})\b", reason))
+    return next(known, Reason(_WILL_START, f"Slurm reports {reason}"))
 
 
 def explain(job: jobs.Job) -> str:
     """Return what the job's reason means; "" if it has none."""
     reason = job.reason or ""
-    if job.state not in _PENDING_STATES:
+    if job.state not in PENDING_STATES:
         return "" if reason == "None" else reason
     if not reason:
         return ""
@@ -195,6 +170,6 @@ def explain(job: jobs.Job) -> str:
 
 def explain_stuck(job: jobs.Job) -> str:
     """Return why a pending job does not start without intervention; "" if it does."""
-    is_pending = job.state in _PENDING_STATES and job.reason
+    is_pending = job.state in PENDING_STATES and job.reason
     is_stuck = is_pending and meaning(job.reason or "").prospect in (_ACTION, _NEVER)
     return explain(job) if is_stuck else ""

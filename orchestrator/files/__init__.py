@@ -16,4 +16,5 @@ open_regular = reading.open_regular
 read_bytes = reading.read_bytes
 read_given = reading.read_given
 read_text = reading.read_text
+replace = ownership.replace
 time_of = reading.time_of

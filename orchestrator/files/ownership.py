@@ -15,6 +15,7 @@ import errno
 import grp
 import os
 import pwd
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -110,6 +111,17 @@ def make_private_folder(
     _refuse_exposed(folder, shared_folders, setting)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Replace a file atomically by one that only the user can read. Raises OSError."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:

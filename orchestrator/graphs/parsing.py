@@ -26,21 +26,20 @@ class _File:
 
 def build(document: documents.Document) -> Graph:
     """Return the graph of a document; raises SpecError with all problems."""
-    messages = [*schema.unknown_keys(document, _File), *documents.forbidden_characters(document)]
     file, wrong_types = schema.build(document, _File)
-    messages.extend(wrong_types.items())
-    if not wrong_types:
-        messages.extend(_check(file.graph, document))
-    problems: dict[key_paths.KeyPath, errors.Problem] = {}
-    for path, message in messages:
-        problems.setdefault(path, document.problem(path, message))
+    messages = [
+        *([] if wrong_types else _check(file.graph, document)),
+        *wrong_types.items(),
+        *documents.forbidden_characters(document),
+        *schema.unknown_keys(document, _File),
+    ]
+    # One message per key; the last one counts.
+    problems = [document.problem(path, message) for path, message in dict(messages).items()]
     if problems:
-        raise errors.SpecError(sorted(problems.values(), key=lambda problem: problem.line or 0))
+        raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))
     nodes = file.graph.nodes
     order = _order(nodes).static_order()
-    return Graph(
-        name=file.graph.name, nodes={name: nodes[name] for name in order}, document=document
-    )
+    return Graph(name=file.graph.name, nodes={name: nodes[name] for name in order})
 
 
 def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:

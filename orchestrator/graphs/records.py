@@ -7,8 +7,6 @@ import datetime
 from collections.abc import Mapping
 from typing import Literal
 
-from orchestrator.toml import documents
-
 #: Keys of a node, and the kind of dependency that each means.
 KINDS = {"after_ok": "afterok", "after_any": "afterany", "after_not_ok": "afternotok"}
 
@@ -38,7 +36,6 @@ class Graph:
     name: str
     #: each node after the nodes that it waits for
     nodes: Mapping[str, Node]
-    document: documents.Document
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

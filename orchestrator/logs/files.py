@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 from orchestrator import errors, files
 
 NO_LOG_YET = "no log yet"
 
 
-def open_log(path: str) -> tuple[int, os.stat_result]:
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
     """Return a file descriptor and its status; raises OSError if there is no regular file."""
     handle = files.open_descriptor(path)
-    return handle, os.fstat(handle)
-
-
-def open_existing(path: str) -> int:
-    """Return a file descriptor; raises NotFoundError or OrchestratorError."""
     try:
-        return open_log(path)[0]
-    except FileNotFoundError as error:
-        message = f"{NO_LOG_YET}: {path} appears when the job starts"
-        raise errors.NotFoundError(message) from error
-    except OSError as error:
-        raise errors.OrchestratorError(f"cannot read {path}: {error.strerror or error}") from error
+        yield handle, os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def existing(path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """Do the same, but raise NotFoundError or OrchestratorError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            log = stack.enter_context(opened(path))
+        except FileNotFoundError as error:
+            message = f"{NO_LOG_YET}: {path} appears when the job starts"
+            raise errors.NotFoundError(message) from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise errors.OrchestratorError(f"cannot read {path}: {reason}") from error
+        yield log
 
 
 def hole_bytes(handle: int, offset: int, block: bytes) -> int:

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
 
 from orchestrator.logs import files, tailing
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-class Followed(NamedTuple, Generic[Key]):
-    """New lines of one log."""
-
-    key: Key
-    #: without line ends
-    lines: list[bytes]
 
 
 def follow(
@@ -42,32 +31,38 @@ def follow(
         if is_done:
             break
         wait(poll_seconds)
-    if not log.was_found:
-        os.close(files.open_existing(path))
+    if log.inode is None:
+        with files.existing(path):
+            pass
 
 
 def follow_all(
-    look: Callable[[], tuple[bool, Mapping[Key, str]]],
+    look: Callable[[], tuple[bool, Mapping[int, str]]],
     *,
     wait: Callable[[float], None],
     lines: int | None = 10,
     poll_seconds: float = 1.0,
-) -> Iterator[Followed[Key]]:
+) -> Iterator[tuple[int, list[bytes]]]:
     """Yield the last lines of each log and then new lines, until all jobs have ended.
 
-    look: returns whether any job is live, and the paths of the logs so far. An unfinished line
-    waits for its end, up to 64 KiB.
+    Lines have no line ends. An unfinished line waits for its end, up to 64 KiB.
+
+    look: returns whether any job is live, and the logs so far by the key that is yielded.
     """
-    logs: dict[Key, _GrowingLog] = {}
+    logs: dict[int, _GrowingLog] = {}
     while True:
         # Before reading, as above.
         is_live, paths = look()
         for key, path in paths.items():
             log = logs.setdefault(key, _GrowingLog(lines))
-            for new in log.new_lines(path):
-                yield Followed(key, new)
+            for block in log.new_blocks(path):
+                *whole_lines, log.rest = (log.rest + block).split(b"\n")
+                if len(log.rest) > tailing.BLOCK_BYTES:
+                    whole_lines, log.rest = [*whole_lines, log.rest], b""
+                if whole_lines:
+                    yield key, whole_lines
             if not is_live and log.rest:
-                yield Followed(key, [log.rest])
+                yield key, [log.rest]
         if not is_live:
             return
         wait(poll_seconds)
@@ -79,42 +74,21 @@ class _GrowingLog:
         self.lines = lines
         #: an unfinished line
         self.rest = b""
-        self._inode: int | None = None
+        #: None: the log was never seen
+        self.inode: int | None = None
         self._offset = 0
-
-    @property
-    def was_found(self) -> bool:
-        return self._inode is not None
 
     def new_blocks(self, path: str) -> Iterator[bytes]:
         try:
-            handle, status = files.open_log(path)
+            with files.opened(path) as (handle, status):
+                if self.inode is None and self.lines is not None:
+                    self._offset = tailing.tail_offset(handle, status.st_size, self.lines)
+                elif status.st_ino != self.inode or status.st_size < self._offset:
+                    self._offset, self.rest = 0, b""
+                self.inode = status.st_ino
+                while data := os.pread(handle, tailing.BLOCK_BYTES, self._offset):
+                    self._offset += len(data)
+                    yield data
         except OSError:
+            # No log yet, or such as ESTALE of NFS. The next pass opens the file again.
             return
-        try:
-            if self._inode is None and self.lines is not None:
-                self._offset = tailing.tail_offset(handle, status.st_size, self.lines)
-            elif status.st_ino != self._inode or status.st_size < self._offset:
-                self._offset, self.rest = 0, b""
-            self._inode = status.st_ino
-            while data := _block(handle, self._offset):
-                self._offset += len(data)
-                yield data
-        finally:
-            os.close(handle)
-
-    def new_lines(self, path: str) -> Iterator[list[bytes]]:
-        for data in self.new_blocks(path):
-            *lines, self.rest = (self.rest + data).split(b"\n")
-            if len(self.rest) > tailing.BLOCK_BYTES:
-                lines, self.rest = [*lines, self.rest], b""
-            if lines:
-                yield lines
-
-
-def _block(handle: int, offset: int) -> bytes:
-    try:
-        return os.pread(handle, tailing.BLOCK_BYTES, offset)
-    except OSError:
-        # Such as ESTALE of NFS. The next pass opens the file again.
-        return b""

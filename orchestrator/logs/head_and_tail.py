@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Generator, Iterator
 
-from orchestrator import errors
+from orchestrator import errors, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.logs import files, lines, searching
 from orchestrator.logs.reading import Line
@@ -41,42 +40,35 @@ def scan(
     path: str,
     into: Scan,
     *,
-    banner: re.Pattern[str] | None = None,
-    attempt: int | None = None,
-    head_bytes: int = HEAD_BYTES,
-    tail_bytes: int = TAIL_BYTES,
+    job: jobs.Job | None = None,
     deadline: deadlines.Deadline = deadlines.NEVER,
 ) -> Iterator[Line]:
     """Yield the lines of the beginning and the end of a log, and fill `into`.
 
-    Raises nothing. With `banner` and `attempt` only this attempt's part of the file is read, or the
-    whole file if it has no such part.
+    Raises nothing. With a job only the part of its newest attempt is read, or the whole file if it
+    has no such part.
     """
     try:
-        handle, status = files.open_log(path)
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        into.problem = files.NO_LOG_YET if missing else f"{error.strerror or error}"
-        return
-    try:
-        into.written_at = status.st_mtime
-        span: searching.Span | None = None
-        if banner is not None and attempt is not None:
-            span = searching.attempt_span(path, banner, attempt, deadline=deadline.share(3))
-        begin, end, line = span or searching.WHOLE
-        end = status.st_size if end is None else end
-        if end - begin <= head_bytes + tail_bytes:
-            yield from _lines(handle, begin, end, line, into, deadline)
-            return
-        stop, start = begin + head_bytes, end - tail_bytes
-        line = yield from _lines(handle, begin, stop, line, into, deadline.share(3))
-        into.skipped_bytes = start - stop
-        count, into.uncounted_bytes = _count_lines(handle, stop, start, deadline.share(2))
-        yield from _lines(handle, start, end, line + count, into, deadline)
+        with files.opened(path) as (handle, status):
+            into.written_at = status.st_mtime
+            span = searching.WHOLE
+            if job is not None:
+                share = deadline.share(3)
+                span = searching.attempt_span(path, job, job.attempt, deadline=share) or span
+            begin, end, line = span
+            end = status.st_size if end is None else end
+            if end - begin <= HEAD_BYTES + TAIL_BYTES:
+                yield from _lines(handle, begin, end, line, into, deadline)
+                return
+            stop, start = begin + HEAD_BYTES, end - TAIL_BYTES
+            line = yield from _lines(handle, begin, stop, line, into, deadline.share(3))
+            into.skipped_bytes = start - stop
+            count, into.uncounted_bytes = _count_lines(handle, stop, start, deadline.share(2))
+            yield from _lines(handle, start, end, line + count, into, deadline)
+    except FileNotFoundError:
+        into.problem = files.NO_LOG_YET
     except (OSError, errors.OrchestratorError) as error:
         into.problem = f"{getattr(error, 'strerror', None) or error}"
-    finally:
-        os.close(handle)
 
 
 def _lines(
@@ -90,11 +82,11 @@ def _lines(
             break
         data = os.pread(handle, min(_LINES_BLOCK_BYTES, end - offset), offset)
         last = not data or offset + len(data) >= end
-        part = lines.split(data, offset_bytes=offset, line=line, skipping=skipping, flush=last)
-        for number, start, raw in part.segments:
+        part = lines.split(data, line=line, skipping=skipping, flush=last)
+        for number, raw in part.segments:
             text = lines.clean(raw)
             if text and not text.isspace():
-                yield Line(number, text, start, None)
+                yield Line(number, text, None)
         line, skipping = part.line, part.skipping
         offset += part.consumed_bytes
         if last:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from orchestrator import jobs
 from orchestrator.text import escaping
 
 #: The rest of a longer line is skipped.
@@ -21,20 +22,11 @@ _ANSI = re.compile(
 )
 
 
-class Segment(NamedTuple):
-    """A line, or the part of one between carriage returns or NUL."""
-
-    #: line number, from 1
-    number: int
-    #: of its first byte in the file
-    offset_bytes: int
-    raw: bytes
-
-
 class Split(NamedTuple):
     """The result of split()."""
 
-    segments: list[Segment]
+    #: line number from 1 and text of each line, or part of one between carriage returns or NUL
+    segments: list[tuple[int, bytes]]
     #: the rest of the block is the beginning of an unfinished line
     consumed_bytes: int
     #: line ends so far in the file
@@ -43,22 +35,14 @@ class Split(NamedTuple):
     skipping: bool
 
 
-def split(
-    data: bytes,
-    *,
-    offset_bytes: int = 0,
-    line: int = 0,
-    skipping: bool = False,
-    flush: bool = False,
-    line_cap_bytes: int = LINE_CAP_BYTES,
-) -> Split:
+def split(data: bytes, *, line: int = 0, skipping: bool = False, flush: bool = False) -> Split:
     """Split a block into segments. The result does not depend on where blocks begin and end.
 
     flush: return the unfinished last line, too.
     """
     # NUL separates segments because a file system may return it for data that another host has
     # not written yet: the parts left and right of it do not belong together.
-    segments: list[Segment] = []
+    segments: list[tuple[int, bytes]] = []
     begin = 0
     if skipping:
         end = _SEGMENT_END.search(data)
@@ -69,24 +53,22 @@ def split(
             line += 1
             continue
         start, stop = token.span()
-        is_long = stop - start > line_cap_bytes
-        if stop == len(data) and not is_long and not flush:
+        is_last = stop == len(data)
+        if is_last and stop - start <= LINE_CAP_BYTES and not flush:
             return Split(segments, start, line, False)
-        keep = min(stop, start + line_cap_bytes)
-        segments.append(Segment(line + 1, offset_bytes + start, data[start:keep]))
-        skipping = stop == len(data)
+        segments.append((line + 1, token[0][:LINE_CAP_BYTES]))
+        skipping = is_last
     return Split(segments, len(data), line, skipping)
 
 
-def split_at(
-    data: bytes, ends: Iterable[int], *, offset_bytes: int, line: int, line_cap_bytes: int
-) -> Split:
+def split_at(data: bytes, ends: Iterable[int], *, line: int) -> Split:
     """Split only the lines that contain these positions; the other lines are counted.
 
     Args:
         data: whole lines.
         ends: positions behind a byte of the line, in order. Those behind `data` are ignored.
     """
+    # Neighbouring lines are split together.
     ranges: list[list[int]] = []
     stop = 0
     for end in ends:
@@ -100,29 +82,22 @@ def split_at(
             ranges[-1][1] = stop
         else:
             ranges.append([start, stop])
-    segments: list[Segment] = []
+    segments: list[tuple[int, bytes]] = []
     counted = 0
     for start, stop in ranges:
         line += data.count(b"\n", counted, start)
-        part = split(
-            data[start:stop],
-            offset_bytes=offset_bytes + start,
-            line=line,
-            line_cap_bytes=line_cap_bytes,
-        )
+        part = split(data[start:stop], line=line)
         segments += part.segments
         line, counted = part.line, stop
     return Split(segments, len(data), line + data.count(b"\n", counted), False)
 
 
-def banner_pattern(*, job_id: str, task: int, name: str | None = None) -> re.Pattern[str]:
-    """Return the pattern of this job's banners; the banners of other jobs are plain text.
-
-    name: with or without the token behind it.
-    """
-    name_pattern = r"\S+" if name is None else rf"{re.escape(name)}(?:\.[a-z0-9]{{12}})?"
+def banner_of(job: jobs.Job) -> re.Pattern[str]:
+    """Return the pattern of this job's banners; the banners of other jobs are plain text."""
+    # In Slurm the name may be followed by a token.
     return re.compile(
-        rf"{BANNER_START}{name_pattern} job {re.escape(job_id)} task {task} "
+        rf"{BANNER_START}{re.escape(job.name)}(?:\.[a-z0-9]{{12}})? "
+        rf"job {re.escape(job.raw_job_id or job.job_id or '')} task {job.array_task_id or 0} "
         r"attempt (?P<attempt>[0-9]{1,6}) on \S+ at \S+ ===[ ]*"
     )
 

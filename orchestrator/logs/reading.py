@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from orchestrator.logs import files, lines
+from orchestrator.metrics import LogCursor
 
 #: One call of `read` reads at most this.
 READ_LIMIT_BYTES = 64 * 1024 * 1024
@@ -17,8 +19,6 @@ READ_LIMIT_BYTES = 64 * 1024 * 1024
 #: and what is made of them as much again: together less than 64 MiB.
 _KEPT_LIMIT_BYTES = 2 * 1024 * 1024
 _KEPT_LIMIT_LINES = 20_000
-#: From this size a search is worth its start-up time of 0.1 s.
-_SEARCH_BYTES = 1024 * 1024
 
 _BLOCK_BYTES = 256 * 1024
 _HEAD_BYTES = 256
@@ -28,51 +28,6 @@ _BEFORE_BYTES = 64
 Search: TypeAlias = Callable[[bytes], Sequence[int]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Position:
-    """How far a log has been read. It is stored in one transaction with what was found."""
-
-    path: str
-    #: st_dev and st_ino; None: the file was never seen
-    device: int | None = None
-    inode: int | None = None
-    #: next byte to read
-    offset_bytes: int = 0
-    #: line ends so far
-    line: int = 0
-    #: of the next line; None: no banner so far
-    attempt: int | None = None
-    #: highest attempt with a banner in this file; -1: none
-    banner: int = -1
-    #: skip the rest of a line: it is too long, or its beginning was already returned
-    skipping: bool = False
-    #: digest that detects a file with other content and the same inode; "": unknown
-    fingerprint: str = ""
-
-    @property
-    def carry(self) -> dict[str, int | str | bool | None]:
-        """The fields without a database column of their own, ready for JSON."""
-        return {name: getattr(self, name) for name in _CARRIED}
-
-    @classmethod
-    def resume(cls, carry: Mapping[str, Any], **fields: Any) -> Position:
-        """Return a stored position. Values of other types in `carry` are ignored."""
-        carried = {
-            name: carry[name]
-            for name, types in _CARRIED.items()
-            if name in carry and type(carry[name]) in types
-        }
-        return cls(**carried, **fields)
-
-
-_CARRIED = {
-    "attempt": (int, type(None)),
-    "banner": (int,),
-    "skipping": (bool,),
-    "fingerprint": (str,),
-}
-
-
 class Line(NamedTuple):
     """A line, or a part of one between carriage returns."""
 
@@ -80,7 +35,6 @@ class Line(NamedTuple):
     number: int
     #: without line end and escape sequences; U+FFFD for invalid UTF-8
     text: str
-    offset_bytes: int
     #: that printed it; None: before the first banner
     attempt: int | None
 
@@ -92,74 +46,72 @@ class Chunk:
     #: without blank lines
     lines: list[Line]
     #: where the next read begins
-    position: Position
+    cursor: LogCursor
     #: there is more to read now
     more: bool = False
-    #: the file that was read: the log, or its old part after a rotation
-    path: str
     #: a message for the user, such as "no log yet"; "": none
     note: str = ""
     read_bytes: int = 0
 
 
 def read(
-    position: Position,
+    cursor: LogCursor,
     *,
     banner: re.Pattern[str] | None = None,
     final: bool = False,
     limit_bytes: int = READ_LIMIT_BYTES,
-    line_cap_bytes: int = lines.LINE_CAP_BYTES,
     search: Search | None = None,
 ) -> Chunk:
-    """Return the lines since `position`. Call it again while the result has `more`.
+    """Return the lines since `cursor`. Call it again while the result has `more`.
 
-    A missing or unreadable log is no error: `note` says so, and the position stays.
+    A missing or unreadable log is no error: `note` says so, and the cursor stays.
 
     Args:
         final: the job has ended: return an unfinished last line, too.
         search: return only lines that it finds. It must find banners.
     """
-    reader = _Reader(
-        banner=banner, limit_bytes=limit_bytes, line_cap_bytes=line_cap_bytes, search=search
-    )
+    reader = _Reader(banner=banner, limit_bytes=limit_bytes, search=search)
     try:
-        handle, status = files.open_log(position.path)
+        with contextlib.ExitStack() as stack:
+            handle, status = stack.enter_context(files.opened(cursor.path))
+            # A log that logrotate copied and truncated continues with the same attempt.
+            beginning = LogCursor(
+                path=cursor.path,
+                device=status.st_dev,
+                inode=status.st_ino,
+                attempt=cursor.attempt,
+                matching=cursor.matching,
+            )
+            if not cursor.inode:
+                return reader.read(handle, beginning, final=final)
+            if _is_same(handle, status, cursor):
+                return reader.read(handle, cursor, final=final)
+            # Slurm keeps a job's log open: after a rename by logrotate it still writes to the old
+            # file, and the new one stays empty.
+            stay = status.st_size == 0
+            old_handle = _open_rotated(cursor, stack)
+            if old_handle is not None:
+                chunk = reader.read(old_handle, cursor, final=final or not stay)
+                if chunk.more or stay:
+                    return chunk
+                following = dataclasses.replace(beginning, attempt=chunk.cursor.attempt)
+                note = f"{cursor.path} was rotated: read to the end of {cursor.path}.1"
+                return dataclasses.replace(chunk, cursor=following, more=True, note=note)
+            if _is_copy(handle, status, cursor):
+                moved = dataclasses.replace(cursor, device=status.st_dev, inode=status.st_ino)
+                return reader.read(handle, moved, final=final)
+            how = "truncated" if status.st_size < cursor.offset_bytes else "replaced"
+            chunk = reader.read(handle, beginning, final=final)
+            note = f"{cursor.path} was {how}: read again from its beginning"
+            return dataclasses.replace(chunk, note=note)
     except OSError as error:
-        return _unreadable(position, error)
-    try:
-        # A log that logrotate copied and truncated continues with the same attempt.
-        beginning = Position(
-            path=position.path,
-            device=status.st_dev,
-            inode=status.st_ino,
-            attempt=position.attempt,
-        )
-        if position.inode is None:
-            return reader.read(handle, beginning, position.path, final=final)
-        if _is_same(handle, status, position):
-            return reader.read(handle, position, position.path, final=final)
-        # Slurm keeps a job's log open: after a rename by logrotate it still writes to the old file,
-        # and the new one stays empty.
-        stay = status.st_size == 0
-        rotated = _read_rotated(reader, position, beginning, stay=stay, final=final)
-        if rotated is not None:
-            return rotated
-        if _is_copy(handle, status, position):
-            moved = dataclasses.replace(position, device=status.st_dev, inode=status.st_ino)
-            return reader.read(handle, moved, position.path, final=final)
-        how = "truncated" if status.st_size < position.offset_bytes else "replaced"
-        chunk = reader.read(handle, beginning, position.path, final=final)
-        note = f"{position.path} was {how}: read again from its beginning"
-        return dataclasses.replace(chunk, note=note)
-    except OSError as error:
-        return _unreadable(position, error)
-    finally:
-        os.close(handle)
-
-
-def is_large(position: Position) -> bool:
-    """Tell whether so much is unread that a search pays off."""
-    return unread_bytes(position.path, position.offset_bytes) >= _SEARCH_BYTES
+        if not isinstance(error, FileNotFoundError):
+            note = f"cannot read {cursor.path}: {error.strerror or error}"
+        elif cursor.inode:
+            note = f"{cursor.path} is gone; it was read up to byte {cursor.offset_bytes}"
+        else:
+            note = files.NO_LOG_YET
+        return Chunk(lines=[], cursor=cursor, note=note)
 
 
 def unread_bytes(path: str, offset_bytes: int) -> int:
@@ -174,69 +126,56 @@ def unread_bytes(path: str, offset_bytes: int) -> int:
 class _Reader:
     banner: re.Pattern[str] | None
     limit_bytes: int
-    line_cap_bytes: int
     search: Search | None
 
-    def read(self, handle: int, position: Position, path: str, *, final: bool) -> Chunk:
-        found: list[Line] = []
+    def read(self, handle: int, cursor: LogCursor, *, final: bool) -> Chunk:
+        kept: list[Line] = []
         read_bytes = kept_bytes = 0
         more, moved = True, False
         while more and read_bytes < self.limit_bytes:
-            if kept_bytes >= _KEPT_LIMIT_BYTES or len(found) >= _KEPT_LIMIT_LINES:
+            if kept_bytes >= _KEPT_LIMIT_BYTES or len(kept) >= _KEPT_LIMIT_LINES:
                 break
             # One byte more than a line may have: otherwise a long line would wait for its end.
-            size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - read_bytes))
-            data = os.pread(handle, size, position.offset_bytes)
+            size = max(lines.LINE_CAP_BYTES + 1, min(_BLOCK_BYTES, self.limit_bytes - read_bytes))
+            data = os.pread(handle, size, cursor.offset_bytes)
             more = len(data) == size
-            hole_bytes = files.hole_bytes(handle, position.offset_bytes, data) if more else 0
+            hole_bytes = files.hole_bytes(handle, cursor.offset_bytes, data) if more else 0
             if hole_bytes:
-                end = position.offset_bytes + hole_bytes
-                position = dataclasses.replace(position, offset_bytes=end, skipping=False)
+                end = cursor.offset_bytes + hole_bytes
+                cursor = dataclasses.replace(cursor, offset_bytes=end, skipping=False)
                 moved = True
                 continue
-            whole = 0 if position.skipping else data.rfind(b"\n") + 1
+            whole = 0 if cursor.skipping else data.rfind(b"\n") + 1
             if self.search is not None and whole:
                 # The unfinished line is read again with the next block.
                 more = more or whole < len(data)
                 data = data[:whole]
-                part = lines.split_at(
-                    data,
-                    self.search(data),
-                    offset_bytes=position.offset_bytes,
-                    line=position.line,
-                    line_cap_bytes=self.line_cap_bytes,
-                )
+                part = lines.split_at(data, self.search(data), line=cursor.line)
             else:
-                part = lines.split(
-                    data,
-                    offset_bytes=position.offset_bytes,
-                    line=position.line,
-                    skipping=position.skipping,
-                    flush=final and not more,
-                    line_cap_bytes=self.line_cap_bytes,
-                )
-            attempt, banner = self._add(part.segments, position, found)
+                flush = final and not more
+                part = lines.split(data, line=cursor.line, skipping=cursor.skipping, flush=flush)
+            attempt, banner = self._add(part.segments, cursor, kept)
             read_bytes += part.consumed_bytes
-            kept_bytes += sum([len(segment.raw) for segment in part.segments])
-            position = dataclasses.replace(
-                position,
-                offset_bytes=position.offset_bytes + part.consumed_bytes,
+            kept_bytes += sum([len(raw) for _, raw in part.segments])
+            cursor = dataclasses.replace(
+                cursor,
+                offset_bytes=cursor.offset_bytes + part.consumed_bytes,
                 line=part.line,
                 attempt=attempt,
                 banner=banner,
                 skipping=part.skipping,
             )
         if read_bytes or moved:
-            digest = _fingerprint(handle, position.offset_bytes)
-            position = dataclasses.replace(position, fingerprint=digest)
-        return Chunk(lines=found, position=position, more=more, path=path, read_bytes=read_bytes)
+            digest = _fingerprint(handle, cursor.offset_bytes)
+            cursor = dataclasses.replace(cursor, fingerprint=digest)
+        return Chunk(lines=kept, cursor=cursor, more=more, read_bytes=read_bytes)
 
     def _add(
-        self, segments: list[lines.Segment], position: Position, found: list[Line]
+        self, segments: list[tuple[int, bytes]], cursor: LogCursor, kept: list[Line]
     ) -> tuple[int | None, int]:
-        """Append lines to `found`; return the attempt and the highest banner behind them."""
-        attempt, highest = position.attempt, position.banner
-        for number, offset_bytes, raw in segments:
+        """Append lines to `kept`; return the attempt and the highest banner behind them."""
+        attempt, highest = cursor.attempt, cursor.banner
+        for number, raw in segments:
             text = lines.clean(raw)
             if not text or text.isspace():
                 continue
@@ -245,63 +184,37 @@ class _Reader:
                 # Attempts only go up: a job that prints its old log begins no new attempt.
                 if match and int(match["attempt"]) > highest:
                     attempt = highest = int(match["attempt"])
-            found.append(Line(number, text, offset_bytes, attempt))
+            kept.append(Line(number, text, attempt))
         return attempt, highest
 
 
-def _read_rotated(
-    reader: _Reader, position: Position, beginning: Position, *, stay: bool, final: bool
-) -> Chunk | None:
-    """Read the rest of `PATH.1` if that is the file of `position`, then switch to the new file.
-
-    stay: the new file is empty, and the old one may grow.
-    """
-    path = f"{position.path}.1"
+def _open_rotated(cursor: LogCursor, stack: contextlib.ExitStack) -> int | None:
+    """Open `PATH.1` until the end of the stack, if that is the file of the cursor."""
     try:
-        handle, status = files.open_log(path)
+        handle, status = stack.enter_context(files.opened(f"{cursor.path}.1"))
     except OSError:
         return None
-    try:
-        if not _is_same(handle, status, position) and not _is_copy(handle, status, position):
-            return None
-        chunk = reader.read(handle, position, path, final=final or not stay)
-    finally:
-        os.close(handle)
-    if chunk.more or stay:
-        return chunk
-    following = dataclasses.replace(beginning, attempt=chunk.position.attempt)
-    note = f"{position.path} was rotated: read to the end of {path}"
-    return dataclasses.replace(chunk, position=following, more=True, note=note)
+    is_file = _is_same(handle, status, cursor) or _is_copy(handle, status, cursor)
+    return handle if is_file else None
 
 
-def _unreadable(position: Position, error: OSError) -> Chunk:
-    if not isinstance(error, FileNotFoundError):
-        note = f"cannot read {position.path}: {error.strerror or error}"
-    elif position.inode is None:
-        note = files.NO_LOG_YET
-    else:
-        note = f"{position.path} is gone; it was read up to byte {position.offset_bytes}"
-    return Chunk(lines=[], position=position, path=position.path, note=note)
-
-
-def _is_same(handle: int, status: os.stat_result, position: Position) -> bool:
-    """Tell whether the open file is the one of `position`, neither truncated nor rewritten."""
+def _is_same(handle: int, status: os.stat_result, cursor: LogCursor) -> bool:
+    """Tell whether the open file is the one of `cursor`, neither truncated nor rewritten."""
     # Neither number is proof: on NFS st_dev differs between hosts, and ext4 reuses the inode of a
     # deleted file at once.
-    if status.st_ino != position.inode or status.st_size < position.offset_bytes:
+    if status.st_ino != cursor.inode or status.st_size < cursor.offset_bytes:
         return False
-    if not position.fingerprint:
-        return status.st_dev == position.device or position.offset_bytes == 0
-    return _fingerprint(handle, position.offset_bytes) in (position.fingerprint, "")
+    if not cursor.fingerprint:
+        return status.st_dev == cursor.device or cursor.offset_bytes == 0
+    return _fingerprint(handle, cursor.offset_bytes) in (cursor.fingerprint, "")
 
 
-def _is_copy(handle: int, status: os.stat_result, position: Position) -> bool:
+def _is_copy(handle: int, status: os.stat_result, cursor: LogCursor) -> bool:
     """Tell whether another file has the same content: restored, or copied by copytruncate."""
-    if not position.fingerprint or position.offset_bytes < _HEAD_BYTES + _BEFORE_BYTES:
+    is_long = status.st_size >= cursor.offset_bytes >= _HEAD_BYTES + _BEFORE_BYTES
+    if not cursor.fingerprint or not is_long:
         return False
-    if status.st_size < position.offset_bytes:
-        return False
-    return _fingerprint(handle, position.offset_bytes) == position.fingerprint
+    return _fingerprint(handle, cursor.offset_bytes) == cursor.fingerprint
 
 
 def _fingerprint(handle: int, offset_bytes: int) -> str:

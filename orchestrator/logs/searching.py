@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from orchestrator import jobs
 from orchestrator.clocks import deadlines
 from orchestrator.logs import files, lines
 from orchestrator.text import expressions
@@ -46,12 +47,8 @@ class Span(NamedTuple):
 WHOLE = Span(0, None, 0)
 
 
-class BadExpressionError(ValueError):
-    """The message is from Python's re."""
-
-
 def compile_expression(text: str, *, ignore_case: bool = False) -> re.Pattern[bytes]:
-    """Return the expression for search(). Raises BadExpressionError.
+    """Return the expression for search(). Raises ExpressionError.
 
     RE2 matches it in linear time, unless it has lookaround, back-references or the like.
     ignore_case: of ASCII letters.
@@ -61,7 +58,7 @@ def compile_expression(text: str, *, ignore_case: bool = False) -> re.Pattern[by
     try:
         plain = re.compile(source, flags)
     except (re.error, RecursionError, OverflowError) as exc:
-        raise BadExpressionError(str(exc)) from exc
+        raise expressions.ExpressionError(str(exc)) from exc
     return expressions.linear_bytes(source, ignore_case=ignore_case) or plain
 
 
@@ -77,8 +74,7 @@ def search(
 
     The search ends at the deadline. Raises NotFoundError.
     """
-    handle = files.open_existing(path)
-    try:
+    with files.existing(path) as (handle, _):
         window = _Window(around)
         offset, number, carry = span.begin_bytes, span.before_lines, b""
         crosses = _CROSSES_LINES.search(expression.pattern.decode("latin-1"))
@@ -99,24 +95,18 @@ def search(
             if more and len(carry) < _BLOCK_BYTES and not hole_bytes:
                 cut = block.rfind(b"\n") + 1
             block, carry = block[:cut], block[cut:]
-            matching = list(find_lines(expression, block))
-            yield from window.hits(block, begin, number, matching)
+            yield from window.hits(block, begin, number, dict(find_lines(expression, block)))
             number += block.count(b"\n")
-    finally:
-        os.close(handle)
 
 
 def attempt_span(
-    path: str,
-    banner: re.Pattern[str],
-    attempt: int,
-    *,
-    deadline: deadlines.Deadline = deadlines.NEVER,
+    path: str, job: jobs.Job, attempt: int, *, deadline: deadlines.Deadline = deadlines.NEVER
 ) -> Span | None:
-    """Return the part of a log from the attempt's banner to the next banner; None: no such banner.
+    """Return the part of a job's log from the attempt's banner to the next; None: no such banner.
 
     Attempts only go up: a job that prints its old log begins no attempt. Raises NotFoundError.
     """
+    banner = lines.banner_of(job)
     highest = -1
     begin: tuple[int, int] | None = None
     expression = re.compile(rb"^" + re.escape(lines.BANNER_START.encode()), re.MULTILINE)
@@ -132,45 +122,41 @@ def attempt_span(
     return None if begin is None else Span(begin[0], None, begin[1])
 
 
-class _MatchingLine(NamedTuple):
-    """Offsets in a block: of a line, and of the part of it between carriage returns."""
-
-    begin: int
-    end: int
-    part_begin: int
-    part_end: int
-
-
-def _matching_lines(expression: re.Pattern[bytes], block: bytes) -> Iterator[_MatchingLine]:
+def _matching_lines(expression: re.Pattern[bytes], block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset of each line that matches, and what to show of it."""
     at = 0
     while at < len(block) and (match := expression.search(block, at)):
         begin = block.rfind(b"\n", at, match.start()) + 1 or at
         if begin == len(block):
             # Behind the last line end there is no line.
             return
-        end = block.find(b"\n", match.start())
-        end = len(block) if end < 0 else end
-        yield _matching_line(block, begin, end, *match.span())
+        end = _line_end(block, match.start())
+        yield begin, _shown(block[begin:end], match.start() - begin, match.end() - begin)
         at = end + 1
 
 
 def _matching_lines_one_by_one(
     expression: re.Pattern[bytes], block: bytes
-) -> Iterator[_MatchingLine]:
+) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(block):
-        end = block.find(b"\n", at)
-        end = len(block) if end < 0 else end
-        if match := expression.search(block[at:end]):
-            yield _matching_line(block, at, end, at + match.start(), at + match.end())
+        end = _line_end(block, at)
+        line = block[at:end]
+        if match := expression.search(line):
+            yield at, _shown(line, *match.span())
         at = end + 1
 
 
-def _matching_line(block: bytes, begin: int, end: int, first: int, last: int) -> _MatchingLine:
-    # The states of a progress bar are one line.
-    part_begin = block.rfind(b"\r", begin, first) + 1 or begin
-    part_end = block.find(b"\r", last, end)
-    return _MatchingLine(begin, end, part_begin, end if part_end < 0 else part_end)
+def _line_end(block: bytes, at: int) -> int:
+    end = block.find(b"\n", at)
+    return len(block) if end < 0 else end
+
+
+def _shown(line: bytes, first: int, last: int) -> bytes:
+    """Return the part of a line that matches: of a progress bar, one state."""
+    begin = line.rfind(b"\r", 0, first) + 1
+    end = line.find(b"\r", last)
+    return line[begin : len(line) if end < 0 else end][: lines.LINE_CAP_BYTES]
 
 
 class _Window:
@@ -185,26 +171,22 @@ class _Window:
         self._shown = 0
 
     def hits(
-        self, block: bytes, begin: int, number: int, matching: list[_MatchingLine]
+        self, block: bytes, begin: int, number: int, matching: Mapping[int, bytes]
     ) -> Iterator[Hit]:
         """Yield what to show of a block that begins at this offset, after so many lines."""
-        by_begin = {line.begin: line for line in matching}
         at = 0
         if not matching and not self._after:
             # Only its last lines may be shown, as context of the next block.
             at = _last_lines(block, self._around)
             number += block.count(b"\n", 0, at)
         while at < len(block):
-            end = block.find(b"\n", at)
-            end = len(block) if end < 0 else end
+            end = _line_end(block, at)
             number += 1
-            line = by_begin.get(at)
-            if line is not None:
+            if at in matching:
                 for earlier in self._before:
                     yield self._hit(*earlier, fits=False)
                 self._before.clear()
-                text = block[line.part_begin : line.part_end][: lines.LINE_CAP_BYTES]
-                yield self._hit(number, begin + at, text, fits=True)
+                yield self._hit(number, begin + at, matching[at], fits=True)
                 self._after = self._around
             else:
                 text = block[at:end].rstrip(b"\r")[: lines.LINE_CAP_BYTES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import sys
 from collections.abc import Iterable, Iterator
 
 from orchestrator.logs import files
@@ -19,23 +20,17 @@ def tail(
 ) -> Iterator[bytes]:
     """Yield the last lines (None: all) of a part of a file, in blocks of 64 KiB.
 
-    Raises NotFoundError.
+    Without `end_bytes` it ends where the file ends, which may grow. Raises NotFoundError.
     """
-    handle = files.open_existing(path)
-    try:
+    with files.existing(path) as (handle, status):
         offset = begin_bytes
         if lines is not None:
-            end = os.fstat(handle).st_size if end_bytes is None else end_bytes
+            end = status.st_size if end_bytes is None else end_bytes
             offset = max(tail_offset(handle, end, lines), begin_bytes)
-        while data := os.pread(handle, _block_size(offset, end_bytes), offset):
+        limit = sys.maxsize if end_bytes is None else end_bytes
+        while data := os.pread(handle, min(BLOCK_BYTES, max(0, limit - offset)), offset):
             offset += len(data)
             yield data
-    finally:
-        os.close(handle)
-
-
-def _block_size(offset: int, end_bytes: int | None) -> int:
-    return BLOCK_BYTES if end_bytes is None else max(0, min(BLOCK_BYTES, end_bytes - offset))
 
 
 def tail_offset(handle: int, size: int, lines: int) -> int:

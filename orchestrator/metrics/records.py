@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from orchestrator import jobs
@@ -60,7 +60,7 @@ class FileSummary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogCursor:
-    """How far one file of a job has been read."""
+    """How far one file of a job has been read. Stored in one transaction with its metrics."""
 
     path: str
     #: st_dev and st_ino of the file; 0 until the file is seen
@@ -68,10 +68,18 @@ class LogCursor:
     inode: int = 0
     #: next byte to read
     offset_bytes: int = 0
-    #: number of the last line read
+    #: line ends so far
     line: int = 0
-    #: JSON of the reader's state at that offset
-    carry: str = ""
+    #: of the next line; None: no banner so far
+    attempt: int | None = None
+    #: highest attempt with a banner in this file; -1: none
+    banner: int = -1
+    #: skip the rest of a line: it is too long, or its beginning was already returned
+    skipping: bool = False
+    #: digest that detects a file with other content and the same inode; "": unknown
+    fingerprint: str = ""
+    #: what the lines so far mean for later ones: state of patterns.Matcher
+    matching: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,9 @@ from orchestrator.patterns.jsonl import parse_jsonl
 from orchestrator.patterns.loading import check, joined, load, load_shipped, select
 from orchestrator.patterns.matching import Matcher
 from orchestrator.patterns.prefilter import Prefilter
-from orchestrator.patterns.records import Keep, LineKind, Pattern, Value
+from orchestrator.patterns.records import Pattern, Value
 
 __all__ = [
-    "Keep",
-    "LineKind",
     "Matcher",
     "Pattern",
     "Prefilter",

@@ -6,34 +6,28 @@ import json
 import re
 from typing import TypeAlias
 
-from orchestrator.patterns import records
+from orchestrator.patterns import numbers, records, regexes
 
 #: Key, value as it is printed without quotes and unit, and unit. A named tuple takes longer.
 Field: TypeAlias = tuple[str, str, str]
-
 
 #: Limits for a line of JSON.
 _MAX_FIELDS = 500
 _MAX_DEPTH = 4
 
-# Possessive: otherwise a long run of digits could be split in as many ways as it has digits.
-_NUMBER = (
-    r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
-    r"|[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
-)
 _UNIT = r"[A-Za-z%][A-Za-z0-9%/_^*-]{0,15}"
-_THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
 #: 0.5, 0.5 (0.6), 12ms, 12 images/sec, 3.5%, 5/100, 12,345
 _VALUE = re.compile(
-    rf"({_THOUSANDS}|{_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/ *[0-9]+)?", re.ASCII
+    rf"({regexes.THOUSANDS}|{regexes.NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/ *[0-9]+)?",
+    re.ASCII,
 )
-_BLANK_BETWEEN = re.compile(rf"([A-Za-z]\S*(?: \S+){{0,4}}?) +((?:{_NUMBER}).*)", re.ASCII)
+_BLANK_BETWEEN = re.compile(rf"([A-Za-z]\S*(?: \S+){{0,4}}?) +((?:{regexes.NUMBER}).*)", re.ASCII)
 # A dict of unconverted numbers prints tensor(0.5), np.float64(0.5) and the like.
 _DICT_ITEM = re.compile(
     rf"""\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*:\s*
     (?: (?:(?:torch\.)?tensor|(?:np\.|numpy\.)?(?:float|int)[0-9]+|array)
-        \(\s*({_NUMBER})\s*(?:,[^()]*)?\)
-      | ({_NUMBER}) | '([^'\\]*)' | "([^"\\]*)" | True | False | None
+        \(\s*({regexes.NUMBER})\s*(?:,[^()]*)?\)
+      | ({regexes.NUMBER}) | '([^'\\]*)' | "([^"\\]*)" | True | False | None
       | \[[^][{{}}]*\] | \([^()]*\) | \{{[^{{}}]*\}}
     )\s*(?:,|(?=\}}))""",
     re.ASCII | re.VERBOSE,
@@ -41,13 +35,13 @@ _DICT_ITEM = re.compile(
 # Not a part of a number, such as 8 of 8,420 or 12 of 12:30.
 _LOOSE = re.compile(
     rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
-    rf"({_THOUSANDS}|{_NUMBER})(?![0-9.:]|,[0-9])"
+    rf"({regexes.THOUSANDS}|{regexes.NUMBER})(?![0-9.:]|,[0-9])"
     rf"({_UNIT}|[ ](?:[A-Za-z]+/[A-Za-z]+|ms|sec|[KMGT]i?B|%))?(?=$|[\s,|;)\]}}/(])",
     re.ASCII,
 )
 # A rate without a name: 12,345 tok/s.
 _RATE = re.compile(
-    rf"(?<![\w.])({_THOUSANDS}|{_NUMBER})[ ]?"
+    rf"(?<![\w.])({regexes.THOUSANDS}|{regexes.NUMBER})[ ]?"
     r"((tok|tokens|samples?|images?|imgs?|examples?|seqs?|sequences|sentences|frames)"
     r"/s(?:ec(?:ond)?)?)(?![\w/])",
     re.ASCII,
@@ -64,23 +58,23 @@ _CHECKPOINT = re.compile(r"\b(?:load|resum|restor)(?:e|ed|ing)?\b|\bsav(?:ed|ing
 _MAX_OTHER_WORDS = 4
 
 
-def read(kind: records.LineKind, text: str) -> list[Field] | None:
+def parse(kind: records.LineKind, text: str) -> list[Field] | None:
     """Return the fields of a text in their order; None if it does not have this form."""
-    if kind.form is records.Form.JSON:
-        return _json(text)
-    if kind.form is records.Form.DICT:
-        return _dict(text)
-    if kind.separator:
-        return _pairs(text, kind.separator, kind.between)
-    return _loose_pairs(text)
-
-
-def paired(read: list[Field], pair: tuple[str, ...]) -> list[Field]:
-    """Convert {"key": "loss", "value": 0.5} to {"loss": 0.5}; other fields stay."""
-    by_key = {field[0]: field for field in read}
-    name, value = by_key.get(pair[0]), by_key.get(pair[1])
-    others = [field for field in read if field[0] not in pair]
-    return others if name is None or value is None else [(name[1], *value[1:]), *others]
+    if kind.form == "json":
+        fields = _json(text)
+    elif kind.form == "dict":
+        fields = _dict(text)
+    elif kind.separator:
+        fields = _pairs(text, kind.separator, kind.between)
+    else:
+        fields = _loose_pairs(text)
+    if fields is None or not kind.pair:
+        return fields
+    # {"key": "loss", "value": 0.5} means {"loss": 0.5}.
+    by_key = {field[0]: field for field in fields}
+    name, value = by_key.get(kind.pair[0]), by_key.get(kind.pair[1])
+    rest = [field for field in fields if field[0] not in kind.pair]
+    return rest if name is None or value is None else [(name[1], *value[1:]), *rest]
 
 
 def _json(text: str) -> list[Field] | None:
@@ -160,6 +154,10 @@ def _pairs(text: str, separator: str, between: str) -> list[Field]:
         else:
             key, _, value = item.partition(between)
         key, value = key.strip(), value.strip()
+        if not value.strip(numbers.CHARACTERS):
+            # Most values are plain numbers, which need no regex.
+            fields.append((key, value, ""))
+            continue
         match = _VALUE.fullmatch(value) if key else None
         if match is not None:
             number, unit = match.groups()

@@ -5,16 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from orchestrator import jobs
 from orchestrator.patterns import numbers
 
 SOURCE = "jsonl"
-
-#: Seconds since 1970 of the year 2200. Larger numbers are milliseconds or garbage.
-_LAST_SECOND = 7_258_118_400
 
 
 def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[jobs.Metric]:
@@ -29,57 +25,49 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
         return []
     if not isinstance(record, dict):
         return []
-    name, value, unit = record.get("name"), _value(record), record.get("unit")
+    name, value, unit = record.get("name"), _value(record.get("value", "")), record.get("unit")
+    if not isinstance(name, str) or not numbers.METRIC_NAME.fullmatch(name) or value is None:
+        return []
     # A lone surrogate, which JSON may contain, is not printable and cannot be stored.
     if not isinstance(unit, str) or not unit.isprintable():
         unit = ""
-    if not isinstance(name, str) or not numbers.METRIC_NAME.fullmatch(name) or value is None:
-        return []
+    counts = {key: _count(record.get(key)) for key in ("step", "epoch", "rank", "world_size")}
     return [
         jobs.Metric(
             name=name,
             value=value,
             unit=unit[: numbers.UNIT_CHARACTERS],
-            step=_count(record, "step"),
-            epoch=_count(record, "epoch"),
-            rank=_count(record, "rank"),
-            world_size=_count(record, "world_size"),
             time=_time(record.get("time")),
-            attempt=_count(record, "attempt", below=2**31) or 0,
+            attempt=_count(record.get("attempt"), below=2**31) or 0,
             source=SOURCE,
             path=path,
             line=line,
+            **counts,
         )
     ]
 
 
-def _value(record: Mapping[str, Any]) -> float | None:
-    value = record.get("value", False)
+def _value(value: Any) -> float | None:
     if value is None:
         return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) not in (int, float):
         return None
     try:
-        number = float(value)
+        return float(value) if math.isfinite(value) else math.nan
     except OverflowError:
         return None
-    return number if math.isfinite(number) else math.nan
 
 
-def _count(record: Mapping[str, Any], key: str, *, below: int = 2**63) -> int | None:
-    value = record.get(key)
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
-    return value if is_count else None
+def _count(value: Any, *, below: int = 2**63) -> int | None:
+    return value if type(value) is int and 0 <= value < below else None
 
 
-def _time(value: object) -> datetime.datetime | None:
+def _time(value: Any) -> datetime.datetime | None:
     """Return the time in UTC; None if its zone is unknown."""
+    if type(value) in (int, float):
+        return numbers.time(value)
     try:
-        if isinstance(value, str):
-            time = datetime.datetime.fromisoformat(value)
-            return None if time.tzinfo is None else time.astimezone(datetime.UTC)
-        if isinstance(value, int | float) and 0 < value < _LAST_SECOND:
-            return datetime.datetime.fromtimestamp(value, datetime.UTC)
-    except (ValueError, OverflowError):
-        pass
-    return None
+        time = datetime.datetime.fromisoformat(value)
+        return None if time.tzinfo is None else time.astimezone(datetime.UTC)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from orchestrator import jobs, metrics
 from orchestrator.patterns import extraction, prefilter, prefixes, records
@@ -21,23 +20,14 @@ _MAX_SLOW = 10
 _COUNTERS = frozenset(("epoch", "step"))
 
 
-@dataclasses.dataclass
-class _Kept:
-    """A value for later lines."""
-
-    value: int | str
-    #: line kind that took it last, "" before the first; None: any may take it, any number of times
-    taken_by: str | None
-
-
-@dataclasses.dataclass
-class _Stream:
-    """What the lines of one rank have reported so far."""
+class _Stream(TypedDict):
+    """What the lines of one rank mean for later ones."""
 
     #: pattern -> kind of its last line
-    last: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: pattern -> name -> value for later lines
-    kept: dict[str, dict[str, _Kept]] = dataclasses.field(default_factory=dict)
+    last: dict[str, str]
+    #: pattern -> name -> value for later lines, and the line kind that took it last: "" before the
+    #: first one, None if any may take it any number of times
+    kept: dict[str, dict[str, list[Any]]]
 
 
 class Matcher:
@@ -58,26 +48,18 @@ class Matcher:
         self._texts_in = prefilter.text_finder(list(by_text))
         #: extractor whose regex was too slow -> message; "": skipped because of others
         self._slow: dict[int, str] = {}
-        self._attempt, self._is_known, self._streams = _from_json(state or {})
+        copy = json.loads(json.dumps(state or {}))
+        self._attempt: int = copy.get("attempt", 0)
+        #: whether a pattern that is not generic has found anything
+        self._is_known: bool = copy.get("known", False)
+        self._streams: dict[str, _Stream] = copy.get("streams", {})
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the lines so far mean for later ones, ready for JSON."""
-        return {
-            "attempt": self._attempt,
-            "known": self._is_known,
-            "streams": {
-                label: {
-                    "last": dict(stream.last),
-                    "kept": {
-                        name: {key: [kept.value, kept.taken_by] for key, kept in context.items()}
-                        for name, context in stream.kept.items()
-                        if context
-                    },
-                }
-                for label, stream in self._streams.items()
-            },
-        }
+        """A copy of what the lines so far mean for later ones, as JSON stores it."""
+        state = {"attempt": self._attempt, "known": self._is_known, "streams": self._streams}
+        copy: dict[str, Any] = json.loads(json.dumps(state))
+        return copy
 
     @property
     def generic(self) -> bool:
@@ -112,10 +94,11 @@ class Matcher:
         text = text.rstrip(" \t\r\n\v\f\b")
         prefix: prefixes.Prefix | None = None
         matched: records.Pattern | None = None
+        known: extraction.Names = ()
         parsed: list[metrics.ParsedLine] = []
-        for number in self._candidates(text):
-            extractor = self._extractors[number]
-            pattern = extractor.pattern
+        candidates = {n for index in self._texts_in(text) for n in self._by_text[index]}
+        for number in sorted(candidates):
+            pattern = self._extractors[number].pattern
             if pattern is matched or number in self._slow:
                 continue
             if pattern.generic and (self._is_known or parsed):
@@ -125,10 +108,11 @@ class Matcher:
             if values is None:
                 continue
             matched = pattern
-            known = {extraction.metric_key(*name) for each in parsed for name in each.names}
-            found = extraction.without_duplicates(values.metrics, known)
-            if not found:
+            names, indexes = extraction.new_names(tuple(values.metrics), known)
+            if not names:
                 continue
+            known += names
+            numbers = tuple(values.metrics.values())
             parsed.append(
                 metrics.ParsedLine(
                     path=path,
@@ -136,21 +120,17 @@ class Matcher:
                     attempt=attempt,
                     rank=values.context.get("rank", prefix.rank),
                     world_size=values.context.get("world_size"),
-                    names=_shared(tuple(found)),
+                    names=names,
                     step=values.context.get("step"),
                     epoch=values.context.get("epoch"),
                     time=values.time or prefix.time,
                     line=line,
-                    values=tuple(found.values()),
+                    values=tuple([numbers[index] for index in indexes]),
                 )
             )
-            if not pattern.generic and not {name for name, _ in found} <= _COUNTERS:
-                self._is_known = True
+            if not self._is_known and not pattern.generic:
+                self._is_known = not {name for name, _ in names} <= _COUNTERS
         return parsed
-
-    def _candidates(self, text: str) -> list[int]:
-        """Return the extractors whose required text is in the line."""
-        return sorted({n for index in self._texts_in(text) for n in self._by_text[index]})
 
     def _extract(
         self, number: int, text: str, prefix: prefixes.Prefix
@@ -159,38 +139,43 @@ class Matcher:
         extractor = self._extractors[number]
         kind, pattern = extractor.kind, extractor.pattern
         stream = self._streams.get(prefix.label)
-        if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
+        if kind.after and (stream is None or stream["last"].get(pattern.name) not in kind.after):
             return None
         values = None
         try:
             for own_text in dict.fromkeys((text, prefix.rest)):
-                match = kind.regex.fullmatch(own_text)
+                match = kind.compiled.fullmatch(own_text)
                 values = None if match is None else extractor.extract(match)
                 if values is not None:
                     break
         except expressions.TooSlowError as error:
-            self._skip(number, extractor.slow_message(error))
+            self._skip(number, error)
             return None
         if values is None:
-            if kind.contains and stream is not None:
+            if kind.texts and stream is not None:
                 # Probably cut off: then its new value is unknown, and the old one no longer holds.
                 for key in kind.keep:
-                    stream.kept.get(pattern.name, {}).pop(key, None)
+                    stream["kept"].get(pattern.name, {}).pop(key, None)
             return None
         if pattern.has_context:
-            stream = self._streams.pop(prefix.label, None) or _Stream()
+            stream = self._streams.pop(prefix.label, None) or {"last": {}, "kept": {}}
             self._streams[prefix.label] = stream
             if len(self._streams) > _MAX_STREAMS:
                 del self._streams[next(iter(self._streams))]
-            stream.last[pattern.name] = kind.name
-            _take_and_keep(stream.kept.setdefault(pattern.name, {}), pattern, kind, values)
+            stream["last"][pattern.name] = kind.name
+            _take_and_keep(stream["kept"].setdefault(pattern.name, {}), pattern, kind, values)
         if values.phase:
             values.metrics = extraction.in_phase(values.metrics, values.phase)
         return values
 
-    def _skip(self, number: int, message: str) -> None:
+    def _skip(self, number: int, error: expressions.TooSlowError) -> None:
         """Skip a slow regex from now on; after some of them, all regexes of users."""
-        self._slow[number] = message
+        pattern, kind = self._extractors[number].pattern, self._extractors[number].kind
+        self._slow[number] = (
+            f'pattern {pattern.name}, line "{kind.name}" ({pattern.origin}): its regex took '
+            f"{error} and is not used for the rest of this read. Simplify it: fewer alternatives "
+            "and repeats within repeats, no lookaround and no back-references"
+        )
         if len(self._slow) == _MAX_SLOW:
             for other, extractor in enumerate(self._extractors):
                 if not extractor.kind.shipped:
@@ -198,7 +183,7 @@ class Matcher:
 
 
 def _take_and_keep(
-    kept: dict[str, _Kept],
+    kept: dict[str, list[Any]],
     pattern: records.Pattern,
     kind: records.LineKind,
     values: extraction.LineValues,
@@ -208,23 +193,22 @@ def _take_and_keep(
         has_own = bool(values.phase) if key == records.PHASE else key in values.context
         if has_own or key not in kept:
             continue
-        taken_by = kept[key].taken_by
-        if taken_by is not None and not _is_later(pattern, kind, taken_by):
-            # The line with the next value is missing, so this one no longer holds.
-            del kept[key]
-            continue
-        value = kept[key].value
-        if isinstance(value, str):
+        value, taken_by = kept[key]
+        if taken_by is not None:
+            if not _is_later(pattern, kind, taken_by):
+                # The line with the next value is missing, so this one no longer holds.
+                del kept[key]
+                continue
+            kept[key][1] = kind.name
+        if key == records.PHASE:
             values.phase = value
         else:
             values.context[key] = value
-        if taken_by is not None:
-            kept[key].taken_by = kind.name
     for key, how in kind.keep.items():
         new = values.phase if key == records.PHASE else values.context.get(key)
         if new is not None and new != "":
-            kept[key] = _Kept(new, taken_by="" if how is records.Keep.ONCE else None)
-        elif how is records.Keep.ONCE:
+            kept[key] = [new, "" if how == "once" else None]
+        elif how == "once":
             kept.pop(key, None)
 
 
@@ -232,30 +216,3 @@ def _is_later(pattern: records.Pattern, kind: records.LineKind, taken_by: str) -
     """Tell whether the program prints this line kind after the one that took the value."""
     order = [line.name for line in pattern.lines]
     return not taken_by or (taken_by in order and order.index(kind.name) > order.index(taken_by))
-
-
-@functools.lru_cache(4096)
-def _shared(names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return the same object for equal names: the store recognizes them by identity."""
-    return names
-
-
-def _from_json(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:
-    """Return a stored state; a state of another version counts as none."""
-    try:
-        streams = {
-            str(label): _Stream(
-                last={str(name): str(kind) for name, kind in stream["last"].items()},
-                kept={
-                    str(name): {
-                        str(key): _Kept(value if isinstance(value, str) else int(value), taken_by)
-                        for key, (value, taken_by) in context.items()
-                    }
-                    for name, context in stream["kept"].items()
-                },
-            )
-            for label, stream in state["streams"].items()
-        }
-        return int(state["attempt"]), bool(state["known"]), streams
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return 0, False, {}

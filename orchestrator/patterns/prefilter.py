@@ -11,11 +11,6 @@ from orchestrator.patterns import records
 
 #: In a text of `contains`: a run of digits.
 INTEGER = "{integer}"
-_TOKEN = re.compile(
-    r"(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|\\(?P<escaped>[^\w\s])|(?P<open>\()|(?P<close>\))"
-    r"|(?P<repeat>[*+?]|\{[0-9,]*\})|(?P<other>\\.|[.^$])|(?P<plain>.)",
-    re.DOTALL | re.ASCII,
-)
 
 
 class Prefilter:
@@ -86,24 +81,3 @@ def text_finder(texts: Sequence[str]) -> Callable[[str], Iterable[int]]:
 def _hyperscan_expression(text: str) -> bytes:
     parts = text.encode().split(INTEGER.encode())
     return b"[0-9]+".join(b"".join(rb"\x%02x" % byte for byte in part) for part in parts)
-
-
-def required_text(regex: str) -> str:
-    """Return the longest text that each match of a regex contains; "" if there is none.
-
-    Only characters outside groups count.
-    """
-    runs, depth = [""], 0
-    for token in _TOKEN.finditer(regex):
-        kind = token.lastgroup
-        depth += (kind == "open") - (kind == "close")
-        if depth == 0 and token[0] == "|":
-            return ""
-        if kind == "repeat":
-            # The character before may be absent, or is the first of several.
-            runs[-1:] = [runs[-1][:-1], ""]
-        elif depth or kind not in ("escaped", "plain"):
-            runs.append("")
-        else:
-            runs[-1] += token["escaped"] or token[0]
-    return "" if "(?i" in regex or "(?x" in regex else max(runs, key=len)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import re
 from collections.abc import Mapping
+from typing import Any, Literal
 
+from orchestrator.patterns import regexes
 from orchestrator.text import expressions
 
 #: Integers that say what the metrics of this and later lines belong to.
@@ -24,35 +25,6 @@ UNIT_SUFFIX = "_unit"
 FIELDS = "fields"
 
 
-class Keep(enum.StrEnum):
-    """How long a value holds for later lines."""
-
-    #: each later line kind takes it once
-    ONCE = "once"
-    #: until it changes or the next attempt begins
-    ALWAYS = "always"
-
-
-class Form(enum.StrEnum):
-    """The format of a line whose names differ from line to line."""
-
-    #: {"loss": 0.5, "data": {"lr": 0.1}}
-    JSON = "json"
-    #: {'loss': 0.5}, as Python prints a dict
-    DICT = "dict"
-    #: loss: 0.5 | lr: 0.1, with any separator
-    PAIRS = "pairs"
-
-
-class NumberFormat(enum.StrEnum):
-    """A format that float() does not accept."""
-
-    #: 12,345.6
-    THOUSANDS = "thousands"
-    #: 1:02:03.4, converted to seconds
-    CLOCK = "clock"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Value:
     """What a group or field is stored as."""
@@ -63,47 +35,77 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LineKind:
-    """One kind of line that a program prints. patterns.toml explains the fields."""
+class LineTable:
+    """A table [[NAME.line]]. The comment at the top of patterns.toml explains the keys."""
 
-    name: str
-    #: each line contains one of these texts; (): not specified
-    contains: tuple[str, ...] = ()
-    #: the same, derived from the regex if not specified; (): unknown
-    required: tuple[str, ...] = ()
-    #: regex of the whole line without its prefix and trailing blanks
-    source: str
-    #: named groups that are metrics
-    metrics: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    number_formats: Mapping[str, NumberFormat] = dataclasses.field(default_factory=dict)
-    #: named groups whose values hold for later lines
-    keep: Mapping[str, Keep] = dataclasses.field(default_factory=dict)
-    #: kept values that this line takes
+    name: str = ""
+    contains: str | tuple[str, ...] = ()
+    regex: str = ""
+    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    keep: Mapping[str, Literal["once", "always"]] = dataclasses.field(default_factory=dict)
     takes: tuple[str, ...] = ()
-    #: the pattern's previous line must be of one of these kinds; (): any
     after: tuple[str, ...] = ()
-    #: format of the group `fields`; None: there is no such group
-    form: Form | None = None
-    #: for Form.PAIRS; "": blanks, commas and the like, and names must be normalized ones
+    form: Literal["json", "dict", "pairs"] | None = None
     separator: str = ""
     between: str = ":"
-    #: the program's names -> ours
-    fields: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    #: the two keys that contain a name and its number; (): each key is a name
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     pair: tuple[str, ...] = ()
-    #: fields that `fields` does not list are metrics too
     others: bool = True
-    #: the line must contain one metric of each list
     needs: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LineKind(LineTable):
+    """One kind of line that a program prints."""
+
     #: included in this package: tested, and matched by Python's re
     shipped: bool = False
 
     @functools.cached_property
-    def regex(self) -> re.Pattern[str] | expressions.Expression:
-        # Compiled on first use: the included patterns take 50 ms, and few are used in one log.
+    def texts(self) -> tuple[str, ...]:
+        """Each line contains one of these; (): not specified."""
+        if isinstance(self.contains, str):
+            return (self.contains,) if self.contains else ()
+        return tuple(self.contains)
+
+    @functools.cached_property
+    def required(self) -> tuple[str, ...]:
+        """The same, derived from the regex if not specified; (): unknown."""
+        texts = self.texts or (regexes.required_text(self.source),)
+        return texts if all(texts) else ()
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The regex of the whole line without its prefix and trailing blanks."""
+        default = "(?P<fields>.*)" if self.form == "pairs" else r"(?P<fields>\{.*\})"
+        return regexes.expanded(self.regex or default, shipped=self.shipped)
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str] | expressions.Expression:
+        # On first use: the included patterns take 50 ms, and few are used in one log.
         if self.shipped:
             return re.compile(self.source, re.ASCII)
         return expressions.Expression(self.source)
+
+    @functools.cached_property
+    def groups(self) -> Mapping[str, Value]:
+        """The named groups that are metrics."""
+        return {group: _value(group, value, "unit") for group, value in self.metrics.items()}
+
+    @functools.cached_property
+    def renamed(self) -> Mapping[str, Value]:
+        """The fields that are not stored under the program's name."""
+        return {key: _value(key, value, "name") for key, value in self.fields.items()}
+
+    @functools.cached_property
+    def number_formats(self) -> Mapping[str, str]:
+        """The groups whose numbers float() does not accept: "thousands" or "clock"."""
+        return dict(regexes.WITH_FORMAT.findall(self.regex))
+
+
+def _value(key: str, value: Any, meaning_of_text: str) -> Value:
+    keys = value if isinstance(value, Mapping) else {meaning_of_text: value}
+    return Value(**{"name": key, **keys})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

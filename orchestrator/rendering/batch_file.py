@@ -69,17 +69,18 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
     text = read_text(path)
     options = batch_options.read(text, source)
     by_name = {option.name: option for option in options}
-    origin = documents.Origin(source=source)
-    layers = [documents.leaf(("launch", "batch_file"), str(path.absolute()), origin)]
+    document = documents.empty(source)
+    document = documents.with_value(
+        document, ("launch", "batch_file"), str(path.absolute()), source
+    )
     notes: list[str] = []
 
     def add(key: str, value: object, name: str) -> None:
-        option = by_name.get(name)
-        at = origin
-        if option is not None:
-            at = documents.Origin(source=source, line=option.line, text=option.text)
-        table, _, field = key.partition(".")
-        layers.append(documents.leaf((table, field), value, at))
+        nonlocal document
+        origin = documents.Origin(source=source)
+        if option := by_name.get(name):
+            origin = documents.Origin(source=source, line=option.line, text=option.text)
+        document = documents.with_value(document, tuple(key.split(".")), value, origin)
 
     def value_of(name: str) -> str:
         return (by_name[name].value or "") if name in by_name else ""
@@ -128,9 +129,6 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
     if "open-mode" in by_name and not "append".startswith(value_of("open-mode") or "?"):
         line = f":{by_name['open-mode'].line}"
         notes.append(f"{source}{line}: logs are always opened in append mode, for requeues")
-    document = documents.Document(origins={(): origin})
-    for layer in layers:
-        document = documents.merge(document, layer)
     return BatchFile(
         path=path,
         text=text,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import string
 from collections.abc import Sequence
 
@@ -29,17 +28,14 @@ def build_report(
     make curves although they do not change the speed. `left_out`: further warnings.
     """
     grouping = curves.group(measurements, scaling=scaling_kind, apart=apart)
-    shared: set[int] = set()
-    if len(grouping.groups) > 1:
-        shared = set.intersection(*({id(run) for run in g.measurements} for g in grouping.groups))
-    built = [_curve(group, shared, unit, samples_per_epoch) for group in grouping.groups]
-    built.sort(key=lambda curve: (curve.rows[0].point.size, curve.name))
-    if any(len(curve.name) > _NAME_CHARACTERS for curve in built):
-        letters = [*string.ascii_uppercase, *(f"C{n}" for n in range(26, len(built)))]
-        built = [
-            dataclasses.replace(curve, name=name)
-            for curve, name in zip(built, letters, strict=False)
-        ]
+    runs_of = [group.measurements for group in grouping.groups]
+    shared = set.intersection(*(set(map(id, runs)) for runs in runs_of)) if runs_of[1:] else set()
+    named = [(display.attributes(group.attributes), group) for group in grouping.groups]
+    named.sort(key=lambda item: (min(run.size for run in item[1].measurements), item[0]))
+    if any(len(name) > _NAME_CHARACTERS for name, _ in named):
+        letters = [*string.ascii_uppercase, *(f"C{number}" for number in range(26, len(named)))]
+        named = [(letter, group) for letter, (_, group) in zip(letters, named, strict=False)]
+    built = [_curve(name, group, shared, unit, samples_per_epoch) for name, group in named]
     return records.Report(
         title=title,
         unit=unit,
@@ -51,28 +47,28 @@ def build_report(
 
 
 def _curve(
-    group: curves.Group, shared: set[int], unit: str, samples_per_epoch: int | None
+    name: str, group: curves.Group, shared: set[int], unit: str, samples_per_epoch: int | None
 ) -> records.Curve:
     runs = group.measurements
     study = scaling.study(
         [scaling.Run(size=m.size, throughput=m.throughput, windows=m.windows) for m in runs],
         display.plural(unit),
     )
-    return records.Curve(
-        name=display.attributes(group.attributes),
-        attributes=group.attributes,
-        study=study,
-        rows=tuple(
+    outliers = [runs[index] for index in study.left_out]
+    rows = []
+    for point in study.points:
+        repeats = tuple(run for run in runs if run.size == point.size)
+        rows.append(
             records.Row(
+                curve=name,
                 point=point,
                 unit=unit,
-                measurements=tuple(run for run in runs if run.size == point.size),
-                left_out=tuple(
-                    runs[index] for index in study.left_out if runs[index].size == point.size
-                ),
-                shared=all(id(run) in shared for run in runs if run.size == point.size),
+                measurements=repeats,
+                left_out=tuple(run for run in outliers if run.size == point.size),
+                shared=all(id(run) in shared for run in repeats),
                 samples_per_epoch=samples_per_epoch,
             )
-            for point in study.points
-        ),
+        )
+    return records.Curve(
+        name=name, attributes=group.attributes, unit=unit, study=study, rows=tuple(rows)
     )

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from orchestrator import scaling
 from orchestrator.reports import curves, display, notes, records
 from orchestrator.scaling import regression
 
@@ -44,20 +45,33 @@ DEFAULT_METRICS = ("throughput", "accuracy")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """The comparison of one size and metric."""
+    """The comparison of one size and metric. The names are columns and JSON fields."""
 
     #: attributes that differ within one side, "mode=ddp"
     curve: str
     size: int
     metric: str
-    comparison: regression.Comparison
-    threshold: float
+    #: of the ratio, "-5.1 %", and its confidence interval; "": too few runs
+    change: str
+    interval: str
     #: slower, faster, worse, better or no evidence
     verdict: str
+    runs: int
+    baseline_runs: int
+    #: 0.95: five per cent less than the baseline
+    ratio: float
+    ratio_low: float | None
+    ratio_high: float | None
+    threshold: float
+    is_worse: bool
 
-    @property
-    def is_worse(self) -> bool:
-        return self.comparison.result is regression.Result.SLOWER
+
+#: Columns of the table, and of formats for programs.
+COLUMNS = ("curve", "size", "metric", "change", "interval", "verdict", "runs", "baseline_runs")
+VALUES = (
+    *("curve", "size", "metric", "ratio", "ratio_low", "ratio_high", "threshold"),
+    *("verdict", "runs", "baseline_runs"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +84,7 @@ class Comparison:
     notes: tuple[str, ...]
 
 
+#: Curve and size.
 _Key = tuple[str, int]
 _Runs = dict[_Key, list[records.Measurement]]
 
@@ -109,9 +124,10 @@ def compare(
     ]
     sentences += [f"not compared, because there are no such runs now: {text}" for text in missing]
     for prefix, side in (("", new), ("baseline: ", old)):
-        for runs in side.values():
-            sentences += [f"{prefix}{note}" for note in notes.outlier_notes(runs, unit)]
-    few = sorted({line.size for line in lines if line.comparison.low is None})
+        throughputs = [[run.throughput for run in runs] for runs in side.values()]
+        for runs, outliers in zip(side.values(), scaling.outliers(throughputs), strict=True):
+            sentences += [f"{prefix}{notes.outlier_note(runs[i], runs, unit)}" for i in outliers]
+    few = sorted({line.size for line in lines if line.ratio_low is None})
     if few:
         sentences.append(f"too few runs for a confidence interval: {display.sizes(few, unit)}")
     if len(values) > 1:
@@ -123,27 +139,26 @@ def _sides(
     measurements: Sequence[records.Measurement], baseline: Sequence[records.Measurement]
 ) -> tuple[_Runs, _Runs, list[str]]:
     """Return the runs of both sides by curve and size, and how the sides differ."""
-    attributes = curves.attributes_of([*measurements, *baseline])
-    mine, theirs = attributes[: len(measurements)], attributes[len(measurements) :]
+    attributes, _ = curves.with_batch([*measurements, *baseline], None)
+    new, old = attributes[: len(measurements)], attributes[len(measurements) :]
     keys, sentences = [], []
     for name in sorted({name for own in attributes for name in own} - curves.FREE):
         # A run that does not state an attribute matches any value of it.
-        now = {own[name] for own in mine if own.get(name)}
-        before = {own[name] for own in theirs if own.get(name)}
-        if len(now) > 1 or len(before) > 1:
+        after, before = ({own[name] for own in side if own.get(name)} for side in (new, old))
+        if len(after) > 1 or len(before) > 1:
             keys.append(name)
-        elif now != before:
-            was, is_now = (next(iter(values), "not stated") for values in (before, now))
+        elif after != before:
+            was, is_now = (next(iter(values), "not stated") for values in (before, after))
             sentences.append(f"{name} was {was} and is {is_now}")
 
-    def side(runs: Sequence[records.Measurement], stated: Sequence[Mapping[str, str]]) -> _Runs:
-        groups: _Runs = collections.defaultdict(list)
+    def groups(runs: Sequence[records.Measurement], stated: Sequence[Mapping[str, str]]) -> _Runs:
+        by_key: _Runs = collections.defaultdict(list)
         for run, own in zip(runs, stated, strict=True):
             curve = display.attributes({name: own.get(name, "") for name in keys})
-            groups[curve, run.size].append(run)
-        return dict(sorted(groups.items()))
+            by_key[curve, run.size].append(run)
+        return dict(sorted(by_key.items()))
 
-    return side(measurements, mine), side(baseline, theirs), sentences
+    return groups(measurements, new), groups(baseline, old), sentences
 
 
 def _values(runs: Sequence[records.Measurement], metric: Metric) -> list[float]:
@@ -165,17 +180,30 @@ def _line(
         higher_is_better=metric.higher_is_better,
         confidence=confidence,
     )
-    verdict = compared.result.value
-    if compared.result is not regression.Result.NO_EVIDENCE:
-        verdict = metric.words[compared.result is regression.Result.FASTER]
+    interval = ""
+    if compared.low is not None and compared.high is not None:
+        interval = f"{_change(compared.low)} to {_change(compared.high)}".replace(" % to", " to")
+    worse, better = metric.words
+    verdicts = {regression.Result.SLOWER: worse, regression.Result.FASTER: better}
     return Line(
         curve=key[0],
         size=key[1],
         metric=name,
-        comparison=compared,
+        change=_change(compared.ratio),
+        interval=interval,
+        verdict=verdicts.get(compared.result, compared.result.value),
+        runs=compared.runs,
+        baseline_runs=compared.baseline_runs,
+        ratio=compared.ratio,
+        ratio_low=compared.low,
+        ratio_high=compared.high,
         threshold=threshold,
-        verdict=verdict,
+        is_worse=compared.result is regression.Result.SLOWER,
     )
+
+
+def _change(ratio: float) -> str:
+    return f"{100.0 * (ratio - 1.0):+.1f} %"
 
 
 def _key_text(key: _Key, unit: str) -> str:
@@ -185,48 +213,13 @@ def _key_text(key: _Key, unit: str) -> str:
 def worse(comparison: Comparison, unit: str) -> list[str]:
     """Return a clause for each line that is worse than the baseline."""
     return [
-        f"{line.metric} of {_key_text((line.curve, line.size), unit)} is "
-        f"{_change(line.comparison.ratio)} ({_interval(line.comparison)})"
+        f"{line.metric} of {_key_text((line.curve, line.size), unit)} is {line.change} "
+        f"({line.interval})"
         for line in comparison.lines
         if line.is_worse
     ]
 
 
-#: Columns of the table, and of formats for programs.
-COLUMNS = ("curve", "size", "metric", "change", "interval", "verdict", "runs", "baseline_runs")
-VALUES = (
-    *("curve", "size", "metric", "ratio", "ratio_low", "ratio_high", "threshold"),
-    *("verdict", "runs", "baseline_runs"),
-)
-
-
 def rows(comparison: Comparison) -> list[dict[str, object]]:
     """Return the lines with the values of all columns."""
-    return [
-        {
-            "curve": line.curve,
-            "size": line.size,
-            "metric": line.metric,
-            "change": _change(line.comparison.ratio),
-            "interval": _interval(line.comparison),
-            "verdict": line.verdict,
-            "runs": line.comparison.runs,
-            "baseline_runs": line.comparison.baseline_runs,
-            "ratio": line.comparison.ratio,
-            "ratio_low": line.comparison.low,
-            "ratio_high": line.comparison.high,
-            "threshold": line.threshold,
-            "is_worse": line.is_worse,
-        }
-        for line in comparison.lines
-    ]
-
-
-def _change(ratio: float) -> str:
-    return f"{100.0 * (ratio - 1.0):+.1f} %"
-
-
-def _interval(compared: regression.Comparison) -> str:
-    if compared.low is None or compared.high is None:
-        return ""
-    return f"{_change(compared.low)} to {_change(compared.high)}".replace(" % to", " to")
+    return [dataclasses.asdict(line) for line in comparison.lines]

@@ -10,7 +10,6 @@ from orchestrator import scaling
 from orchestrator.reports import display, records
 from orchestrator.scaling import regression
 
-_HOUR_SECONDS = 3600.0
 #: So many curves are listed after the fastest.
 _MOST_SLOWER = 5
 _LAWS = {"amdahl": "Amdahl's law", "usl": "the Universal Scalability Law"}
@@ -21,38 +20,35 @@ def best_fit(curve: records.Curve) -> scaling.Fit | None:
     return curve.study.usl or curve.study.amdahl
 
 
-def fit_lines(curve: records.Curve, unit: str) -> list[str]:
+def fit_lines(curve: records.Curve) -> list[str]:
     """Return a sentence for each fit, and the serial fractions that need no fit."""
-    lines = [
-        _fit_line(fit, unit) for fit in (curve.study.amdahl, curve.study.usl) if fit is not None
-    ]
+    fits = (curve.study.amdahl, curve.study.usl)
+    lines = [_fit_line(fit, curve.unit) for fit in fits if fit is not None]
     fractions = [
-        f"{display.interval(row.point.serial_fraction)} at {row.point.size}"
-        for row in curve.rows
-        if row.point.serial_fraction is not None
+        f"{display.interval(point.serial_fraction)} at {point.size}"
+        for point in curve.study.points
+        if point.serial_fraction is not None
     ]
     if fractions:
         lines.append(
             "Experimentally determined serial fraction (Karp-Flatt metric): "
-            f"{'; '.join(fractions)} {display.plural(unit)}"
+            f"{'; '.join(fractions)} {display.plural(curve.unit)}"
         )
     return lines
 
 
 def _fit_line(fit: scaling.Fit, unit: str) -> str:
-    gamma = fit.parameters["gamma"]
+    gamma, alpha = fit.parameters["gamma"], _parameter(fit.parameters["alpha"])
     interval = display.range_of(gamma)
     parts = [
         f"{display.number(gamma.value)} samples/s on {display.size(1, unit)}"
         + (f" (95 % CI {interval})" if interval else "")
     ]
     if fit.law == "amdahl":
-        parts.append(f"serial fraction {_parameter(fit.parameters['alpha'])}")
+        parts.append(f"serial fraction {alpha}")
     else:
-        parts.append(f"contention {_parameter(fit.parameters['alpha'])}")
-        parts.append(f"coherency {_parameter(fit.parameters['beta'])}")
-        peak = fit.peak()
-        if peak is not None:
+        parts += [f"contention {alpha}", f"coherency {_parameter(fit.parameters['beta'])}"]
+        if (peak := fit.peak()) is not None:
             beyond = "" if peak <= fit.largest else ", beyond twice the largest measured size"
             parts.append(f"peak at {display.size(max(1, round(peak)), unit)}{beyond}")
     if fit.degrees > 0:
@@ -71,7 +67,7 @@ def _parameter(estimate: scaling.Estimate) -> str:
     return display.interval(estimate)
 
 
-def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
+def most_gpus(curve: records.Curve, efficiency: float) -> str | None:
     """Return the largest size with this efficiency, in a sentence; None without a fit."""
     fit = best_fit(curve)
     if fit is None:
@@ -83,39 +79,37 @@ def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
         how += ", which is not extrapolated beyond twice the largest measured size"
     elif most > largest:
         how += f", extrapolated beyond the {largest} measured"
-    up_to = f"{'at least ' if is_end else ''}{display.size(most, unit)}"
+    up_to = f"{'at least ' if is_end else ''}{display.size(most, curve.unit)}"
     sentence = f"Efficiency stays above {display.share(efficiency)} up to {up_to} ({how})"
-    for row in curve.rows:
+    for point in curve.study.points:
         # The fit has another baseline than the table, and may fit badly.
-        point = row.point
-        low, high = point.efficiency.low, point.efficiency.high
-        low = point.efficiency.value if low is None else low
-        high = point.efficiency.value if high is None else high
+        measured = point.efficiency
+        low = measured.value if measured.low is None else measured.low
+        high = measured.value if measured.high is None else measured.high
         if (high < efficiency) if point.size <= most else (low > efficiency):
-            at = display.size(point.size, unit)
-            measured = display.interval(point.efficiency, "share")
-            return f"{sentence}; but {measured} was measured at {at}"
+            at = display.size(point.size, curve.unit)
+            return f"{sentence}; but {display.interval(measured, 'share')} was measured at {at}"
     return sentence
 
 
-def fastest(curves: Sequence[records.Curve], unit: str) -> list[str]:
+def fastest(curves: Sequence[records.Curve]) -> list[str]:
     """Return the fastest curve at each size that several have, and how close the others are."""
     by_size = collections.defaultdict(list)
     for curve in curves:
         for row in curve.rows:
             if not row.shared:
-                by_size[row.point.size].append((curve.name, row))
+                by_size[row.point.size].append(row)
     lines = []
     for size, rows in sorted(by_size.items()):
-        (name, best), *slower = sorted(rows, key=lambda item: -item[1].point.throughput.value)
+        best, *slower = sorted(rows, key=lambda row: -row.point.throughput.value)
         if not slower:
             continue
-        listed = [f"{other} {_relative(row, best)}" for other, row in slower[:_MOST_SLOWER]]
+        listed = [f"{row.curve} {_relative(row, best)}" for row in slower[:_MOST_SLOWER]]
         if len(slower) > _MOST_SLOWER:
             listed.append(f"and {len(slower) - _MOST_SLOWER} slower")
         lines.append(
-            f"{display.size(size, unit)}: {name} is fastest; throughput relative to it: "
-            f"{', '.join(listed)}"
+            f"{display.size(size, best.unit)}: {best.curve} is fastest; throughput relative to "
+            f"it: {', '.join(listed)}"
         )
     return lines
 
@@ -132,72 +126,66 @@ def _throughputs(row: records.Row) -> list[float]:
     return [run.throughput for run in row.measurements if id(run) not in outliers]
 
 
-def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float, unit: str) -> str:
+def cheapest(report: records.Report, targets: records.Targets) -> list[str]:
     """Return the size that trains so many epochs in time for the fewest GPU-hours, in a sentence.
 
-    Sizes by a fit are considered only if no measured size is fast enough.
+    Sizes by a fit are considered only if no measured size is fast enough. Empty without a target.
     """
+    epochs, within_seconds = targets.epochs, targets.within_seconds
+    if epochs is None or within_seconds is None:
+        return []
     target = f"{display.count(epochs, 'epoch')} within {display.seconds(within_seconds)}"
     timed = [
-        (curve, row, epochs * row.epoch_seconds)
-        for curve in curves
+        (row, epochs * row.epoch_seconds)
+        for curve in report.curves
         for row in curve.rows
         if row.epoch_seconds is not None
     ]
     if not timed:
-        return f"{target}: the time per epoch is unknown; set --samples-per-epoch"
-    in_time = [item for item in timed if item[2] <= within_seconds]
-    if not in_time:
-        return _cheapest_by_fit(target, epochs, within_seconds, timed, unit)
-    curve, row, took = min(in_time, key=lambda item: (item[2] * item[1].charged, item[2]))
-    line = _cheapest_line(target, row.point.size, took, took * row.charged, curve, unit)
-    throughput = row.point.throughput
-    if throughput.low is not None:
-        slowest = took * throughput.value / throughput.low
-        if slowest > within_seconds:
-            line += f"; up to {display.seconds(slowest)} by its confidence interval"
-    return line
+        return [f"{target}: the time per epoch is unknown; set --samples-per-epoch"]
+    in_time = [(row, seconds) for row, seconds in timed if seconds <= within_seconds]
+    if in_time:
+        row, seconds = min(in_time, key=lambda item: (item[1] * item[0].charged, item[1]))
+        line = _cost(row.curve, row.unit, row.point.size, seconds, row.charged)
+        throughput = row.point.throughput
+        if throughput.low is not None:
+            slowest = seconds * throughput.value / throughput.low
+            if slowest > within_seconds:
+                line += f"; up to {display.seconds(slowest)} by its confidence interval"
+        return [f"{target}: {line}"]
+    samples = {row.curve: seconds * row.point.throughput.value for row, seconds in timed}
+    return [f"{target}: {_cheapest_by_fit(report, samples, within_seconds)}"]
 
 
 def _cheapest_by_fit(
-    target: str,
-    epochs: int,
-    within_seconds: float,
-    timed: Sequence[tuple[records.Curve, records.Row, float]],
-    unit: str,
+    report: records.Report, samples: dict[str, float], within_seconds: float
 ) -> str:
-    fits = {}
-    for curve, row, _ in timed:
-        fit = best_fit(curve)
-        if fit is not None and row.epoch_seconds is not None:
-            samples = epochs * row.epoch_seconds * row.point.throughput.value
-            fits[id(curve)] = (curve, fit, samples)
-    if not fits:
-        return f"{target}: no measured size is fast enough, and one size is too few for a fit"
+    """Return the cheapest size by a fit; `samples`: to be trained, by curve."""
+    fits = [(curve.name, best_fit(curve)) for curve in report.curves if curve.name in samples]
     options = []
-    for curve, fit, samples in fits.values():
+    for name, fit in fits:
+        if fit is None:
+            continue
         # Up to its peak the throughput grows and so does the cost: the first size is the cheapest.
         last = int(min(fit.largest, fit.peak() or fit.largest))
         sizes = range(fit.sizes[0], max(last, fit.sizes[0]) + 1)
-        first = bisect.bisect(
-            sizes, False, key=lambda size: samples / fit.throughput(size) <= within_seconds
-        )
+        enough = samples[name] / within_seconds
+        first = bisect.bisect_left(sizes, enough, key=fit.throughput)
         if first < len(sizes):
-            took = samples / fit.throughput(sizes[first])
-            options.append((took * sizes[first], took, sizes[first], curve, _LAWS[fit.law]))
+            seconds = samples[name] / fit.throughput(sizes[first])
+            options.append((seconds * sizes[first], seconds, sizes[first], name, _LAWS[fit.law]))
+    if not any(fit for _, fit in fits):
+        return "no measured size is fast enough, and one size is too few for a fit"
     if not options:
-        return f"{target}: no size up to twice the largest measured is fast enough"
-    cost, took, size, curve, law = min(options, key=lambda option: option[:2])
-    line = _cheapest_line(target, size, took, cost, curve, unit)
-    return f"{line} (by {law}, not measured)"
+        return "no size up to twice the largest measured is fast enough"
+    _, seconds, size, name, law = min(options, key=lambda option: option[:2])
+    return f"{_cost(name, report.unit, size, seconds, size)} (by {law}, not measured)"
 
 
-def _cheapest_line(
-    target: str, size: int, took: float, cost: float, curve: records.Curve, unit: str
-) -> str:
-    of_curve = f" of {curve.name}" if curve.name else ""
+def _cost(curve: str, unit: str, size: int, seconds: float, charged: float) -> str:
+    of_curve = f" of {curve}" if curve else ""
     hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[unit]
     return (
-        f"{target}: cheapest with {display.size(size, unit)}{of_curve}: {display.seconds(took)} "
-        f"and {display.number(cost / _HOUR_SECONDS)} {hours} of training"
+        f"cheapest with {display.size(size, unit)}{of_curve}: {display.seconds(seconds)} and "
+        f"{display.number(seconds * charged / 3600.0)} {hours} of training"
     )

@@ -57,7 +57,7 @@ def group(
     that make curves nevertheless. A run that does not state an attribute belongs to each curve
     that it matches otherwise.
     """
-    attributes, kind = _with_batch(measurements, scaling)
+    attributes, kind = with_batch(measurements, scaling)
     free = FREE - set(apart)
 
     def sizes(name: str, value: str) -> tuple[int, ...]:
@@ -99,25 +99,20 @@ def group(
     )
 
 
-def attributes_of(measurements: Sequence[records.Measurement]) -> list[dict[str, str]]:
-    """Return the attributes of each, with the batch that is the same at all sizes."""
-    return _with_batch(measurements, None)[0]
-
-
 def _curve_keys(keys: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return the complete keys, and incomplete ones that match none of them."""
     curves = dict.fromkeys(key for key in keys if "" not in key)
     for key in keys:
-        if "" in key and not any(_matches(key, other) for other in curves):
+        if "" in key and not any(_matches(key, curve) for curve in curves):
             curves[key] = None
     return list(curves)
 
 
-def _matches(key: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return all(mine in ("", theirs) for mine, theirs in zip(key, other, strict=True))
+def _matches(key: tuple[str, ...], curve: tuple[str, ...]) -> bool:
+    return all(value in ("", fixed) for value, fixed in zip(key, curve, strict=True))
 
 
-def _with_batch(
+def with_batch(
     measurements: Sequence[records.Measurement], scaling: str | None
 ) -> tuple[list[dict[str, str]], str | None]:
     """Return attributes with only the batch that the study fixes, and the kind of scaling."""

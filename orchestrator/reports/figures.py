@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from orchestrator import scaling
@@ -24,11 +24,11 @@ class Series:
     label: str
     #: dashed: extrapolated; guide: a line to compare with; bars are stacked
     kind: Literal["points", "line", "dashed", "guide", "bars"]
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    x: Sequence[float]
+    y: Sequence[float]
     #: ends of the confidence intervals; empty: none
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
     #: index of the colour
     colour: int = 0
 
@@ -42,11 +42,11 @@ class Figure:
     title: str
     x_label: str
     y_label: str
-    series: tuple[Series, ...]
+    series: Sequence[Series]
     #: ticks of the x axis; empty: an axis of plain numbers
-    sizes: tuple[int, ...]
+    sizes: Sequence[int]
     #: labels of bars, in place of `sizes`
-    bar_labels: tuple[str, ...] = ()
+    bar_labels: Sequence[str] = ()
     is_log: bool = False
     is_share: bool = False
     #: the y axis starts at zero
@@ -56,26 +56,55 @@ class Figure:
         """Return the largest number drawn."""
         bars = [series.y for series in self.series if series.kind == "bars"]
         stacked = [math.fsum(heights) for heights in zip(*bars, strict=True)]
-        others = [series for series in self.series if series.kind != "bars"]
-        return max([*stacked, *(y for series in others for y in (*series.y, *series.high))])
+        lines = [series for series in self.series if series.kind != "bars"]
+        return max([*stacked, *(y for series in lines for y in (*series.y, *series.high))])
 
 
 def figures(report: records.Report) -> list[Figure]:
     """Return the figures for which the report has numbers."""
-    made = [_speedup(report), _efficiency(report), _throughput(report)]
-    steps = [line for line in tables.lines(report) if line.row.step_seconds]
-    if steps:
-        parts = dict.fromkeys(part for line in steps for part in line.row.step_seconds)
-        milliseconds = {
-            part: [line.row.step_seconds.get(part, 0.0) * 1000.0 for line in steps]
-            for part in parts
-        }
-        made.append(_bars(report, "steps", ("time per step", "ms per step"), steps, milliseconds))
-    used = [line for line in tables.lines(report) if line.row.median("utilisation") is not None]
-    if used:
-        shares = {"utilisation": [line.row.median("utilisation") or 0.0 for line in used]}
-        labels = ("GPU utilisation", "utilisation")
-        made.append(_bars(report, "utilisation", labels, used, shares, is_share=True))
+    curves = report.curves
+    sizes = sorted({row.point.size for curve in curves for row in curve.rows})
+    ends = (sizes[0], sizes[-1])
+
+    def figure(
+        name: str, series: Sequence[Series], title: str = "", y_label: str = "", **options: Any
+    ) -> Figure:
+        return Figure(
+            name=name,
+            title=f"{report.title}: {title or name}",
+            x_label=display.plural(report.unit),
+            y_label=y_label or name,
+            series=series,
+            sizes=sizes,
+            **options,
+        )
+
+    speedups = _points(curves, lambda point: point.speedup)
+    for base in sorted({curve.rows[0].point.size for curve in curves}):
+        label = "ideal" if base == ends[0] else f"ideal from {display.size(base, report.unit)}"
+        y = (1.0, ends[1] / base)
+        speedups.append(Series(label=label, kind="guide", x=(base, ends[1]), y=y))
+    efficiencies = _points(curves, lambda point: point.efficiency)
+    label, y = display.share(GUIDE_EFFICIENCY), (GUIDE_EFFICIENCY, GUIDE_EFFICIENCY)
+    efficiencies.append(Series(label=label, kind="guide", x=ends, y=y))
+    made = [
+        figure("speedup", speedups, is_log=True),
+        figure("efficiency", efficiencies, is_share=True),
+        figure("throughput", _throughputs(curves), y_label="samples/s", is_log=True),
+    ]
+    rows = tables.rows(report)
+    if steps := [row for row in rows if row.step_seconds]:
+        parts = dict.fromkeys(part for row in steps for part in row.step_seconds)
+        bars = [
+            _bars(part, [row.step_seconds.get(part, 0.0) * 1000.0 for row in steps], index)
+            for index, part in enumerate(parts)
+        ]
+        labels = _bar_labels(steps)
+        made.append(figure("steps", bars, "time per step", "ms per step", bar_labels=labels))
+    if used := [row for row in rows if row.median("utilisation") is not None]:
+        bars = [_bars("utilisation", [row.median("utilisation") or 0.0 for row in used])]
+        title, labels = "GPU utilisation", _bar_labels(used)
+        made.append(figure("utilisation", bars, title, bar_labels=labels, is_share=True))
     return made
 
 
@@ -92,123 +121,58 @@ def as_csv(figure: Figure) -> str:
     return formats.csv_text(rows)
 
 
-def _figure(
-    report: records.Report,
-    name: str,
-    labels: tuple[str, str],
-    series: Sequence[Series],
-    **options: Any,
-) -> Figure:
-    """Return a figure over the sizes; `labels`: of the figure and of its y axis."""
-    sizes = {row.point.size for curve in report.curves for row in curve.rows}
-    return Figure(
-        name=name,
-        title=f"{report.title}: {labels[0]}",
-        x_label=display.plural(report.unit),
-        y_label=labels[1],
-        series=tuple(series),
-        sizes=tuple(sorted(sizes)),
-        **options,
-    )
-
-
 def _points(
-    report: records.Report, value: Callable[[scaling.Point], scaling.Estimate]
+    curves: Sequence[records.Curve], value: Callable[[scaling.Point], scaling.Estimate]
 ) -> list[Series]:
     """Return the points of each curve, with confidence intervals where there are any."""
     series = []
-    for index, curve in enumerate(report.curves):
+    for index, curve in enumerate(curves):
         estimates = [value(row.point) for row in curve.rows]
-        points = Series(
-            label=curve.name or "measured",
-            kind="points",
-            x=tuple(float(row.point.size) for row in curve.rows),
-            y=tuple(e.value for e in estimates),
-            colour=index,
+        has_ends = any(e.low is not None for e in estimates)
+        series.append(
+            Series(
+                label=curve.name or "measured",
+                kind="points",
+                x=[row.point.size for row in curve.rows],
+                y=[e.value for e in estimates],
+                low=[e.value if e.low is None else e.low for e in estimates] if has_ends else (),
+                high=[e.value if e.high is None else e.high for e in estimates] if has_ends else (),
+                colour=index,
+            )
         )
-        if any(e.low is not None for e in estimates):
-            low = tuple(e.value if e.low is None else e.low for e in estimates)
-            high = tuple(e.value if e.high is None else e.high for e in estimates)
-            points = dataclasses.replace(points, low=low, high=high)
-        series.append(points)
     return series
 
 
-def _guide(label: str, x: tuple[int, int], y: tuple[float, float]) -> Series:
-    return Series(label=label, kind="guide", x=(float(x[0]), float(x[1])), y=y)
-
-
-def _first_and_last(report: records.Report) -> tuple[int, int]:
-    sizes = [row.point.size for curve in report.curves for row in curve.rows]
-    return min(sizes), max(sizes)
-
-
-def _speedup(report: records.Report) -> Figure:
-    series = _points(report, lambda point: point.speedup)
-    first, last = _first_and_last(report)
-    for base in sorted({curve.rows[0].point.size for curve in report.curves}):
-        label = "ideal" if base == first else f"ideal from {display.size(base, report.unit)}"
-        series.append(_guide(label, (base, last), (1.0, last / base)))
-    return _figure(report, "speedup", ("speedup", "speedup"), series, is_log=True)
-
-
-def _efficiency(report: records.Report) -> Figure:
-    series = _points(report, lambda point: point.efficiency)
-    label = display.share(GUIDE_EFFICIENCY)
-    series.append(_guide(label, _first_and_last(report), (GUIDE_EFFICIENCY,) * 2))
-    return _figure(report, "efficiency", ("efficiency", "efficiency"), series, is_share=True)
-
-
-def _throughput(report: records.Report) -> Figure:
+def _throughputs(curves: Sequence[records.Curve]) -> list[Series]:
+    """Return the points of each curve with its fit."""
     series = []
-    points = _points(report, lambda point: point.throughput)
-    for index, (curve, measured) in enumerate(zip(report.curves, points, strict=True)):
+    points = _points(curves, lambda point: point.throughput)
+    for curve, measured in zip(curves, points, strict=True):
         series.append(measured)
         fit = conclusions.best_fit(curve)
-        if fit is not None:
-            first, last = float(fit.sizes[0]), float(fit.sizes[-1])
-            label = f"{'Amdahl' if fit.law == 'amdahl' else 'USL'} {curve.name}".strip()
-            series.append(_line(fit, label, "line", (first, last), index))
-            label = f"{label}, extrapolated"
-            series.append(_line(fit, label, "dashed", (last, fit.largest), index))
-    return _figure(report, "throughput", ("throughput", "samples/s"), series, is_log=True)
+        if fit is None:
+            continue
+        label = f"{'Amdahl' if fit.law == 'amdahl' else 'USL'} {curve.name}".strip()
+        last = fit.sizes[-1]
+        x, y = _line(fit, fit.sizes[0], last)
+        series.append(Series(label=label, kind="line", x=x, y=y, colour=measured.colour))
+        x, y = _line(fit, last, fit.largest)
+        label = f"{label}, extrapolated"
+        series.append(Series(label=label, kind="dashed", x=x, y=y, colour=measured.colour))
+    return series
 
 
-def _line(
-    fit: scaling.Fit,
-    label: str,
-    kind: Literal["line", "dashed"],
-    ends: tuple[float, float],
-    colour: int,
-) -> Series:
-    ratio = ends[1] / ends[0]
-    x = tuple(ends[0] * ratio ** (step / _SEGMENTS) for step in range(_SEGMENTS + 1))
-    return Series(label=label, kind=kind, x=x, y=tuple(map(fit.throughput, x)), colour=colour)
+def _line(fit: scaling.Fit, start: float, end: float) -> tuple[list[float], list[float]]:
+    x = [start * (end / start) ** (step / _SEGMENTS) for step in range(_SEGMENTS + 1)]
+    return x, [*map(fit.throughput, x)]
 
 
-def _bars(
-    report: records.Report,
-    name: str,
-    labels: tuple[str, str],
-    lines: Sequence[tables.Line],
-    parts: Mapping[str, Sequence[float]],
-    **options: Any,
-) -> Figure:
-    """Return stacked bars, one for each line of the table; `parts`: heights by label."""
-    series = [
-        Series(
-            label=part,
-            kind="bars",
-            x=tuple(map(float, range(len(lines)))),
-            y=tuple(heights),
-            colour=index,
-        )
-        for index, (part, heights) in enumerate(parts.items())
+def _bars(label: str, heights: Sequence[float], colour: int = 0) -> Series:
+    return Series(label=label, kind="bars", x=range(len(heights)), y=heights, colour=colour)
+
+
+def _bar_labels(rows: Sequence[records.Row]) -> list[str]:
+    return [
+        f"{row.point.size}\n{row.curve}" if row.curve and not row.shared else f"{row.point.size}"
+        for row in rows
     ]
-    bar_labels = tuple(
-        f"{line.row.point.size}\n{line.curve.name}"
-        if line.curve.name and not line.row.shared
-        else f"{line.row.point.size}"
-        for line in lines
-    )
-    return _figure(report, name, labels, series, bar_labels=bar_labels, **options)

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import collections
-import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from orchestrator import scaling
 from orchestrator.reports import curves, display, records
 
-#: A repeat is reported if it differs from the median by this share; noise of 1 to 3 % is usual ...
-_OUTLIER_SHARE = 0.05
-#: ... and by this many standard deviations.
-_OUTLIER_DEVIATIONS = 5.0
 _SOURCES = {
     "jsonl": "measured in the trainer (metrics.jsonl)",
     "file": "as given in the file, not measured",
@@ -49,7 +43,9 @@ def warnings(grouping: curves.Grouping, built: Sequence[records.Curve], unit: st
             "count those used, GPU-hours those allocated"
         )
     yield from dict.fromkeys(
-        sentence for row in rows for sentence in outlier_notes(row.measurements, unit, row.left_out)
+        outlier_note(run, row.measurements, unit, " (left out)")
+        for row in rows
+        for run in row.left_out
     )
     for name, lacking in grouping.unstated.items():
         yield (
@@ -67,17 +63,15 @@ def warnings(grouping: curves.Grouping, built: Sequence[records.Curve], unit: st
 def _no_speedups(built: Sequence[records.Curve], unit: str) -> Iterator[str]:
     """Yield ratios between curves that could be mistaken for speedups."""
     least = built[0].rows[0].point.size
-    for curve in built:
+    bases = [curve for curve in built if curve.rows[0].point.size == least]
+    for curve in built[len(bases) :]:
         point = curve.rows[0].point
-        for base in built:
-            base_point = base.rows[0].point
-            if point.size == least or base_point.size != least:
-                continue
-            ratio = point.throughput.value / base_point.throughput.value
+        for base in bases:
+            ratio = point.throughput.value / base.rows[0].point.throughput.value
             differences = ", ".join(
-                f"{name} ({mine or 'not stated'}, not {base.attributes[name] or 'stated'})"
-                for name, mine in curve.attributes.items()
-                if mine != base.attributes[name]
+                f"{name} ({value or 'not stated'}, not {base.attributes[name] or 'stated'})"
+                for name, value in curve.attributes.items()
+                if value != base.attributes[name]
             )
             yield (
                 f"{display.size(point.size, unit)} of {curve.name} have {ratio:.2f} times the "
@@ -87,43 +81,17 @@ def _no_speedups(built: Sequence[records.Curve], unit: str) -> Iterator[str]:
             )
 
 
-def outlier_notes(
-    runs: Sequence[records.Measurement],
-    unit: str,
-    left_out: Sequence[records.Measurement] = (),
-) -> list[str]:
-    """Return a sentence for each repeat that is far from the others of its size."""
-    known = {id(run) for run in left_out}
-    sentences = []
-    for run, ratio in outliers(runs, known):
-        where = f" on {run.node_list}" if run.node_list else ""
-        direction = "slower" if ratio < 1.0 else "faster"
-        suffix = " (left out)" if id(run) in known else ""
-        sentences.append(
-            f"{run.name}{where} is {display.share(abs(ratio - 1.0))} {direction} than the median "
-            f"of {display.size(run.size, unit)}{suffix}: check its node"
-        )
-    return sentences
-
-
-def outliers(
-    runs: Sequence[records.Measurement], known: Collection[int] = ()
-) -> list[tuple[records.Measurement, float]]:
-    """Return repeats that are far from the others, with their ratio to the median.
-
-    `known`: identities of runs that are outliers anyway.
-    """
-    if len(runs) < 3:
-        return []
-    median = statistics.median(run.throughput for run in runs)
-    logs = [abs(math.log(run.throughput / median)) for run in runs]
-    deviation = scaling.NORMAL_MAD * statistics.median(logs)
-    limit = max(_OUTLIER_DEVIATIONS * deviation, _OUTLIER_SHARE)
-    return [
-        (run, run.throughput / median)
-        for run, distance in zip(runs, logs, strict=True)
-        if distance > limit or id(run) in known
-    ]
+def outlier_note(
+    run: records.Measurement, repeats: Sequence[records.Measurement], unit: str, suffix: str = ""
+) -> str:
+    """Return a sentence about a run that is far from the other repeats of its size."""
+    ratio = run.throughput / statistics.median(repeat.throughput for repeat in repeats)
+    where = f" on {run.node_list}" if run.node_list else ""
+    direction = "slower" if ratio < 1.0 else "faster"
+    return (
+        f"{run.name}{where} is {display.share(abs(ratio - 1.0))} {direction} than the median of "
+        f"{display.size(run.size, unit)}{suffix}: check its node"
+    )
 
 
 def notes(

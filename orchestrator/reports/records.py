@@ -64,17 +64,26 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasurementSet:
-    """Measurements with the unit of their sizes."""
+    """Measurements of a sweep, of jobs, or of a file."""
 
-    #: one of UNITS
+    #: of their sizes, one of UNITS
     unit: str
     measurements: tuple[Measurement, ...]
+    title: str = ""
+    #: where they come from, for people
+    source: str = ""
+    #: "strong", "weak", or None to infer it from the batches
+    scaling: str | None = None
+    #: sentences about what is missing
+    left_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
     """All repeats of one size of one curve."""
 
+    #: name of the curve
+    curve: str
     point: scaling.Point
     #: one of UNITS
     unit: str
@@ -138,6 +147,8 @@ class Curve:
     name: str
     #: those that differ between curves
     attributes: Mapping[str, str]
+    #: one of UNITS
+    unit: str
     study: scaling.Study
     rows: tuple[Row, ...]
 

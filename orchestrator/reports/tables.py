@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from orchestrator import scaling
 from orchestrator.reports import display, records
-
-
-class Line(NamedTuple):
-    """A row of the table."""
-
-    report: records.Report
-    curve: records.Curve
-    row: records.Row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,69 +14,40 @@ class Column:
     """One column."""
 
     name: str
+    value: Callable[[records.Row], Any]
     #: cell for people
-    text: Callable[[Line], str]
-    #: values for programs, by name
-    values: Callable[[Line], Mapping[str, object]]
+    text: Callable[[Any], str] = str
+    #: name for programs; "": the heading
+    key: str = ""
+    #: value for programs
+    encode: Callable[[Any], object] = lambda value: value
+    #: programs get the ends of its interval too
+    is_estimate: bool = False
     #: only shown if asked for, because a table has to fit a terminal
     is_extra: bool = False
 
+    def cell(self, row: records.Row) -> str:
+        value = self.value(row)
+        return "" if value is None else self.text(value)
 
-def _column(
-    name: str,
-    value: Callable[[records.Row], Any],
-    text: Callable[[Any], str] = str,
-    *,
-    key: str | None = None,
-    encode: Callable[[Any], object] = lambda value: value,
-    is_extra: bool = False,
-) -> Column:
-    """Return a column of one value; `key` is its name for programs, `encode` its form for them."""
+    def heading(self, row: records.Row) -> str:
+        return row.unit if self.name == "size" else self.name
 
-    def cell(line: Line) -> str:
-        found = value(line.row)
-        return "" if found is None else text(found)
-
-    return Column(
-        name=name,
-        text=cell,
-        values=lambda line: {key or name: encode(value(line.row))},
-        is_extra=is_extra,
-    )
+    def values(self, row: records.Row) -> dict[str, object]:
+        value = self.value(row)
+        if not self.is_estimate:
+            return {self.key or self.heading(row): self.encode(value)}
+        ends = {"": "value", "_low": "low", "_high": "high"}
+        return {f"{self.name}{end}": value and getattr(value, name) for end, name in ends.items()}
 
 
-def _estimate(
-    name: str,
-    value: Callable[[records.Row], scaling.Estimate | None],
-    text: Callable[[scaling.Estimate], str] = display.interval,
-    *,
-    is_extra: bool = False,
-) -> Column:
-    """Return a column of an estimate; programs get the ends of its interval too."""
-
-    def values(line: Line) -> Mapping[str, object]:
-        found = value(line.row)
-        return {
-            name: found and found.value,
-            f"{name}_low": found and found.low,
-            f"{name}_high": found and found.high,
-        }
-
-    plain = _column(name, value, text, is_extra=is_extra)
-    return dataclasses.replace(plain, values=values)
+def _configuration(row: records.Row) -> str:
+    name = "" if row.shared else row.curve
+    return ", ".join(filter(None, (display.size(row.point.size, row.unit), name)))
 
 
 def _joined(values: Sequence[object]) -> str | None:
     return ";".join(map(str, values)) or None
-
-
-def _configuration(line: Line) -> str:
-    name = "" if line.row.shared else line.curve.name
-    return ", ".join(filter(None, (display.size(line.row.point.size, line.report.unit), name)))
-
-
-def _curve(line: Line) -> str:
-    return "all" if line.row.shared else line.curve.name
 
 
 def _sources(sources: Sequence[str]) -> str:
@@ -93,56 +55,63 @@ def _sources(sources: Sequence[str]) -> str:
     return ", ".join(words.get(name, f"parsed ({name.removeprefix('log:')})") for name in sources)
 
 
+def _estimate(name: str, text: Callable[[Any], str] = display.interval, **options: Any) -> Column:
+    """Return the column of an estimate of the point."""
+    options = {"value": lambda row: getattr(row.point, name), **options}
+    return Column(name=name, text=text, is_estimate=True, **options)
+
+
+def _median(name: str, field: str, text: Callable[[Any], str], **options: Any) -> Column:
+    """Return the column of the median of a field of the measurements."""
+    return Column(name=name, value=lambda row: row.median(field), text=text, key=field, **options)
+
+
 COLUMNS: tuple[Column, ...] = (
+    Column(name="configuration", value=_configuration, is_extra=True),
+    Column(name="curve", value=lambda row: "all" if row.shared else row.curve),
+    Column(name="size", value=lambda row: row.point.size),
     Column(
-        name="configuration",
-        text=_configuration,
-        values=lambda line: {"configuration": _configuration(line)},
+        name="nodes",
+        value=lambda row: row.nodes,
+        text=lambda nodes: " or ".join(map(str, nodes)),
+        encode=_joined,
+    ),
+    Column(name="runs", value=lambda row: len(row.measurements)),
+    Column(
+        name="windows",
+        value=lambda row: row.point.windows,
+        text=lambda number: str(number or ""),
         is_extra=True,
     ),
-    Column(name="curve", text=_curve, values=lambda line: {"curve": _curve(line)}),
+    _estimate("throughput"),
+    Column(name="interval_of", value=lambda row: row.point.interval_of, is_extra=True),
+    _estimate("speedup", lambda estimate: display.number(estimate.value)),
+    _estimate("efficiency", lambda estimate: display.interval(estimate, "share")),
+    _estimate("serial_share", value=lambda row: row.point.serial_fraction, is_extra=True),
     Column(
-        name="size",
-        text=lambda line: str(line.row.point.size),
-        values=lambda line: {line.report.unit: line.row.point.size},
+        name="epoch_time",
+        value=lambda row: row.epoch_seconds,
+        text=display.seconds,
+        key="epoch_seconds",
     ),
-    _column(
-        "nodes", lambda row: row.nodes, lambda nodes: " or ".join(map(str, nodes)), encode=_joined
+    Column(
+        name="gpu_hours_per_epoch", value=lambda row: row.gpu_hours_per_epoch, text=display.number
     ),
-    _column("runs", lambda row: len(row.measurements)),
-    _column("windows", lambda row: row.point.windows, lambda n: str(n or ""), is_extra=True),
-    _estimate("throughput", lambda row: row.point.throughput),
-    _column("interval_of", lambda row: row.point.interval_of, is_extra=True),
-    _estimate("speedup", lambda row: row.point.speedup, lambda e: display.number(e.value)),
-    _estimate(
-        "efficiency", lambda row: row.point.efficiency, lambda e: display.interval(e, "share")
-    ),
-    _estimate("serial_share", lambda row: row.point.serial_fraction, is_extra=True),
-    _column("epoch_time", lambda row: row.epoch_seconds, display.seconds, key="epoch_seconds"),
-    _column("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, display.number),
-    _column(
-        "total_time",
-        lambda row: row.median("total_seconds"),
-        display.seconds,
-        key="total_seconds",
-        is_extra=True,
-    ),
-    _column(
-        "data_wait", lambda row: row.median("data_wait_share"), display.share, key="data_wait_share"
-    ),
-    _column(
-        "memory",
-        lambda row: row.memory_bytes,
-        display.gibibytes,
+    _median("total_time", "total_seconds", display.seconds, is_extra=True),
+    _median("data_wait", "data_wait_share", display.share),
+    Column(
+        name="memory",
+        value=lambda row: row.memory_bytes,
+        text=display.gibibytes,
         key="memory_bytes",
         encode=lambda values: _joined([f"{value:.0f}" for value in values]),
     ),
-    _column("utilisation", lambda row: row.median("utilisation"), display.share),
-    _column("accuracy", lambda row: row.median("accuracy"), display.number),
-    _column(
-        "source",
-        lambda row: [*dict.fromkeys(run.source for run in row.measurements)],
-        _sources,
+    _median("utilisation", "utilisation", display.share),
+    _median("accuracy", "accuracy", display.number),
+    Column(
+        name="source",
+        value=lambda row: [*dict.fromkeys(run.source for run in row.measurements)],
+        text=_sources,
         encode=_joined,
         is_extra=True,
     ),
@@ -150,53 +119,46 @@ COLUMNS: tuple[Column, ...] = (
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def lines(report: records.Report) -> list[Line]:
+def rows(report: records.Report) -> list[records.Row]:
     """Return the rows in their order; a baseline shared by all curves appears once."""
-    listed: dict[tuple[object, ...], Line] = {}
-    for index, curve in enumerate(report.curves):
+    listed: dict[tuple[object, ...], records.Row] = {}
+    for curve in report.curves:
         for row in curve.rows:
-            key = (None if row.shared else index, *map(id, row.measurements))
-            listed.setdefault(key, Line(report, curve, row))
+            key = (None if row.shared else curve.name, *map(id, row.measurements))
+            listed.setdefault(key, row)
     return list(listed.values())
 
 
-def chosen(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
-    """Return the named columns, or those for a terminal that are not empty in this report."""
-    return [column for column in everything(report, names) if names or not column.is_extra]
-
-
-def everything(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
-    """Return the named columns, or all that are not empty in this report."""
-    if names:
-        return [COLUMNS[NAMES.index(name)] for name in names]
-    shown = lines(report)
+def filled(report: records.Report, *, with_extra: bool = True) -> list[str]:
+    """Return the names of the columns that are not empty in this report."""
     return [
-        column
+        column.name
         for column in COLUMNS
-        if column.name != "configuration" and any(map(column.text, shown))
+        if column.name != "configuration"
+        and (with_extra or not column.is_extra)
+        and any(map(column.cell, rows(report)))
     ]
 
 
-def texts(report: records.Report, columns: Sequence[Column]) -> list[dict[str, str]]:
-    """Return the cells for people, by title."""
-    return [
-        {title(column, report): column.text(line) for column in columns} for line in lines(report)
-    ]
+def texts(report: records.Report, names: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return the cells for people, by heading. Default: the columns for a terminal."""
+    columns = _columns(names or filled(report, with_extra=False))
+    return [{column.heading(row): column.cell(row) for column in columns} for row in rows(report)]
 
 
-def values(report: records.Report, columns: Sequence[Column]) -> list[dict[str, object]]:
-    """Return the values for programs, by name."""
+def values(report: records.Report, names: Sequence[str] = ()) -> list[dict[str, object]]:
+    """Return the values for programs, by name. Default: all columns that are not empty."""
+    columns = _columns(names or filled(report))
     return [
         {
             # exp(log(x)) is not exactly x: 0.9499999999999996.
             name: float(f"{value:.10g}") if isinstance(value, float) else value
             for column in columns
-            for name, value in column.values(line).items()
+            for name, value in column.values(row).items()
         }
-        for line in lines(report)
+        for row in rows(report)
     ]
 
 
-def title(column: Column, report: records.Report) -> str:
-    """Return the heading of a column."""
-    return report.unit if column.name == "size" else column.name
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [COLUMNS[NAMES.index(name)] for name in names]

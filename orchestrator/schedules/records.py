@@ -83,6 +83,12 @@ class Schedule:
     def is_paused(self) -> bool:
         return self.state != "active"
 
+    def next_at(self, after: datetime.datetime) -> datetime.datetime | None:
+        """Return the first undecided planned time after a moment; None: none, or not active."""
+        if self.state != "active":
+            return None
+        return next(self.calendar.after(max(after, self.decided_until)), None)
+
     def due(self, planned_at: datetime.datetime) -> datetime.datetime:
         """Return the planned time plus its jitter, which is the same at each call."""
         if not self.jitter_seconds:

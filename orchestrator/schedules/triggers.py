@@ -135,6 +135,8 @@ def next_step(
         others: the other waiting triggers of the schedule.
         is_live: jobs of an earlier trigger have not ended.
     """
+    if schedule.state == "removed":
+        return Step.SKIP, "removed"
     if not trigger.by_hand:
         if schedule.is_paused:
             return Step.SKIP, "paused"

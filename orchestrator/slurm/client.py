@@ -6,29 +6,20 @@ import dataclasses
 import datetime
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from orchestrator import errors, tracking
+from orchestrator import tracking
 from orchestrator.diagnosis import queue
-from orchestrator.slurm import (
-    failures,
-    process,
-    sacct,
-    sacctmgr,
-    sbatch,
-    scontrol,
-    sinfo,
-    squeue,
-)
+from orchestrator.slurm import failures, process, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
 from orchestrator.usage import efficiency
 
 _log = logging.getLogger(__name__)
 #: scontrol sends one request per job, and one argument holds 128 KiB (man execve).
 _JOBS_PER_COMMAND = 500
 
-# Methods of Client hide the module of the same name.
+# The methods of Client hide the modules of the same name.
 Keep: TypeAlias = squeue.Keep
 #: process.run, or a stand-in: argv, timeout_seconds, environ
 Run: TypeAlias = Callable[[Sequence[str], float, Mapping[str, str]], process.Result]
@@ -59,46 +50,50 @@ class Client:
 
     def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return all attempts of 1 to 200 jobs, oldest first."""
-        return self._sacct(sacct.command(job_ids, since))
+        return self._sacct(sacct.command(since, ids=job_ids))
 
     def steps(
         self, job_ids: Sequence[str], since: datetime.datetime
     ) -> dict[str, tracking.Observation]:
         """Return each job's newest attempt with the worst of its steps, by job ID."""
-        rows = self._sacct(sacct.steps_command(job_ids, since))
-        newest = {row.job_id: row for row in sorted(rows, key=lambda row: row.row_number)}
+        rows = self._sacct(sacct.command(since, ids=job_ids, steps=True))
+        newest = {row.job_id: row for row in rows}
         return {job_id: row for job_id, row in newest.items() if row.step_state is not None}
 
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
     ) -> efficiency.Used | None:
         """Return what the attempt submitted at this time used; None if sacct has no such job."""
-        text = self._accounting(sacct.usage_command(job_id, since))
-        return sacct.parse_usage(text.split("\n"), submitted_at)
+        argv = sacct.command(since, ids=[job_id], columns=sacct.USAGE_COLUMNS, steps=True)
+        return sacct.parse_usage(self._accounting(argv).split("\n"), submitted_at)
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the attempts of jobs with these full names, except held jobs."""
-        return self._sacct(sacct.by_name_command(names, since))
+        return self._sacct(sacct.command(since, names=names))
 
     def job_owner(self, job_id: str, since: datetime.datetime) -> dict[str, str]:
         """Return User, UID, WorkDir and SubmitLine of any user's job; empty if there is none."""
-        return sacct.parse_owner(self._accounting(sacct.owner_command(job_id, since)))
+        argv = sacct.command(since, ids=[job_id], columns=sacct.OWNER_COLUMNS)
+        return sacct.parse_newest(self._accounting(argv).split("\n"), sacct.OWNER_COLUMNS)
 
     def accounting_ping(self) -> None:
         """Raise AccountingDisabled or Unreachable if sacct does not work."""
-        self._sacct(sacct.command(["1"], datetime.datetime.now(datetime.UTC)))
+        self.sacct(["1"], datetime.datetime.now(datetime.UTC))
 
     def cancel(self, job_id: str, name: str) -> None:
         """Request the cancellation of the job with this ID, if it has this name.
 
-        scancel ignores unknown jobs: only squeue and sacct show whether the job has ended.
+        scancel ignores unknown jobs: only squeue and sacct show whether the job has ended. With a
+        name it fetches the jobs of all users first, and takes no list of names. Cancel tasks of an
+        array by ID alone: with any filter scancel 22.05 treats one pending task as all
+        (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
         """
-        self._scancel(scontrol.scancel_command([job_id], name))
+        self._scancel(f"--name={name}", job_id)
 
     def cancel_all(self, job_ids: Sequence[str]) -> None:
         """Request the cancellation of jobs by ID alone; the caller has checked whose they are."""
-        for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
-            self._scancel(scontrol.scancel_command(job_ids[start : start + _JOBS_PER_COMMAND]))
+        for some_ids in _chunks(job_ids):
+            self._scancel(*some_ids)
 
     def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Request the hold of pending jobs; return why jobs were refused, by job ID.
@@ -117,17 +112,11 @@ class Client:
 
     def config(self) -> scontrol.ClusterConfig:
         """Return slurmctld's settings."""
-        try:
-            return scontrol.parse_config(self._output(scontrol.config_command()))
-        except ValueError as exc:
-            raise errors.SlurmError(
-                f"the output of `scontrol show config` is unexpected: {exc}. "
-                "Run the command to see it."
-            ) from exc
+        return scontrol.parse_config(self._output(["scontrol", "show", "config"]))
 
     def partitions(self) -> list[sinfo.NodeKind]:
         """Return the kinds of nodes in each partition that this user may see."""
-        return sinfo.parse(self._output(sinfo.command()))
+        return sinfo.parse(self._output(sinfo.COMMAND))
 
     def associations(self, user: str) -> list[sacctmgr.Association]:
         """Return the accounts that the user may charge."""
@@ -135,79 +124,73 @@ class Client:
 
     def submit_limits(self, user: str) -> sacctmgr.SubmitLimits:
         """Return how many jobs the user may have in the queue."""
-        limits = self._accounting(sacctmgr.association_limits_command(user))
         return sacctmgr.SubmitLimits(
-            associations=tuple(sacctmgr.parse_association_limits(limits)),
-            by_qos=sacctmgr.parse_qos_limits(self._accounting(sacctmgr.qos_limits_command())),
+            associations=tuple(self.associations(user)),
+            by_qos=sacctmgr.parse_qos_limits(self._accounting(sacctmgr.QOS_COMMAND)),
         )
 
     def set_dependency(self, job_id: str, dependency: str) -> None:
         """Replace the dependency of a pending job; "" removes it."""
-        self._output(scontrol.dependency_command(job_id, dependency))
+        self._output(["scontrol", "update", f"jobid={job_id}", f"dependency={dependency}"])
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return slurmctld's record of a job by Slurm's field names; None if there is none."""
-        text = self.show_job_text(job_id)
+        text = self._output_of_job(["scontrol", "-o", "show", "job", job_id])
         return None if text is None else scontrol.parse_record(text)
-
-    def show_job_text(self, job_id: str) -> str | None:
-        """Return the output of `scontrol -o show job`; None if slurmctld has no such job."""
-        return self._output_of_job(scontrol.show_command("job", job_id))
 
     def batch_script(self, job_id: str) -> str | None:
         """Return the job's script from slurmctld; None if it has no such job."""
-        return self._output_of_job(scontrol.batch_script_command(job_id))
+        return self._output_of_job(["scontrol", "write", "batch_script", job_id, "-"])
 
     def partition(self, name: str) -> queue.Partition | None:
         """Return a partition's limits."""
-        return scontrol.parse_partition(self._output(scontrol.show_command("partition", name)))
+        return scontrol.parse_partition(self._output(["scontrol", "-o", "show", "partition", name]))
 
     def reservation(self, name: str) -> queue.Reservation | None:
         """Return a reservation; None if slurmctld has none of this name."""
-        result = self._run(scontrol.show_command("reservation", name))
+        result = self._run(["scontrol", "-o", "show", "reservation", name])
         return scontrol.parse_reservation(result.stdout) if result.returncode == 0 else None
 
     def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
-        """Return the limits of a user, an account and some QOS, with their use."""
-        text = self._output(scontrol.limits_command(user, account, qos))
-        return scontrol.parse_limits(text, user, account)
+        """Return the limits of a user ("alice(2001)"), an account and some QOS, with their use."""
+        argv = ["scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"]
+        argv += [f"users={user.partition('(')[0]}", f"accounts={account}", f"qos={','.join(qos)}"]
+        return scontrol.parse_limits(self._output(argv), user, account)
 
     def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
         """Count the visible pending jobs in a partition that are before this one."""
-        text = self._output(squeue.priorities_command(partition))
+        text = self._output(squeue.pending_command(partition))
         return squeue.count_jobs_before(text, job_id, priority)
 
-    def unavailable_nodes(self, nodes: str) -> list[queue.Node]:
+    def unavailable_nodes(self, nodes: str) -> list[str]:
         """Return those of the nodes for which sinfo gives a reason."""
         return sinfo.parse_reasons(self._output(sinfo.reasons_command(nodes)))
 
-    def ping(self) -> bool:
-        """Return whether slurmctld is up."""
-        return scontrol.parse_ping(self._run(scontrol.ping_command()).stdout)
-
     def test_only(self, script: str, options: Sequence[str] = ()) -> str:
-        """Return a sentence that says when and where Slurm would start this script."""
+        """Return a sentence that says when and where Slurm would start this script.
+
+        Nothing is submitted, but one job ID is used up.
+        """
         with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
             path = Path(folder, "script.sbatch")
             path.write_text(script, encoding="utf-8")
-            result = _check(self._run(sbatch.test_only_command(path, options)))
-        estimate = sbatch.parse_test_only(result.stderr)
-        return estimate or failures.message(result)
+            result = _check(self._run(["sbatch", "--test-only", *options, str(path)]))
+        return sbatch.parse_test_only(result.stderr) or failures.message(result)
 
-    def _run(self, argv: list[str]) -> process.Result:
+    def _run(self, argv: Sequence[str]) -> process.Result:
         return self.run(argv, self.timeout_seconds, self.environ)
 
-    def _output(self, argv: list[str]) -> str:
+    def _output(self, argv: Sequence[str]) -> str:
         return _check(self._run(argv)).stdout
 
-    def _accounting(self, argv: list[str]) -> str:
+    def _accounting(self, argv: Sequence[str]) -> str:
         return _check(self.run(argv, self.sacct_timeout_seconds, self.environ)).stdout
 
-    def _output_of_job(self, argv: list[str]) -> str | None:
+    def _output_of_job(self, argv: Sequence[str]) -> str | None:
         result = self._run(argv)
         return None if failures.is_unknown_job(result) else _check(result).stdout
 
-    def _sacct(self, argv: list[str]) -> list[tracking.Observation]:
+    def _sacct(self, argv: Sequence[str]) -> list[tracking.Observation]:
         observed_at = datetime.datetime.now(datetime.UTC)
         invalid: list[str] = []
         lines = self._accounting(argv).split("\n")
@@ -215,21 +198,24 @@ class Client:
         _warn_of_invalid_lines("sacct", invalid)
         return observations
 
-    def _scancel(self, argv: list[str]) -> None:
-        _check(failures.without_unknown_jobs(self._run(argv)))
+    def _scancel(self, *arguments: str) -> None:
+        _check(failures.without_unknown_jobs(self._run(["scancel", *arguments])))
 
     def _change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
         all_refused: dict[str, str] = {}
-        for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
-            ids = job_ids[start : start + _JOBS_PER_COMMAND]
-            result = self._run(scontrol.change_command(action, ids))
-            lines = map(failures.printable, result.stderr.splitlines())
-            refused = scontrol.parse_refusals("\n".join(lines))
+        for some_ids in _chunks(job_ids):
+            result = self._run(["scontrol", action, ",".join(some_ids)])
+            refused = scontrol.parse_refusals(result.stderr)
             problem = failures.failure(result)
             if problem is not None and (isinstance(problem, failures.Unreachable) or not refused):
                 raise problem
             all_refused.update(refused)
         return all_refused
+
+
+def _chunks(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
+        yield job_ids[start : start + _JOBS_PER_COMMAND]
 
 
 def _check(result: process.Result) -> process.Result:

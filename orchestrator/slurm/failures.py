@@ -40,7 +40,7 @@ def failure(result: process.Result) -> errors.SlurmError | None:
     detail = f": {text.rstrip('.')}" if text else ""
     if result.timed_out:
         return Unreachable(
-            f"{command} timed out after {result.seconds:.0f} s{detail}. "
+            f"{command} {ending(result)}{detail}. "
             "Slurm is busy or down. Nothing is lost; try again later."
         )
     if result.returncode == 0 and not _SILENT_FAILURE.search(result.stderr):
@@ -56,14 +56,19 @@ def failure(result: process.Result) -> errors.SlurmError | None:
             f"{command} could not reach {daemon}{detail}. "
             "Nothing is lost; try again later, or ask the site's administrators."
         )
-    if result.returncode < 0:
-        end = f"was killed by signal {-result.returncode}"
-    else:
-        end = f"failed with exit code {result.returncode}"
     command_line = " ".join(map(ascii, result.argv))
     return errors.SlurmError(
-        f"{command} {end}{detail}. To see more, run the same command: {command_line}"
+        f"{command} {ending(result)}{detail}. To see more, run the same command: {command_line}"
     )
+
+
+def ending(result: process.Result) -> str:
+    """Return how a command failed: "failed with exit code 1"."""
+    if result.timed_out:
+        return f"timed out after {result.seconds:.0f} s"
+    if result.returncode < 0:
+        return f"was killed by signal {-result.returncode}"
+    return f"failed with exit code {result.returncode}"
 
 
 def is_unknown_job(result: process.Result) -> bool:

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
+import itertools
 import re
+from collections.abc import Iterable, Iterator
 
+from orchestrator.jobs import JobState
+
+# Long and compact names: job_state_string() and job_state_string_compact() in
+# slurm_protocol_defs.c, the same from 20.11 to 26.05.
+_COMPACT_STATES = {
+    "PD": JobState.PENDING,
+    "R": JobState.RUNNING,
+    "S": JobState.SUSPENDED,
+    "CD": JobState.COMPLETED,
+    "CA": JobState.CANCELLED,
+    "F": JobState.FAILED,
+    "TO": JobState.TIMEOUT,
+    "NF": JobState.NODE_FAIL,
+    "PR": JobState.PREEMPTED,
+    "BF": JobState.BOOT_FAIL,
+    "DL": JobState.DEADLINE,
+    "OOM": JobState.OUT_OF_MEMORY,
+    "CG": JobState.COMPLETING,
+    "SO": JobState.STAGE_OUT,
+    "CF": JobState.CONFIGURING,
+    "RS": JobState.RESIZING,
+    "RQ": JobState.REQUEUED,
+    "RF": JobState.REQUEUE_FED,
+    "RH": JobState.REQUEUE_HOLD,
+    "SE": JobState.SPECIAL_EXIT,
+    "ST": JobState.STOPPED,
+    "RV": JobState.REVOKED,
+    "RD": JobState.RESV_DEL_HOLD,
+    "SI": JobState.SIGNALING,
+}
+_STATES = {**_COMPACT_STATES, **{state.value: state for state in _COMPACT_STATES.values()}}
+_CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", re.ASCII)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=,]+))?(?:[:=]([^:=,]+))?")
 _EXIT_CODE = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
 _FILENAME_PATTERN = re.compile(r"%(\d*)(.?)", re.ASCII | re.DOTALL)
+#: A part of a list of hosts. Commas inside brackets do not separate parts.
+_HOSTS = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
 #: What Slurm prints for a missing value.
 _MISSING = frozenset({"", "N/A", "None", "None assigned", "(null)", "Unknown", "n/a"})
 # Larger values do not fit into the database, and Slurm never means them.
@@ -19,35 +55,51 @@ _MAX_YEAR = 2999
 _MAX_COUNT = 2**31 - 1
 _MAX_AMOUNT = 2**63 - 1
 _MAX_SECONDS = 60 * 2**32
+#: No job has more nodes.
+_MAX_HOSTS = 100_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExitCode:
-    """How a job or a step ended: `CODE:SIGNAL`."""
-
-    code: int
-    signal: int
+def parse_state(raw: str) -> JobState:
+    """Parse `COMPLETED`, `CD` or `CANCELLED by 1000`; UNKNOWN for anything else."""
+    return _STATES.get((raw.split() or [""])[0].upper(), JobState.UNKNOWN)
 
 
-def parse_exit_code(raw: str) -> ExitCode | None:
-    """Parse `3:0` or `0:53`.
+def cancelled_by(raw: str) -> int | None:
+    """Return the user ID in sacct's `CANCELLED by 1000` (0 is root)."""
+    match = _CANCELLED_BY.match(raw.strip())
+    return int(match[1]) if match else None
+
+
+def parse_reason(raw: str, state: JobState) -> str | None:
+    """Return the reason beside a state, without the former pending reason of a cancelled job.
+
+    DependencyNeverSatisfied stays: with kill_invalid_depend Slurm cancels a job for it.
+    """
+    reason = parse_text(raw)
+    if state is JobState.CANCELLED and reason != "DependencyNeverSatisfied":
+        return None
+    return reason
+
+
+def parse_exit_code(raw: str) -> tuple[int, int] | tuple[None, None]:
+    """Parse `3:0` or `0:53`: exit code and signal.
 
     sacct up to 25.05 subtracts 128 from codes of 128 and more: `9:0` is 9 or 137 (Slurm commit
     831571cb84). squeue and the exit record have the full code.
     """
     match = _EXIT_CODE.fullmatch(raw.strip())
-    return None if match is None else ExitCode(code=int(match[1]), signal=int(match[2]))
+    return (None, None) if match is None else (int(match[1]), int(match[2]))
 
 
-def parse_wait_status(raw: str) -> ExitCode | None:
+def parse_wait_status(raw: str) -> tuple[int, int] | tuple[None, None]:
     """Parse squeue's exit_code: a wait status (`35072`) in 22.05, `137:0` in 24.11 and later."""
     if ":" in raw:
         return parse_exit_code(raw)
     status = parse_count(raw)
     if status is None or status > 0xFFFF:
-        return None
+        return None, None
     # WEXITSTATUS and WTERMSIG. Bit 7 is set if a core was dumped.
-    return ExitCode(code=(status >> 8) & 0xFF, signal=status & 0x7F)
+    return (status >> 8) & 0xFF, status & 0x7F
 
 
 def parse_time(raw: str) -> datetime.datetime | None:
@@ -161,3 +213,24 @@ def expand_filename_pattern(
     except KeyError:
         return None
     return path if path.startswith("/") else None
+
+
+def expand_hosts(node_list: str) -> list[str]:
+    """Return the hosts of `gpu[01-03,07],login1`; numbers keep leading zeros."""
+    parts = map(_expand_brackets, _HOSTS.findall(node_list))
+    return [host for part in parts for host in itertools.islice(part, _MAX_HOSTS)]
+
+
+def _expand_brackets(part: str) -> Iterator[str]:
+    brackets = _BRACKETS.search(part)
+    if brackets is None:
+        yield part
+        return
+    for item in brackets[1].split(","):
+        first, _, last = item.partition("-")
+        numbers: Iterable[str] = [item]
+        if first.isdecimal() and last.isdecimal():
+            count = range(int(first), int(last) + 1)
+            numbers = (str(number).zfill(len(first)) for number in count)
+        for number in numbers:
+            yield from _expand_brackets(part[: brackets.start()] + number + part[brackets.end() :])

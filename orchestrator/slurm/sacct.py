@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import math
@@ -9,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orchestrator import tracking
-from orchestrator.jobs import JobState
-from orchestrator.slurm import fields, job_ids, states
+from orchestrator.jobs import TERMINAL, JobState
+from orchestrator.slurm import fields, job_ids
 from orchestrator.usage import efficiency
 
 #: The largest number of job IDs in one call.
@@ -19,7 +20,7 @@ MAX_JOB_IDS = 200
 _DELIMITER = "\x1f"
 # Without Restarts: 22.05 rejects it, and 24.11 was seen to print 1 for the first attempt of a
 # requeued job. The order of the rows gives the attempts.
-_COLUMNS = (
+COLUMNS = (
     "JobID",
     "JobIDRaw",
     "State",
@@ -42,9 +43,9 @@ _COLUMNS = (
     "SubmitLine",
 )
 #: 24.11 also has StdOut, 22.05 does not.
-_OWNER_COLUMNS = ("User", "UID", "WorkDir", "SubmitLine")
+OWNER_COLUMNS = ("JobID", "User", "UID", "WorkDir", "SubmitLine")
 # TRESUsageInTot and not AveRSS: the sum over a step's tasks (man sacct, 22.05).
-_USAGE_COLUMNS = (
+USAGE_COLUMNS = (
     "JobID",
     "Submit",
     "End",
@@ -78,43 +79,37 @@ _SEVERITY = (
 Row = dict[str, str]
 
 
-def command(ids: Sequence[str], since: datetime.datetime) -> list[str]:
-    """List all attempts of these jobs from `since` on.
-
-    Raises ValueError for an empty list: `sacct -j ""` means all jobs of the user.
-    """
-    return [*_base(since, _COLUMNS), "-X", "-j", _joined_ids(ids)]
-
-
-def steps_command(
-    ids: Sequence[str], since: datetime.datetime, columns: Sequence[str] = _COLUMNS
+def command(
+    since: datetime.datetime,
+    *,
+    ids: Sequence[str] = (),
+    names: Sequence[str] = (),
+    columns: Sequence[str] = COLUMNS,
+    steps: bool = False,
 ) -> list[str]:
-    """List all attempts of these jobs with their steps."""
-    return [*_base(since, columns), "-j", _joined_ids(ids)]
+    """List all attempts from `since` on of 1 to 200 job IDs, or of jobs with these full names.
+
+    Raises ValueError for other lists: `sacct -j ""` means all jobs of the user. sacct omits held
+    jobs if it is queried by name, and shows jobs of other users too by ID.
+    """
+    valid = all(map(_JOB_ID.fullmatch, ids)) and all(map(_JOB_NAME.fullmatch, names))
+    if not valid or bool(ids) is bool(names) or len(ids) > MAX_JOB_IDS:
+        raise ValueError(f"not 1 to {MAX_JOB_IDS} job IDs, or names: {ids or names!r}")
+    start = since.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return [
+        *("sacct", "-D", "-n", "-P", f"--delimiter={_DELIMITER}"),
+        # Without -E the window ends at this host's "now". If its clock is ten minutes behind
+        # slurmctld's, sacct omits the jobs of the last ten minutes, even with -j (24.11, faketime).
+        *("-S", start, "-E", "now+7days", "-o", ",".join(columns)),
+        *([] if steps else ["-X"]),
+        *(["-j", ",".join(ids)] if ids else [f"--name={','.join(names)}"]),
+    ]
 
 
-def by_name_command(names: Sequence[str], since: datetime.datetime) -> list[str]:
-    """List the jobs with these full names; sacct omits held jobs (`man sacct`)."""
-    if not names or not all(_JOB_NAME.fullmatch(name) for name in names):
-        raise ValueError(f"not job names: {names!r}")
-    return [*_base(since, _COLUMNS), "-X", f"--name={','.join(names)}"]
-
-
-def owner_command(job_id: str, since: datetime.datetime) -> list[str]:
-    """Show who submitted a job and where; sacct shows jobs of other users too."""
-    return [*_base(since, _OWNER_COLUMNS), "-X", "-j", _joined_ids([job_id])]
-
-
-def usage_command(job_id: str, since: datetime.datetime) -> list[str]:
-    """List the used resources of all attempts of a job, with their steps."""
-    return steps_command([job_id], since, _USAGE_COLUMNS)
-
-
-def parse_owner(text: str) -> Row:
-    """Parse the newest row of `owner_command`; empty if there is none."""
-    rows = [line.split(_DELIMITER) for line in text.split("\n")]
-    rows = [row for row in rows if len(row) == len(_OWNER_COLUMNS)]
-    return dict(zip(_OWNER_COLUMNS, rows[-1], strict=True)) if rows else {}
+def parse_newest(lines: Iterable[str], columns: Sequence[str]) -> Row:
+    """Return the last row; empty if there is none."""
+    attempts = _attempts(lines, columns)
+    return attempts[-1][0] if attempts else {}
 
 
 def parse(
@@ -127,26 +122,15 @@ def parse(
     The rows of a job are numbered in the order in which they were submitted. Lines that cannot be
     parsed go to `on_invalid`.
     """
-    jobs: list[tuple[Row, list[Row]]] = []
-    last: Row | None = None
-    for line in lines:
-        if not line.strip():
-            continue
-        row = _parse_row(line)
-        if row is None and last is not None and _DELIMITER not in line:
-            # The last column continues: a command line may have several lines.
-            last["SubmitLine"] += f"\n{line.rstrip()}"
-            continue
-        last = row
-        if row is None:
-            on_invalid(line)
-        elif job_ids.parse_job_id(row["JobID"]).step is None:
-            jobs.append((row, []))
-        elif jobs and _is_step_of(row, jobs[-1][0]):
-            jobs[-1][1].append(row)
-        else:
-            on_invalid(line)
-    return _numbered([task for row, steps in jobs for task in _tasks(row, steps, observed_at)])
+    attempts = _attempts(lines, COLUMNS, on_invalid)
+    rows = [task for row, steps in attempts for task in _tasks(row, steps, observed_at)]
+    # A missing time sorts last.
+    rows.sort(key=lambda row: (row.submitted_at is None, row.submitted_at or observed_at))
+    counts: collections.Counter[str] = collections.Counter()
+    for index, row in enumerate(rows):
+        rows[index] = dataclasses.replace(row, row_number=counts[row.job_id])
+        counts[row.job_id] += 1
+    return rows
 
 
 def parse_usage(
@@ -156,94 +140,69 @@ def parse_usage(
 
     A requeued attempt has its own submit time. None if there is no such job.
     """
+    attempts = _attempts(lines, USAGE_COLUMNS)
+    same = [a for a in attempts if fields.parse_time(a[0]["Submit"]) == submitted_at]
+    return _used(*(same or attempts)[-1]) if attempts else None
+
+
+def _attempts(
+    lines: Iterable[str],
+    columns: Sequence[str],
+    on_invalid: Callable[[str], object] = lambda line: None,
+) -> list[tuple[Row, list[Row]]]:
+    """Return the row of each attempt with those of its steps, which follow it."""
     attempts: list[tuple[Row, list[Row]]] = []
-    for line in lines:
-        parts = line.split(_DELIMITER)
-        if len(parts) != len(_USAGE_COLUMNS):
+    last: Row | None = None
+    for line in filter(str.strip, lines):
+        row = _parse_row(line, columns)
+        if row is None and last is not None and _DELIMITER not in line:
+            # The last column continues: a command line may have several lines.
+            last[columns[-1]] += f"\n{line.rstrip()}"
             continue
-        row = dict(zip(_USAGE_COLUMNS, parts, strict=True))
-        try:
-            step = job_ids.parse_job_id(row["JobID"]).step
-        except ValueError:
-            continue
-        if step is None:
+        last = row
+        job_id = job_ids.parse_job_id(row["JobID"]) if row else None
+        if row is None or job_id is None:
+            on_invalid(line)
+        elif job_id.step is None:
             attempts.append((row, []))
-        elif attempts:
+        elif attempts and job_ids.parse_job_id(attempts[-1][0]["JobID"]).text == job_id.text:
             attempts[-1][1].append(row)
-    if not attempts:
-        return None
-    same = [attempt for attempt in attempts if _time(attempt[0], "Submit") == submitted_at]
-    return _used(*(same or attempts)[-1])
+        else:
+            on_invalid(line)
+    return attempts
 
 
-def _base(since: datetime.datetime, columns: Sequence[str]) -> list[str]:
-    start = since.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    # Without -E the window ends at this host's "now". If its clock is ten minutes behind
-    # slurmctld's, sacct omits the jobs of the last ten minutes, even with -j (24.11, faketime).
-    window = ["-S", start, "-E", "now+7days"]
-    return [
-        "sacct",
-        "-D",
-        "-n",
-        "-P",
-        f"--delimiter={_DELIMITER}",
-        *window,
-        "-o",
-        ",".join(columns),
-    ]
-
-
-def _joined_ids(ids: Sequence[str]) -> str:
-    if not ids or not all(_JOB_ID.fullmatch(job_id) for job_id in ids):
-        raise ValueError(f"not job IDs: {ids!r}")
-    if len(ids) > MAX_JOB_IDS:
-        raise ValueError(f"{len(ids)} job IDs in one sacct, at most {MAX_JOB_IDS}")
-    return ",".join(ids)
-
-
-def _parse_row(line: str) -> Row | None:
-    parts = line.rstrip("\n").split(_DELIMITER, len(_COLUMNS) - 1)
-    if len(parts) != len(_COLUMNS):
-        return None
-    row = dict(zip(_COLUMNS, parts, strict=True))
+def _parse_row(line: str, columns: Sequence[str]) -> Row | None:
+    values = line.rstrip("\n").split(_DELIMITER, len(columns) - 1)
     try:
-        job_ids.parse_job_id(row["JobIDRaw"])
+        row = dict(zip(columns, values, strict=True))
+        job_ids.parse_job_id(row.get("JobIDRaw", row["JobID"]))
         # A list of tasks that is cut or invalid raises here, not halfway through.
-        for _ in job_ids.each_task(job_ids.parse_job_id(row["JobID"])):
-            pass
+        collections.deque(job_ids.each_task(job_ids.parse_job_id(row["JobID"])), maxlen=0)
     except ValueError:
         return None
     return row
 
 
-def _is_step_of(step: Row, job: Row) -> bool:
-    return job_ids.parse_job_id(job["JobID"]).text == job_ids.parse_job_id(step["JobID"]).text
-
-
-def _time(row: Row, column: str) -> datetime.datetime | None:
-    return fields.parse_time(row[column])
-
-
 def _tasks(
-    row: Row, steps: list[Row], observed_at: datetime.datetime
+    row: Row, steps: Sequence[Row], observed_at: datetime.datetime
 ) -> Iterator[tracking.Observation]:
     """Yield the observation of a job, or of each pending task of an array."""
-    job_id = job_ids.parse_job_id(row["JobID"])
-    state = states.parse_parts(row["State"])
+    state = fields.parse_state(row["State"])
     # The row of an earlier attempt ends as REQUEUED (up to 24.11 at least; 26.05 keeps the state
     # in which a job ended that was requeued afterwards).
-    ended = state.terminal or state.shown in (JobState.REQUEUED, JobState.RESIZING)
-    ended_at = _time(row, "End") if ended else None
+    ended = state in TERMINAL or state in (JobState.REQUEUED, JobState.RESIZING)
+    ended_at = fields.parse_time(row["End"]) if ended else None
     # Without an end time the code is the initial 0:0 (22.05, see tracking).
-    exit_code = fields.parse_exit_code(row["ExitCode"]) if ended_at else None
+    exit_code, exit_signal = fields.parse_exit_code(row["ExitCode"] if ended_at else "")
     node_list = fields.parse_text(row["NodeList"])
     # 22.05 prints the submit time as Start of a rejected job. Without nodes nothing started.
-    started_at = _time(row, "Start") if node_list else None
-    step_state, step_code = _worst_step(row, steps)
+    started_at = fields.parse_time(row["Start"]) if node_list else None
+    step_state, step_exit_code, step_exit_signal = _worst_step(row, steps)
     gpus = fields.parse_gpus(row["AllocTRES"])
     cpus = fields.parse_cpus(row["AllocTRES"])
     limit_minutes = fields.parse_count(row["TimelimitRaw"])
-    for task in job_ids.each_task(job_id):
+    for task in job_ids.each_task(job_ids.parse_job_id(row["JobID"])):
         yield tracking.Observation(
             source="sacct",
             observed_at=observed_at,
@@ -252,12 +211,12 @@ def _tasks(
             raw_job_id=job_ids.parse_job_id(row["JobIDRaw"]).text,
             array_job_id=task.array_job_id,
             array_task_id=task.array_task_id,
-            state=state.shown,
+            state=state,
             raw_state=row["State"].strip(),
             # The former pending reason of a job that has started explains nothing.
-            reason=None if started_at else states.parse_reason(row["Reason"], state.shown),
-            exit_code=exit_code.code if exit_code else None,
-            exit_signal=exit_code.signal if exit_code else None,
+            reason=None if started_at else fields.parse_reason(row["Reason"], state),
+            exit_code=exit_code,
+            exit_signal=exit_signal,
             partition=fields.parse_text(row["Partition"]),
             account=fields.parse_text(row["Account"]),
             qos=fields.parse_text(row["QOS"]),
@@ -266,46 +225,30 @@ def _tasks(
             cpus=fields.parse_cpus(row["ReqTRES"]) if cpus is None else cpus,
             node_list=node_list,
             time_limit_seconds=None if limit_minutes is None else limit_minutes * 60,
-            submitted_at=_time(row, "Submit"),
+            submitted_at=fields.parse_time(row["Submit"]),
             started_at=started_at,
             ended_at=ended_at,
             submit_line=fields.parse_text(row["SubmitLine"]),
             step_state=step_state,
-            step_exit_code=step_code.code if step_code else None,
-            step_exit_signal=step_code.signal if step_code else None,
+            step_exit_code=step_exit_code,
+            step_exit_signal=step_exit_signal,
         )
 
 
-def _worst_step(row: Row, steps: list[Row]) -> tuple[JobState | None, fields.ExitCode | None]:
-    """Return state and exit code of the worst step; without steps the DerivedExitCode."""
+def _worst_step(row: Row, steps: Sequence[Row]) -> tuple[JobState | None, int | None, int | None]:
+    """Return state, exit code and signal of the worst step; without steps the DerivedExitCode."""
     if not steps:
         derived = fields.parse_exit_code(row["DerivedExitCode"])
-        return None, derived if derived and (derived.code or derived.signal) else None
+        return (None, *(derived if any(derived) else (None, None)))
 
     def severity(step: Row) -> tuple[int, int, int]:
-        state = states.parse_state(step["State"])
-        code = fields.parse_exit_code(step["ExitCode"])
+        state = fields.parse_state(step["State"])
+        code, number = fields.parse_exit_code(step["ExitCode"])
         rank = len(_SEVERITY) - _SEVERITY.index(state) if state in _SEVERITY else 0
-        return rank, code.signal if code else 0, code.code if code else 0
+        return rank, number or 0, code or 0
 
     worst = max(steps, key=severity)
-    return states.parse_state(worst["State"]), fields.parse_exit_code(worst["ExitCode"])
-
-
-def _numbered(rows: list[tracking.Observation]) -> list[tracking.Observation]:
-    """Number the rows of each job by submit time; a missing time sorts last."""
-
-    def submitted(index: int) -> float:
-        at = rows[index].submitted_at
-        return at.timestamp() if at else math.inf
-
-    counts: dict[str, int] = {}
-    numbered = list(rows)
-    for index in sorted(range(len(rows)), key=submitted):
-        row = rows[index]
-        number = counts[row.job_id] = counts.get(row.job_id, -1) + 1
-        numbered[index] = dataclasses.replace(row, row_number=number)
-    return numbered
+    return (fields.parse_state(worst["State"]), *fields.parse_exit_code(worst["ExitCode"]))
 
 
 def _used(row: Row, steps: Sequence[Row]) -> efficiency.Used:
@@ -320,7 +263,7 @@ def _used(row: Row, steps: Sequence[Row]) -> efficiency.Used:
         memory_peak_bytes=max(filter(None, map(_peak_bytes, steps)), default=None),
         memory_asked_bytes=requested and requested // nodes,
         energy_joules=joules if joules and joules < _MAX_JOULES else None,
-        complete=bool(steps) and all(_time(part, "End") for part in (row, *steps)),
+        complete=bool(steps) and all(fields.parse_time(part["End"]) for part in (row, *steps)),
     )
 
 

@@ -7,39 +7,36 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator.slurm import fields
 
+_COMMAND = ("sacctmgr", "-n", "-P", "show")
+#: The limits of all QOS.
+QOS_COMMAND = (
+    *(*_COMMAND, "qos"),
+    "format=Name,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpSubmitJobs",
+)
 #: slurmdbd creates this QOS. It applies to associations without DefaultQOS (man sacctmgr).
 _DEFAULT_QOS = "normal"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Association:
-    """An account that a user may charge."""
+    """An account that a user may charge, with the limits of its parent accounts."""
 
     account: str
     #: None: in all partitions
     partition: str | None
     #: quality-of-service levels that may be requested
-    qos: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AssociationLimit:
-    """The submit limit of a user's association."""
-
-    account: str
-    #: None: in all partitions
-    partition: str | None
+    qos: tuple[str, ...] = ()
     #: of jobs that request none
-    default_qos: str
-    #: None: no limit
-    max_jobs: int | None
+    default_qos: str = _DEFAULT_QOS
+    #: in the queue; None: no limit
+    max_jobs: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubmitLimits:
     """How many jobs a user may have in the queue; each array task counts."""
 
-    associations: tuple[AssociationLimit, ...] = ()
+    associations: tuple[Association, ...] = ()
     #: by the name of a QOS with a limit
     by_qos: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -63,42 +60,21 @@ class SubmitLimits:
 
 def associations_command(user: str) -> list[str]:
     """List a user's accounts; any user may list their own."""
-    return _associations_command(user, "Account,Partition,QOS")
-
-
-def association_limits_command(user: str) -> list[str]:
-    """List the limits of a user's associations, including those of parent accounts."""
-    return _associations_command(user, "Account,Partition,DefaultQOS,MaxSubmitJobs,GrpSubmitJobs")
-
-
-def qos_limits_command() -> list[str]:
-    """List the limits of all QOS."""
-    columns = "Name,MaxSubmitJobsPerUser,MaxSubmitJobsPerAccount,GrpSubmitJobs"
-    return ["sacctmgr", "-n", "-P", "show", "qos", f"format={columns}"]
+    columns = "Account,Partition,QOS,DefaultQOS,MaxSubmitJobs,GrpSubmitJobs"
+    return [*_COMMAND, "associations", f"user={user}", f"format={columns}"]
 
 
 def parse_associations(text: str) -> list[Association]:
-    """Parse the lines `account|partition|qos,qos`."""
+    """Parse the lines `account|partition|qos,qos|qos|number|number`."""
     return [
         Association(
             account=account,
             partition=partition or None,
-            qos=tuple(name for name in qos.split(",") if name),
-        )
-        for account, partition, qos in _rows(text, 3)
-    ]
-
-
-def parse_association_limits(text: str) -> list[AssociationLimit]:
-    """Parse the lines `account|partition|qos|number|number`."""
-    return [
-        AssociationLimit(
-            account=account,
-            partition=partition or None,
+            qos=tuple(filter(None, qos.split(","))),
             default_qos=default_qos or _DEFAULT_QOS,
             max_jobs=_smallest(map(fields.parse_count, numbers)),
         )
-        for account, partition, default_qos, *numbers in _rows(text, 5)
+        for account, partition, qos, default_qos, *numbers in _rows(text, 6)
     ]
 
 
@@ -108,10 +84,6 @@ def parse_qos_limits(text: str) -> dict[str, int]:
         name: _smallest(map(fields.parse_count, numbers)) for name, *numbers in _rows(text, 4)
     }
     return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def _associations_command(user: str, columns: str) -> list[str]:
-    return ["sacctmgr", "-n", "-P", "show", "associations", f"user={user}", f"format={columns}"]
 
 
 def _rows(text: str, columns: int) -> list[list[str]]:

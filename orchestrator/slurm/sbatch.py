@@ -38,11 +38,10 @@ class Outcome:
     #: why it was refused for now: the limit's name, or slurmctld's own words
     cause: str = ""
     job_id: str | None = None
-    #: only if sbatch printed it (`123;cluster`)
-    cluster: str | None = None
 
 
-_ACCEPTED = re.compile(r"(\d{1,10})(?:;(\S+))?", re.ASCII)
+#: The job's ID, and the cluster's name if sbatch was called with --clusters.
+_ACCEPTED = re.compile(r"(\d{1,10})(?:;\S+)?", re.ASCII)
 _FAILED = re.compile(r"Batch job submission failed: (.+)")
 # The job may exist: slurmctld creates it before it answers, and does not check whether the client
 # is still there (measured: a job ran two seconds after this message).
@@ -88,6 +87,19 @@ _NOT_SENT = re.compile(
     r"|Batch script is empty|contains only whitespace|does not look like a batch script"
     r"|Unable to open file"
 )
+#: What is added to sbatch's own messages.
+_SENTENCES = {
+    OutcomeKind.REJECTED: "Slurm refused the job: {}. Correct it and submit again.",
+    OutcomeKind.REJECTED_RETRY: "Slurm refused the job for now: {}. Submit it again later.",
+    OutcomeKind.NOT_SENT: "sbatch rejected the job: {}. Correct it and submit again.",
+    OutcomeKind.NOT_SENT_RETRY: "sbatch could not reach slurmctld: {}. Nothing was submitted. "
+    "Submit again when slurmctld answers.",
+    OutcomeKind.AMBIGUOUS: "{}. Slurm may or may not have the job.",
+}
+_SUBMIT_LIMIT = (
+    "Slurm refused the job: {}. You have reached your submit limit: submit again when some of "
+    "your jobs have ended."
+)
 _ESTIMATE = re.compile(
     # 26.05 prints a stray "a" after the time.
     r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on nodes (\S*) in partition (\S+)"
@@ -114,40 +126,37 @@ def command(
 def classify(result: process.Result) -> Outcome:
     """Return the outcome; AMBIGUOUS unless it is certain."""
     text = failures.message(result)
-    job_id, cluster = _job_id(result.stdout)
-    if result.timed_out:
-        return _ambiguous(f"sbatch timed out after {result.seconds:.0f} s", text)
-    if result.returncode < 0:
-        return _ambiguous(f"sbatch was killed by signal {-result.returncode}", text)
+    job_id = _job_id(result.stdout)
+    if result.returncode == 0 and not result.timed_out and job_id is not None:
+        sentence = f"Slurm accepted the job as {job_id}"
+        return Outcome(kind=OutcomeKind.ACCEPTED, sentence=sentence, job_id=job_id)
+    if result.timed_out or result.returncode < 0:
+        return _ambiguous(f"sbatch {failures.ending(result)}", text)
     if result.returncode == 0:
-        if job_id is None:
-            output = failures.printable(result.stdout[:200]) or text
-            return _ambiguous("sbatch printed no job ID", output)
-        return Outcome(
-            kind=OutcomeKind.ACCEPTED,
-            sentence=f"Slurm accepted the job as {job_id}",
-            job_id=job_id,
-            cluster=cluster,
-        )
+        output = failures.printable(result.stdout[:200]) or text
+        return _ambiguous("sbatch printed no job ID", output)
     if job_id is not None:
         return _ambiguous(f"sbatch failed and yet printed job ID {job_id}", text)
     if _CONTACT_LOST.search(result.stderr):
         return _ambiguous("sbatch lost contact with slurmctld", text)
-    if reasons := _FAILED.findall(result.stderr):
-        return _classify_failure(reasons[-1], result.stderr, text)
-    if _NOT_SENT.search(result.stderr):
+    reason = (_FAILED.findall(result.stderr) or [""])[-1]
+    limits = _LIMIT.findall(result.stderr)
+    if _POLICY.search(reason) and any("Submit" in limit for limit in limits):
         return Outcome(
-            kind=OutcomeKind.NOT_SENT,
-            sentence=f"sbatch rejected the job: {text}. Correct it and submit again.",
+            kind=OutcomeKind.REJECTED_RETRY,
+            sentence=_SUBMIT_LIMIT.format(text),
+            cause=", ".join(dict.fromkeys(limits)),
         )
-    if "configuration source" in result.stderr:
-        return _unreachable(text)
-    return _ambiguous(f"sbatch failed with exit code {result.returncode}", text)
-
-
-def test_only_command(script: str | os.PathLike[str], extra: Sequence[str] = ()) -> list[str]:
-    """Estimate when the script would start; nothing is submitted, but one job ID is used up."""
-    return ["sbatch", "--test-only", *extra, os.fspath(script)]
+    kind = _kind(reason, result.stderr)
+    if kind is OutcomeKind.AMBIGUOUS:
+        return _ambiguous(f"sbatch {failures.ending(result)}", text)
+    cause = ""
+    if kind is OutcomeKind.NOT_SENT_RETRY:
+        cause = "slurmctld did not answer"
+    elif kind is OutcomeKind.REJECTED_RETRY:
+        is_full = _QUEUE_FULL in result.stderr
+        cause = _QUEUE_FULL if is_full else failures.printable(reason).rstrip(".")
+    return Outcome(kind=kind, sentence=_SENTENCES[kind].format(text), cause=cause)
 
 
 def parse_test_only(stderr: str) -> str | None:
@@ -161,54 +170,30 @@ def parse_test_only(stderr: str) -> str | None:
     return f"Slurm would start the job at {when} on {nodes} in partition {match[3]}"
 
 
-def _job_id(stdout: str) -> tuple[str | None, str | None]:
+def _job_id(stdout: str) -> str | None:
     # Wrappers of sites print advice before sbatch's output; numbers in it are not job IDs.
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
     match = _ACCEPTED.fullmatch(lines[-1]) if lines else None
-    return (match[1], match[2]) if match else (None, None)
+    return match[1] if match else None
 
 
-def _classify_failure(reason: str, stderr: str, text: str) -> Outcome:
-    if "(connect failure)" in reason:
-        return _unreachable(text)
-    if "Protocol authentication error" in reason:
-        # Without munge the request was not signed. Otherwise the answer could not be verified.
-        is_unsigned = "Munge encode failed" in stderr
-        return _unreachable(text) if is_unsigned else _ambiguous("sbatch failed", text)
-    limits = _LIMIT.findall(stderr)
-    if _POLICY.search(reason) and any("Submit" in limit for limit in limits):
-        return Outcome(
-            kind=OutcomeKind.REJECTED_RETRY,
-            sentence=f"Slurm refused the job: {text}. "
-            "You have reached your submit limit: submit again when some of your jobs have ended.",
-            cause=", ".join(dict.fromkeys(limits)),
-        )
+def _kind(reason: str, stderr: str) -> OutcomeKind:
+    """Return what slurmctld's reason proves; without one, what sbatch's own messages prove."""
+    if not reason and _NOT_SENT.search(stderr):
+        return OutcomeKind.NOT_SENT
+    # Without munge the request was not signed. Otherwise the answer could not be verified.
+    unsigned = "Protocol authentication error" in reason and "Munge encode failed" in stderr
+    no_settings = not reason and "configuration source" in stderr
+    if unsigned or no_settings or "(connect failure)" in reason:
+        return OutcomeKind.NOT_SENT_RETRY
     if _REJECTED_FOR_NOW.search(reason):
-        return Outcome(
-            kind=OutcomeKind.REJECTED_RETRY,
-            sentence=f"Slurm refused the job for now: {text}. Submit it again later.",
-            cause=_QUEUE_FULL if _QUEUE_FULL in stderr else failures.printable(reason).rstrip("."),
-        )
+        return OutcomeKind.REJECTED_RETRY
     if _POLICY.search(reason) or _REJECTED.search(reason):
-        return Outcome(
-            kind=OutcomeKind.REJECTED,
-            sentence=f"Slurm refused the job: {text}. Correct it and submit again.",
-        )
-    return _ambiguous("sbatch failed", text)
-
-
-def _unreachable(text: str) -> Outcome:
-    return Outcome(
-        kind=OutcomeKind.NOT_SENT_RETRY,
-        sentence=f"sbatch could not reach slurmctld: {text}. "
-        "Nothing was submitted. Submit again when slurmctld answers.",
-        cause="slurmctld did not answer",
-    )
+        return OutcomeKind.REJECTED
+    return OutcomeKind.AMBIGUOUS
 
 
 def _ambiguous(event: str, text: str) -> Outcome:
-    detail = f": {text}" if text else ""
-    return Outcome(
-        kind=OutcomeKind.AMBIGUOUS,
-        sentence=f"{event}{detail}. Slurm may or may not have the job.",
-    )
+    kind = OutcomeKind.AMBIGUOUS
+    event += f": {text}" if text else ""
+    return Outcome(kind=kind, sentence=_SENTENCES[kind].format(event))

@@ -1,14 +1,15 @@
-"""scontrol and scancel: settings, jobs, partitions and limits of slurmctld, and changes of jobs."""
+"""scontrol: settings, jobs, partitions and limits of slurmctld, and refusals of changes."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from orchestrator import errors
 from orchestrator.diagnosis import queue
-from orchestrator.slurm import fields
+from orchestrator.slurm import failures, fields
 
 #: First line of `scontrol show config`, followed by slurmctld's time (proc_req.c).
 _CONFIG_HEADER = "Configuration data as of "
@@ -50,13 +51,8 @@ class ClusterConfig:
     settings: Mapping[str, str]
 
 
-def config_command() -> list[str]:
-    """Show slurmctld's configuration; any user may."""
-    return ["scontrol", "show", "config"]
-
-
 def parse_config(text: str) -> ClusterConfig:
-    """Parse `scontrol show config`; raises ValueError without cluster name or version."""
+    """Parse `scontrol show config`; raises SlurmError without cluster name or version."""
     settings: dict[str, str] = {}
     as_of = ""
     for line in text.splitlines():
@@ -74,7 +70,10 @@ def parse_config(text: str) -> ClusterConfig:
     cluster = fields.parse_text(settings.get("ClusterName", ""))
     version = fields.parse_text(settings.get("SLURM_VERSION", ""))
     if cluster is None or version is None:
-        raise ValueError("ClusterName or SLURM_VERSION is missing")
+        raise errors.SlurmError(
+            "the output of `scontrol show config` has no ClusterName or SLURM_VERSION. "
+            "Run the command to see it."
+        )
     storage = settings.get("AccountingStorageType", "")
     return ClusterConfig(
         cluster_name=cluster,
@@ -97,11 +96,6 @@ def parse_config(text: str) -> ClusterConfig:
     )
 
 
-def show_command(kind: str, name: str) -> list[str]:
-    """Show a job, partition or reservation on one line."""
-    return ["scontrol", "-o", "show", kind, name]
-
-
 def parse_record(line: str) -> dict[str, str]:
     """Parse one line of `scontrol -o show`: JobId, JobName, Restarts, StdOut, Command, ..."""
     _, *parts = _RECORD_FIELD.split(line)
@@ -111,55 +105,15 @@ def parse_record(line: str) -> dict[str, str]:
     return record
 
 
-def ping_command() -> list[str]:
-    """Check whether slurmctld is up."""
-    return ["scontrol", "ping"]
-
-
-def parse_ping(text: str) -> bool:
-    """Return whether a slurmctld is up (DOWN and exit code 1 if it is down or hangs)."""
-    return re.search(r"\bis UP\b", text) is not None
-
-
-def batch_script_command(job_id: str) -> list[str]:
-    """Write the job's script to stdout."""
-    return ["scontrol", "write", "batch_script", job_id, "-"]
-
-
-def change_command(action: str, ids: Sequence[str]) -> list[str]:
-    """Change jobs: `hold` pending ones, `release` held ones, `requeue` or `requeuehold` others.
-
-    `release` also succeeds for jobs that are not held.
-    """
-    return ["scontrol", action, ",".join(ids)]
-
-
-def dependency_command(job_id: str, dependency: str) -> list[str]:
-    """Replace the dependency of a pending job; "" removes it."""
-    return ["scontrol", "update", f"jobid={job_id}", f"dependency={dependency}"]
-
-
 def parse_refusals(stderr: str) -> dict[str, str]:
     """Return why jobs were refused, by job ID; jobs that are not named were accepted.
 
     22.05 to 26.05: `Job has already finished for job 7`, `7_1: Invalid job id specified`, which
     26.05 writes `7_[1]: Invalid job id specified`.
     """
-    lines = [line.strip() for line in stderr.splitlines()]
+    lines = map(failures.printable, stderr.splitlines())
     matches = (_REFUSED.fullmatch(line) or _REFUSED_TASK.fullmatch(line) for line in lines)
     return {re.sub(r"[\[\]]", "", match["job"]): match["why"] for match in matches if match}
-
-
-def scancel_command(ids: Sequence[str], name: str | None = None) -> list[str]:
-    """Cancel jobs; with `name` only those with this full name: a job ID may be reused.
-
-    With a name scancel fetches the jobs of all users first, and it takes no list of names. Cancel
-    tasks of an array without one: with any filter scancel 22.05 treats one pending task as all
-    (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
-    """
-    if not ids:
-        raise ValueError("scancel without job IDs")
-    return ["scancel", *([] if name is None else [f"--name={name}"]), *ids]
 
 
 def parse_request(job: Mapping[str, str]) -> queue.Request:
@@ -214,24 +168,13 @@ def parse_partition(text: str) -> queue.Partition | None:
 def parse_reservation(text: str) -> queue.Reservation | None:
     """Parse `scontrol -o show reservation`; None if it names none."""
     record = parse_record(text)
-    name = fields.parse_text(record.get("ReservationName", ""))
-    if name is None:
+    if fields.parse_text(record.get("ReservationName", "")) is None:
         return None
     return queue.Reservation(
-        name=name,
         state=record.get("State", ""),
-        nodes=fields.parse_text(record.get("Nodes", "")),
         begins_at=fields.parse_time(record.get("StartTime", "")),
         ends_at=fields.parse_time(record.get("EndTime", "")),
     )
-
-
-def limits_command(user: str, account: str, qos: Sequence[str]) -> list[str]:
-    """Show the limits of a user ("alice(2001)"), an account and some QOS, with their use."""
-    return [
-        *("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),
-        *(f"users={user.partition('(')[0]}", f"accounts={account}", f"qos={','.join(qos)}"),
-    ]
 
 
 def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
@@ -282,10 +225,9 @@ def _resources(raw: str) -> Iterator[tuple[str, int]]:
 
 def _memory_mib(raw: str) -> int | None:
     """Parse `2000M`, `1.5G` or a plain number of MiB."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", raw.strip(), re.ASCII)
-    if match is None or len(match[1]) > 15:
-        return None
-    return int(float(match[1]) * 1024.0 ** ("KMGT".index(match[2] or "M") - 1))
+    text = raw.strip()
+    amount = fields.parse_amount(f"{text}M" if text.isdecimal() else text)
+    return None if amount is None else amount // 1024**2
 
 
 def _restriction(raw: str) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from orchestrator.diagnosis import queue
 from orchestrator.slurm import fields
 
 _DELIMITER = "\x1f"
 # One line for each kind of node in a partition. %P marks the default partition with a star.
 _COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G")
+COMMAND = ("sinfo", "-h", "-o", _DELIMITER.join(_COLUMNS))
 _GPU_TYPE = re.compile(r"(?:^|,)gpu:([^:,()]+):\d", re.ASCII)
 
 
@@ -32,11 +32,6 @@ class NodeKind:
     gpus: int
     #: types of the GPUs, if gres.conf names them
     gpu_types: tuple[str, ...]
-
-
-def command() -> list[str]:
-    """List the partitions that this user may see."""
-    return ["sinfo", "-h", "-o", _DELIMITER.join(_COLUMNS)]
 
 
 def parse(text: str) -> list[NodeKind]:
@@ -70,12 +65,12 @@ def reasons_command(nodes: str) -> list[str]:
     return ["sinfo", "-h", "-N", "-n", nodes, "-o", _DELIMITER.join(("%N", "%T", "%E"))]
 
 
-def parse_reasons(text: str) -> list[queue.Node]:
-    """Parse the nodes with a reason, each once."""
-    nodes: dict[str, queue.Node] = {}
+def parse_reasons(text: str) -> list[str]:
+    """Return state and reason of each node that has a reason: "n4 is down (Not responding)"."""
+    nodes: dict[str, str] = {}
     for line in text.splitlines():
         name, state, reason = [*line.split(_DELIMITER, 2), "", ""][:3]
         if reason.strip() not in ("", "none"):
             state = state.rstrip("*$~#!%@^-+")
-            nodes[name] = queue.Node(name=name, state=state, why=reason.strip())
+            nodes[name] = f"{name} is {state} ({reason.strip()})"
     return list(nodes.values())

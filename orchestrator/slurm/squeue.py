@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from orchestrator import tracking
-from orchestrator.jobs import JobState
-from orchestrator.slurm import fields, job_ids, states
+from orchestrator.jobs import TERMINAL, JobState
+from orchestrator.slurm import fields, job_ids
 
 #: Does not occur in names, paths or reasons; squeue prints it unchanged.
 DELIMITER = "\x1f"
@@ -49,10 +49,9 @@ _NOT_STARTED = frozenset(
     }
 )
 #: A COMPLETING job has its end time and exit code (epilog, or processes that ignore SIGKILL).
-_ENDED = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
+_ENDED = TERMINAL | {JobState.COMPLETING, JobState.STAGE_OUT}
 #: Pending reasons of jobs that compete for free nodes.
 _COMPETING = frozenset({"None", "Priority", "Resources"})
-_ORDER_DELIMITER = "|"
 
 Keep = Callable[[str, str, str], bool]
 
@@ -88,66 +87,61 @@ def _parse_line(
     line: str, observed_at: datetime.datetime, keep: Keep
 ) -> Iterator[tracking.Observation]:
     columns = line.rstrip("\n").split(DELIMITER, len(_FIELDS) - 1)
-    if len(columns) != len(_FIELDS):
-        raise ValueError("too few columns")
     row = dict(zip(_FIELDS, columns, strict=True))
     job_id = job_ids.parse_job_id(row["JobArrayID"])
     if not keep(row["Name"], job_id.text, row["STDOUT"]):
         return
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text
-    state = states.parse_parts(row["State"])
-    ended = state.terminal or state.shown in _ENDED
-    started = ended or state.shown not in _NOT_STARTED
+    state = fields.parse_state(row["State"])
+    ended = state in _ENDED
+    started = state not in _NOT_STARTED
     node_list = fields.parse_text(row["NodeList"])
-    exit_code = fields.parse_wait_status(row["exit_code"]) if ended else None
-    # A running job keeps its former pending reason ("JobHeldUser", 24.11).
-    has_reason = ended or not started
-    shared: dict[str, Any] = {
-        "source": "squeue",
-        "observed_at": observed_at,
-        "name": row["Name"],
-        "raw_job_id": raw_job_id,
-        "state": state.shown,
-        "raw_state": row["State"].strip(),
-        "reason": states.parse_reason(row["Reason"], state.shown) if has_reason else None,
-        "exit_code": exit_code.code if exit_code else None,
-        "exit_signal": exit_code.signal if exit_code else None,
-        "partition": fields.parse_text(row["Partition"]),
-        "account": fields.parse_text(row["Account"]),
-        "qos": fields.parse_text(row["QOS"]),
-        "nodes": fields.parse_count(row["NumNodes"]),
-        "gpus": _gpus(row),
-        "cpus": fields.parse_cpus(row["tres-alloc"]),
-        "node_list": node_list,
-        "time_limit_seconds": fields.parse_duration_seconds(row["TimeLimit"]),
-        "submitted_at": fields.parse_time(row["SubmitTime"]),
+    exit_code, exit_signal = fields.parse_wait_status(row["exit_code"] if ended else "")
+    shared = tracking.Observation(
+        source="squeue",
+        observed_at=observed_at,
+        name=row["Name"],
+        job_id=job_id.text,
+        raw_job_id=raw_job_id,
+        state=state,
+        raw_state=row["State"].strip(),
+        # A running job keeps its former pending reason ("JobHeldUser", 24.11).
+        reason=fields.parse_reason(row["Reason"], state) if ended or not started else None,
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+        partition=fields.parse_text(row["Partition"]),
+        account=fields.parse_text(row["Account"]),
+        qos=fields.parse_text(row["QOS"]),
+        nodes=fields.parse_count(row["NumNodes"]),
+        gpus=_gpus(row),
+        cpus=fields.parse_cpus(row["tres-alloc"]),
+        node_list=node_list,
+        time_limit_seconds=fields.parse_duration_seconds(row["TimeLimit"]),
+        submitted_at=fields.parse_time(row["SubmitTime"]),
         # The StartTime of a job that never started is its end; it has no nodes.
-        "started_at": fields.parse_time(row["StartTime"]) if started and node_list else None,
-        "ended_at": fields.parse_time(row["EndTime"]) if ended else None,
-        "restart_count": fields.parse_count(row["RestartCnt"]),
-    }
+        started_at=fields.parse_time(row["StartTime"]) if started and node_list else None,
+        ended_at=fields.parse_time(row["EndTime"]) if ended else None,
+        restart_count=fields.parse_count(row["RestartCnt"]),
+    )
     for task in job_ids.each_task(job_id):
-        yield tracking.Observation(
-            **shared,
+        stdout = row["STDOUT"]
+        if task.array_task_id is not None:
+            # 22.05 prints slurm-JOBID.out for a task without --output, and writes this.
+            stdout = re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", stdout)
+        path = fields.expand_filename_pattern(
+            stdout,
+            name=row["Name"],
+            job_id=None if job_id.pending_tasks else raw_job_id,
+            array_job_id=task.array_job_id,
+            task=task.array_task_id,
+        )
+        yield dataclasses.replace(
+            shared,
             job_id=task.text,
             array_job_id=task.array_job_id,
             array_task_id=task.array_task_id,
-            stdout_path=fields.expand_filename_pattern(
-                _stdout_pattern(row["STDOUT"], is_task=task.array_task_id is not None),
-                name=row["Name"],
-                job_id=None if job_id.pending_tasks else raw_job_id,
-                array_job_id=task.array_job_id,
-                task=task.array_task_id,
-            ),
+            stdout_path=path,
         )
-
-
-def _stdout_pattern(stdout: str, *, is_task: bool) -> str:
-    """Return the log's pattern, with the default that Slurm uses for array tasks.
-
-    22.05 prints slurm-JOBID.out for an array without --output and writes slurm-%A_%a.out.
-    """
-    return re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", stdout) if is_task else stdout
 
 
 def _gpus(row: dict[str, str]) -> int | None:
@@ -162,10 +156,9 @@ def _gpus(row: dict[str, str]) -> int | None:
     return None if nodes is None else per_node * nodes
 
 
-def priorities_command(partition: str) -> list[str]:
+def pending_command(partition: str) -> list[str]:
     """List job ID, priority and reason of the pending jobs in a partition."""
-    columns = _ORDER_DELIMITER.join(("%A", "%Q", "%r"))
-    return ["squeue", "-h", "-a", "-t", "PD", "-p", partition, "-o", columns]
+    return ["squeue", "-h", "-a", "-t", "PD", "-p", partition, "-o", "%A|%Q|%r"]
 
 
 def count_jobs_before(text: str, job_id: str, priority: int) -> int:
@@ -173,13 +166,11 @@ def count_jobs_before(text: str, job_id: str, priority: int) -> int:
 
     The pending tasks of an array are one line and count once.
     """
-    own_id = fields.parse_count(job_id) or 0
     count = 0
     for line in text.splitlines():
-        other_id, other_priority, reason = [*line.strip().split(_ORDER_DELIMITER, 2), "", ""][:3]
+        other_id, other_priority, reason = [*line.strip().split("|", 2), "", ""][:3]
         other = fields.parse_amount(other_priority)
-        if other is None or reason not in _COMPETING or other_id == job_id:
-            continue
-        is_older = (fields.parse_count(other_id) or 0) < own_id
-        count += other > priority or (other == priority and is_older)
+        if other is not None and reason in _COMPETING:
+            is_older = (fields.parse_count(other_id) or 0) < (fields.parse_count(job_id) or 0)
+            count += other > priority or (other == priority and is_older)
     return count

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from orchestrator.specs import flags, loading, stored
+from orchestrator.specs import flags, loading, toml_tables
 from orchestrator.toml import values
 
 FLAGS = flags.FLAGS
 Flag = flags.Flag
 build = loading.build
-from_json = stored.from_json
+from_json = toml_tables.from_json
 keys_given = loading.keys_given
 load = loading.load
 over = loading.over
 read = loading.read
 seconds = values.seconds
-to_json = stored.to_json
+to_json = toml_tables.to_json

@@ -94,7 +94,7 @@ def _change_key(
         )
     if isinstance(new, str) and (error := schema.value_error(name, new)):
         raise CannotChangeError(f"{key} {error}")
-    replaced = [other.partition(".")[2] for other in toml_tables.REPLACES.get(key, ())]
+    replaced = [str(other[1]) for other in toml_tables.replaced_by((table, name))]
     record = dataclasses.replace(record, **{name: new, **dict.fromkeys(replaced)})
     return record if table == "job" else dataclasses.replace(spec, resources=record), new
 

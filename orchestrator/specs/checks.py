@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,15 +48,6 @@ _PATHS = (
 )
 #: module, conda, apptainer and torchrun read what begins with a dash as an option.
 _NO_DASH = (*_PATHS, ("launch", "module"))
-#: Keys of which only one may be set.
-_ALTERNATIVES = (
-    ("resources", ("gpus_per_node", "gres")),
-    ("resources", ("gpu_type", "gres")),
-    ("resources", ("mem", "mem_per_cpu", "mem_per_gpu")),
-    ("environment", ("conda", "venv")),
-    ("launch", ("module", "script", "program", "command")),
-    ("array", ("tasks", "size")),
-)
 #: Keys that need another one of the same table, and the message.
 _NEEDS = (
     ("resources", "gpu_type", ("gpus_per_node", "gres"), "needs gpus_per_node"),
@@ -69,7 +61,7 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     tables = toml_tables.to_tables(spec)
     for table_check in (_forms, _numbers, _paths, _labels, _combinations):
         yield from table_check(tables)
-    for check in (_environment, _container, _launch, _arguments, _array, _sbatch, _metrics, _retry):
+    for check in (_container, _items, _launch, _arguments, _array, _retry):
         yield from check(spec)
 
 
@@ -152,7 +144,7 @@ def _labels(tables: _Tables) -> Iterator[Finding]:
 def _combinations(tables: _Tables) -> Iterator[Finding]:
     reported: set[tuple[str, str]] = set()
     is_batch_file = tables["launch"]["batch_file"] is not None
-    for table, alternatives in _ALTERNATIVES:
+    for table, alternatives in toml_tables.ALTERNATIVES:
         given = [key for key in alternatives if tables[table][key] not in (None, "", ())]
         at = table, given[1] if given[1:] else ""
         if given[1:] and at not in reported and not (is_batch_file and table == "launch"):
@@ -163,19 +155,29 @@ def _combinations(tables: _Tables) -> Iterator[Finding]:
             yield ((table, key), *((table, other) for other in needed)), message
 
 
-def _environment(spec: jobs.JobSpec) -> Iterator[Finding]:
+def _items(spec: jobs.JobSpec) -> Iterator[Finding]:
+    """Check each item of a list and each name of a table."""
     environment = spec.environment
-    for index, error in schema.item_errors("modules", environment.modules):
-        yield _at("environment", "modules", index), error
-    for name in environment.variables:
-        if error := values.variable_name_error(name):
-            yield _at("environment", "variables", name), error
-    for index, name in enumerate(environment.inherit):
-        if error := values.variable_name_error(name):
-            yield _at("environment", "inherit", index), error
+    lists: tuple[tuple[KeyPath, Iterable[str], Callable[[str], str]], ...] = (
+        (("environment", "modules"), environment.modules, partial(schema.value_error, "modules")),
+        (("environment", "variables"), environment.variables, values.variable_name_error),
+        (("environment", "inherit"), environment.inherit, values.variable_name_error),
+        (("container", "binds"), spec.container.binds, partial(schema.value_error, "binds")),
+        (("metrics", "patterns"), spec.metrics.patterns, _pattern_name_error),
+        (("sbatch",), spec.sbatch, sbatch_options.key_error),
+    )
+    for path, items, error_of in lists:
+        for index, item in enumerate(items):
+            if error := error_of(item):
+                yield _at(*path, item if isinstance(items, Mapping) else index), error
     if environment.inherit and environment.export == "none":
         paths = ("environment", "inherit"), ("environment", "export")
         yield paths, 'needs export = "all"; with "none" set values in environment.variables'
+
+
+def _pattern_name_error(name: str) -> str:
+    is_valid = _PATTERN_NAME.fullmatch(name)
+    return "" if is_valid else f"must be a pattern's name (got {schema.as_toml(name)})"
 
 
 def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
@@ -192,8 +194,6 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
     elif runtime != "pyxis" and (match := _URI.match(image)):
         message = f"every node would download {match[0]}: build a SIF first: {runtime} build"
         yield _at("container", "image"), f"{message} IMAGE.sif {schema.unquoted(image)}"
-    for index, error in schema.item_errors("binds", container.binds):
-        yield _at("container", "binds", index), error
 
 
 def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
@@ -230,10 +230,12 @@ def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:
         if spec.args and getattr(spec.launch, way):
             message = f"cannot be combined with launch.{way}: write the arguments after the {way}"
             yield _at("args"), message
-    yield from each_argument(("args",), spec.args)
+    yield from argument_findings(("args",), spec.args)
 
 
-def each_argument(table: KeyPath, arguments: Mapping[str, jobs.ArgumentValue]) -> Iterator[Finding]:
+def argument_findings(
+    table: KeyPath, arguments: Mapping[str, jobs.ArgumentValue]
+) -> Iterator[Finding]:
     """Yield what is wrong with the names and numbers of arguments."""
     for name, value in arguments.items():
         if not _ARGUMENT.fullmatch(name):
@@ -257,30 +259,18 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
             )
             yield _at("array", "tasks"), message
     for index, arguments in enumerate(spec.array.tasks):
-        yield from each_argument(("array", "tasks", index), arguments)
-
-
-def _sbatch(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for key in spec.sbatch:
-        if error := sbatch_options.key_error(key):
-            yield _at("sbatch", key), error
-
-
-def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for index, name in enumerate(spec.metrics.patterns):
-        if not _PATTERN_NAME.fullmatch(name):
-            message = f"must be a pattern's name (got {schema.as_toml(name)})"
-            yield _at("metrics", "patterns", index), message
+        yield from argument_findings(("array", "tasks", index), arguments)
 
 
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
     for path, message in retry_rules.findings(spec.retry):
         yield _at("retry", *path), message
-    for path, key, value in retry_rules.change_keys(spec.retry):
-        try:
-            changes.changed(spec, key, value, task=0 if spec.array.tasks else None)
-        except changes.CannotChangeError as error:
-            yield (("retry", *path), ("launch",)), str(error)
+    for cause, changed in spec.retry.changes.items():
+        for key, value in changed.items():
+            try:
+                changes.changed(spec, key, value, task=0 if spec.array.tasks else None)
+            except changes.CannotChangeError as error:
+                yield (("retry", "changes", cause, key), ("launch",)), str(error)
 
 
 def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:

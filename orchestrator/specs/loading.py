@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -65,28 +65,28 @@ def read(
     The parameters are those of load(). Raises SpecError if the file cannot be read.
     """
     problems: list[errors.Problem] = []
-    document = documents.empty("command line" if path is None else str(path))
+    document = batch or documents.empty("command line")
     if path is not None:
-        document, problems = documents.read(path)
+        _, document, problems = documents.read(path)
         if problems:
             raise errors.SpecError(problems)
-    document = batch or document
-    layers: list[list[_Value]] = [
-        list(_variables(environ or {})),
-        [_setting(setting, problems) for setting in settings],
-        [*_flag_values(flags or {}, problems), (("launch", "program"), "command line", [*program])],
-    ]
+    words = ("launch", "program"), "command line", [*program]
+    layers: tuple[Iterable[_Value], ...] = (
+        _variables(environ or {}),
+        (_setting(setting, problems) for setting in settings),
+        (*_flag_values(flags or {}, problems), words),
+    )
     for layer in layers:
         upper = documents.empty(document.origins[()].source)
         for key, source, value in layer:
             if value not in (None, (), []):
-                leaf = documents.leaf(key, value, documents.Origin(source=source))
-                upper = documents.merge(upper, leaf)
+                upper = documents.with_value(upper, key, value, source)
         if upper.data:
             document = over(document, upper)
-    if batch is None and _has(document, "launch.batch_file"):
+    key = ("launch", "batch_file")
+    if batch is None and document.get(key) is not None:
         message = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
-        problems.append(document.problem(("launch", "batch_file"), message))
+        problems.append(document.problem(key, message))
     return document, problems
 
 
@@ -104,18 +104,13 @@ def over(lower: documents.Document, upper: documents.Document) -> documents.Docu
 
     Keys of one layer that contradict each other stay, and build() reports them.
     """
-    for key, replaced_keys in toml_tables.REPLACES.items():
-        if _has(upper, key):
-            for replaced in replaced_keys:
-                if not _has(upper, replaced):
-                    lower = documents.without(lower, tuple(replaced.split(".")))
+    for table, keys in toml_tables.ALTERNATIVES:
+        for key in keys:
+            if upper.get((table, key)) is not None:
+                for replaced in toml_tables.replaced_by((table, key)):
+                    if upper.get(replaced) is None:
+                        lower = documents.without(lower, replaced)
     return documents.merge(lower, upper)
-
-
-def _has(document: documents.Document, key: str) -> bool:
-    table, _, name = key.partition(".")
-    keys = document.data.get(table)
-    return isinstance(keys, Mapping) and name in keys
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[_Value]:
@@ -208,12 +203,9 @@ def _contains(first: KeyPath, second: KeyPath) -> bool:
 
 
 def _with_numbers_as_text(document: documents.Document) -> documents.Document:
-    for table, key in toml_tables.NUMBERS:
-        keys = document.data.get(table)
-        value = keys.get(key) if isinstance(keys, Mapping) else None
-        if type(value) is int:
-            leaf = documents.leaf((table, key), str(value), document.origin((table, key)))
-            document = documents.merge(document, leaf)
+    for key in toml_tables.NUMBERS:
+        if type(value := document.get(key)) is int:
+            document = documents.with_value(document, key, str(value), document.origin(key))
     return document
 
 

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from orchestrator import jobs
 from orchestrator.jobs import retry
-from orchestrator.text import escaping
 from orchestrator.toml import key_paths, schema
 
 #: path of a key below the table, and what is wrong with it
@@ -60,18 +59,4 @@ def _unknown(cause: str) -> str:
     """Return why a job cannot be retried after this cause; "": it can."""
     if cause in _CAUSES:
         return ""
-    if similar := schema.did_you_mean(cause, _CAUSES):
-        return f'unknown cause. Did you mean "{similar}"?'
-    return (
-        f"{escaping.visible(cause)!r} is not a cause after which a retry can help. "
-        f"Those are: {', '.join(_CAUSES)}"
-    )
-
-
-def change_keys(
-    rules: jobs.Retry,
-) -> Iterator[tuple[key_paths.KeyPath, str, jobs.ArgumentValue]]:
-    """Yield the path below the table, the key and the value of each change."""
-    for cause, keys in rules.changes.items():
-        for key, value in keys.items():
-            yield ("changes", cause, key), key, value
+    return f"not a cause after which a retry can help. {schema.advice(cause, _CAUSES)}"

@@ -1,14 +1,15 @@
-"""The tables of a spec's text, derived from JobSpec: `[job]` contains what is no table itself."""
+"""The tables of a spec as TOML and JSON, derived from JobSpec: `[job]` has what is no table."""
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import json
 import typing
 from typing import Any
 
-from orchestrator import jobs
-from orchestrator.toml import schema
+from orchestrator import errors, jobs
+from orchestrator.toml import documents, key_paths, schema
 
 
 def _is_table(hint: Any) -> bool:
@@ -48,20 +49,28 @@ NUMBERS = frozenset(
 MULTI_LINE = frozenset({("environment", "setup"), ("launch", "command")})
 
 
-def _alternatives(table: str, *keys: str) -> dict[str, tuple[str, ...]]:
-    names = [f"{table}.{key}" for key in keys]
-    return {name: tuple(other for other in names if other != name) for name in names}
+#: Keys of which only one may be set. One of a higher layer replaces those of a lower layer.
+ALTERNATIVES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("resources", ("gpus_per_node", "gres")),
+    ("resources", ("gpu_type", "gres")),
+    ("resources", ("mem", "mem_per_cpu", "mem_per_gpu")),
+    ("environment", ("conda", "venv")),
+    ("launch", ("module", "script", "program", "command")),
+    ("array", ("tasks", "size")),
+)
 
 
-#: Keys of a lower layer that a key of a higher layer replaces, since both mean the same.
-REPLACES: dict[str, tuple[str, ...]] = {
-    **_alternatives("launch", "module", "script", "program", "command"),
-    "resources.gres": ("resources.gpus_per_node", "resources.gpu_type"),
-    "resources.gpus_per_node": ("resources.gres",),
-    **_alternatives("resources", "mem", "mem_per_cpu", "mem_per_gpu"),
-    **_alternatives("array", "tasks", "size"),
-    **_alternatives("environment", "conda", "venv"),
-}
+def replaced_by(path: key_paths.KeyPath) -> list[key_paths.KeyPath]:
+    """Return the keys of a lower layer that this key of a higher layer replaces."""
+    return [
+        (table, key)
+        for table, keys in ALTERNATIVES
+        if path[0] == table and path[1] in keys
+        # A type of GPU alone requests no GPU.
+        if path[1] != "gpu_type"
+        for key in keys
+        if key != path[1]
+    ]
 
 
 def to_spec(file: Any) -> jobs.JobSpec:
@@ -75,3 +84,30 @@ def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
     data = dataclasses.asdict(spec)
     tables = {name: data.pop(name) for name in TABLES if name != "job"}
     return {"job": data, **tables}
+
+
+def to_json(spec: jobs.JobSpec) -> str:
+    """Return a spec as JSON; from_json() reads it."""
+    return json.dumps(to_tables(spec), indent=2)
+
+
+def from_json(text: str) -> jobs.JobSpec:
+    """Return the spec that to_json() wrote. Raises SpecError for that of another version."""
+    try:
+        data = _without_nulls(json.loads(text))
+    except ValueError as error:
+        problem = errors.Problem(source="stored spec", message=f"not JSON: {error}")
+        raise errors.SpecError([problem]) from error
+    document = documents.of(data, "stored spec")
+    file, problems = schema.build(document, FILE)
+    problems |= dict(schema.unknown_keys(document, FILE))
+    if problems:
+        raise errors.SpecError([document.problem(at, text) for at, text in problems.items()])
+    return to_spec(file)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return JSON data without its nulls, which TOML does not have."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}

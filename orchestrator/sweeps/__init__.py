@@ -10,27 +10,27 @@ from orchestrator.sweeps import combinations, points, resources, table
 from orchestrator.sweeps.plans import jobs_to_wait_for, plan
 from orchestrator.sweeps.points import points_of
 from orchestrator.sweeps.records import (
-    Limits,
-    Plan,
     Point,
     PointGroup,
     Prerequisites,
     ResourceTotals,
+    Shape,
+    StoredPoint,
     StoredSweep,
     Submission,
     Sweep,
     Table,
 )
-from orchestrator.sweeps.resources import resources_of, smallest_shapes
+from orchestrator.sweeps.resources import smallest_shapes, total
 from orchestrator.toml import documents
 
 __all__ = [
-    "Limits",
-    "Plan",
     "Point",
     "PointGroup",
     "Prerequisites",
     "ResourceTotals",
+    "Shape",
+    "StoredPoint",
     "StoredSweep",
     "Submission",
     "Sweep",
@@ -40,8 +40,8 @@ __all__ = [
     "load",
     "plan",
     "points_of",
-    "resources_of",
     "smallest_shapes",
+    "total",
 ]
 
 
@@ -75,30 +75,27 @@ def expand(
 
     Files are looked up from `folder`; None: they are not checked.
     """
-    sweep_table, table_problems = table.read(document)
-    found = [*problems, *table_problems]
+    found = table.Problems(document)
+    found.keep(problems)
+    sweep_table = table.read(document, found)
     if "array" in document.data:
-        message = "a sweep creates its own arrays: remove this table"
-        found.append(document.problem(("array",), message))
-    if not found:
-        found = [document.problem(*finding) for finding in combinations.findings(sweep_table)]
-    _raise(found)
-    settings, findings = combinations.combinations(sweep_table)
-    builder = points.Builder(document, sweep_table, profile, folder)
-    for finding in findings:
-        builder.report(*finding)
-    built = builder.points(settings)
+        found.add(("array",), "a sweep creates its own arrays: remove this table")
+    found.check()
+    combinations.check(sweep_table, found)
+    found.check()
+    settings = combinations.combinations(sweep_table, found)
     if not settings:
-        builder.report(("sweep",), "has no points")
-    totals = resources.total((point.spec for point in built), profile)
-    most = sweep_table.max_gpu_hours
-    if most is not None and totals.gpu_hours > most:
-        message = f"the sweep requests {totals.gpu_hours:.4g} GPU-hours, which is more than this"
-        builder.report(("sweep", "max_gpu_hours"), message)
-    if most is not None and totals.points_without_time_limit:
-        message = "cannot be checked for points without a time limit: set job.time_limit"
-        builder.report(("sweep", "max_gpu_hours"), message)
-    _raise(builder.problems)
+        found.add(("sweep",), "has no points")
+    built = points.Builder(document, sweep_table, profile, folder, found).points(settings)
+    totals = resources.total(built)
+    if (most := sweep_table.max_gpu_hours) is not None:
+        at = ("sweep", "max_gpu_hours")
+        if totals.gpu_hours > most:
+            hours = f"{totals.gpu_hours:.4g} GPU-hours"
+            found.add(at, f"the sweep requests {hours}, which is more than this")
+        if totals.points_without_time_limit:
+            found.add(at, "cannot be checked for points without a time limit: set job.time_limit")
+    found.check()
     job = document.data.get("job")
     name = job.get("name") if isinstance(job, Mapping) else None
     return Sweep(
@@ -106,12 +103,6 @@ def expand(
         name=name if isinstance(name, str) else built[0].spec.name,
         table=sweep_table,
         document=document.data,
-        shapes=builder.shapes(),
         points=tuple(built),
         totals=totals,
     )
-
-
-def _raise(problems: Sequence[errors.Problem]) -> None:
-    if problems:
-        raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))

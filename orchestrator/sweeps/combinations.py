@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.sweeps import batch_size, keys, records, table
 from orchestrator.toml import documents
+from orchestrator.toml.key_paths import KeyPath
 
 #: More is a mistake: a hundred arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
@@ -31,8 +32,8 @@ def _own_axis(sweep: records.Table) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-def findings(sweep: records.Table) -> Iterator[table.Finding]:
-    """Yield what is wrong with the combinations as a whole."""
+def check(sweep: records.Table, problems: table.Problems) -> None:
+    """Report what is wrong with the combinations as a whole."""
     own = _own_axis(sweep)
     reserved = {own[1]: "varies it itself"} if own else {}
     if sweep.kind in ("strong", "weak"):
@@ -40,27 +41,27 @@ def findings(sweep: records.Table) -> Iterator[table.Finding]:
         reserved[batch_size.argument(sweep)] = "fixes the batch"
     for axis in sweep.axes:
         if axis.path in reserved:
-            yield axis.at, f'cannot be an axis: kind "{sweep.kind}" {reserved[axis.path]}'
+            message = f'cannot be an axis: kind "{sweep.kind}" {reserved[axis.path]}'
+            problems.add(axis.at, message)
     if sweep.kind == "random":
         count = sweep.samples or 0
     else:
         count = math.prod(map(len, _blocks(sweep)))
     count = (count + len(sweep.include)) * max(sweep.repeats, 1)
     if count > MOST_POINTS:
-        yield ("sweep",), f"has {count} points: at most {MOST_POINTS} are allowed"
+        problems.add(("sweep",), f"has {count} points: at most {MOST_POINTS} are allowed")
 
 
-def combinations(sweep: records.Table) -> tuple[list[records.Settings], list[table.Finding]]:
-    """Return the settings of each point without repeats, and problems of samples and exclude."""
-    found: list[table.Finding] = []
+def combinations(sweep: records.Table, problems: table.Problems) -> list[records.Settings]:
+    """Return the settings of each point without repeats."""
     if sweep.kind == "random":
         points = _samples(sweep)
         if len(points) < (sweep.samples or 0):
-            message = (
+            problems.add(
+                ("sweep", "samples"),
                 f"only {len(points)} different points were drawn: request fewer, or use kind "
-                '"grid" for all combinations'
+                '"grid" for all combinations',
             )
-            found.append((("sweep", "samples"), message))
     else:
         products = itertools.product(*_blocks(sweep))
         points = [tuple(itertools.chain.from_iterable(parts)) for parts in products]
@@ -70,36 +71,33 @@ def combinations(sweep: records.Table) -> tuple[list[records.Settings], list[tab
         if not any(_matches(point, entry) for point in points):
             varied = sorted({documents.dotted(s.path) for point in points for s in point})
             message = f"no point has these values; the sweep varies {', '.join(varied)}"
-            found.append((at, message))
+            problems.add(at, message)
         elif not entry:
-            found.append((at, "is empty: it would exclude all points"))
+            problems.add(at, "is empty: it would exclude all points")
         kept = [point for point in kept if not _matches(point, entry)]
-    return [*kept, *sweep.include], found
+    return [*kept, *sweep.include]
 
 
 def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
     """Return the factors of the product: the kind's own values first, then the axes."""
     if sweep.kind == "list":
         return [sweep.points]
-    axes = [
-        [
-            records.Setting(path=axis.path, value=value, at=(*axis.at, index))
-            for index, value in enumerate(axis.values)
-        ]
-        for axis in sweep.axes
-    ]
+    axes = [_settings(axis.path, axis.values, axis.at) for axis in sweep.axes]
     if sweep.kind == "zip":
         return [[*zip(*axes, strict=False)]]
-    blocks: list[Sequence[records.Settings]] = []
     if own := _own_axis(sweep):
         key, path = own
-        blocks.append(
-            [
-                (records.Setting(path=path, value=value, at=("sweep", key, index)),)
-                for index, value in enumerate(getattr(sweep, key))
-            ]
-        )
-    return [*blocks, *([(setting,) for setting in axis] for axis in axes)]
+        axes = [_settings(path, getattr(sweep, key), ("sweep", key)), *axes]
+    return [[(setting,) for setting in axis] for axis in axes]
+
+
+def _settings(
+    path: tuple[str, ...], values: Sequence[jobs.ArgumentValue], at: KeyPath
+) -> list[records.Setting]:
+    return [
+        records.Setting(path=path, value=value, at=(*at, index))
+        for index, value in enumerate(values)
+    ]
 
 
 def _samples(sweep: records.Table) -> list[records.Settings]:
@@ -108,14 +106,13 @@ def _samples(sweep: records.Table) -> list[records.Settings]:
     More samples start with the same points, and another axis does not change their values.
     """
     points: dict[str, records.Settings] = {}
-    repeated = 0
-    for number in itertools.count():
-        if len(points) == (sweep.samples or 0) or repeated == _MOST_REPEATED_DRAWS:
-            break
+    number = repeated = 0
+    while len(points) < (sweep.samples or 0) and repeated < _MOST_REPEATED_DRAWS:
         point = tuple(
             records.Setting(path=axis.path, value=_drawn(axis, sweep.seed, number), at=axis.at)
             for axis in sweep.axes
         )
+        number += 1
         key = repr([setting.value for setting in point])
         repeated = repeated + 1 if key in points else 0
         points.setdefault(key, point)

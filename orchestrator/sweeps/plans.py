@@ -6,52 +6,50 @@ import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator import config, jobs
+from orchestrator import jobs
 from orchestrator.specs import arguments
-from orchestrator.sweeps import records, resources
+from orchestrator.sweeps import records
 
 #: By flag: name and value of an argument.
 _Arguments = Mapping[str, tuple[str, jobs.ArgumentValue]]
 
+#: slurmctld refuses scripts of 4 MiB (man slurm.conf, max_script_size).
+MAX_ARGUMENTS_BYTES = 3 * 1024 * 1024
 #: What a task takes in the script besides its arguments, with a number of seven digits.
 _TASK_BYTES = 48
 
 
 def plan(
     points: Sequence[records.Point],
-    limits: records.Limits,
-    profile: config.Profile,
+    max_tasks: int,
     *,
     max_running: int | None = None,
-) -> records.Plan:
+    max_bytes: int = MAX_ARGUMENTS_BYTES,
+) -> list[records.Submission]:
     """Plan the submissions of points, each once, in their order within a shape.
 
-    `max_running` limits each submission; jobs_to_wait_for() limits them together.
+    `max_tasks` and `max_bytes`: tasks and bytes of arguments of one array. `max_running` limits
+    each submission; jobs_to_wait_for() limits them together.
     """
     shapes: dict[str, list[records.Point]] = {}
     for point in points:
-        shapes.setdefault(point.shape, []).append(point)
-    submissions = [
+        shapes.setdefault(point.shape.key, []).append(point)
+    return [
         records.Submission(spec=_spec(chunk, max_running), points=tuple(chunk))
         for group in shapes.values()
-        for chunk in _chunks(group, limits)
+        for chunk in _chunks(group, max_tasks, max_bytes)
     ]
-    totals = resources.total((point.spec for point in points), profile)
-    return records.Plan(submissions=tuple(submissions), totals=totals)
 
 
 def _chunks(
-    points: Sequence[records.Point], limits: records.Limits
+    points: Sequence[records.Point], max_tasks: int, max_bytes: int
 ) -> Iterator[Sequence[records.Point]]:
-    # The largest index is MaxArraySize - 1 (man slurm.conf), and tasks count from 0.
-    most = max(1, min(limits.max_array_size, limits.max_tasks or limits.max_array_size))
     shared = _shared([_by_flag(point.spec) for point in points])
     chunk: list[records.Point] = []
     total_bytes = 0
     for point in points:
         size_bytes = _size_bytes(point.spec, shared)
-        is_full = len(chunk) == most or total_bytes + size_bytes > limits.max_arguments_bytes
-        if chunk and is_full:
+        if chunk and (len(chunk) == max_tasks or total_bytes + size_bytes > max_bytes):
             yield chunk
             chunk, total_bytes = [], 0
         chunk.append(point)
@@ -98,29 +96,30 @@ def _spec(points: Sequence[records.Point], max_running: int | None) -> jobs.JobS
 
 
 def jobs_to_wait_for(
-    live: Sequence[records.LiveSubmission], tasks: int, max_running: int
+    live: Sequence[tuple[str, int]], tasks: int, max_running: int
 ) -> tuple[str, ...]:
     """Return the jobs after whose end a submission may start, to keep `max_running`.
 
-    `live` is in the order of submission, each with dependencies by this rule. A submission may run
-    beside those that are not returned; of submissions that run together, the newest may run beside
-    all others, so they have at most `max_running` tasks. Slurm throttles the tasks of one array.
+    `live`: job IDs and unfinished tasks in the order of submission, each with dependencies by this
+    rule. A submission may run beside those that are not returned; of submissions that run together,
+    the newest may run beside all others, so they have at most `max_running` tasks. Slurm throttles
+    the tasks of one array.
     """
     beside = _beside(live, tasks, max_running)
     if beside == len(live):
         return ()
     # The newest of the earlier ones depends on all but those that it may run beside.
-    earlier = live[: len(live) - beside]
-    window = _beside(earlier[:-1], earlier[-1].tasks, max_running)
-    return tuple(submission.job_id for submission in earlier[len(earlier) - 1 - window :])
+    *earlier, (last_id, last_tasks) = live[: len(live) - beside]
+    window = _beside(earlier, last_tasks, max_running)
+    return (*(job_id for job_id, _ in earlier[len(earlier) - window :]), last_id)
 
 
-def _beside(live: Sequence[records.LiveSubmission], tasks: int, max_running: int) -> int:
+def _beside(live: Sequence[tuple[str, int]], tasks: int, max_running: int) -> int:
     """Return how many of the newest submissions may run beside one with so many tasks."""
-    left, count = max_running - min(tasks, max_running), 0
-    for submission in reversed(live):
-        left -= min(submission.tasks, max_running)
-        if left < 0:
+    remaining, count = max_running - min(tasks, max_running), 0
+    for _, live_tasks in reversed(live):
+        remaining -= min(live_tasks, max_running)
+        if remaining < 0:
             break
         count += 1
     return count

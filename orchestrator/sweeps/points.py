@@ -11,24 +11,25 @@ from pathlib import Path
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
-from orchestrator.sweeps import batch_size, keys, records, resources
+from orchestrator.sweeps import batch_size, keys, records, resources, table
 from orchestrator.toml import documents, schema, values
 from orchestrator.toml.key_paths import KeyPath
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
+_PARTITION = ("job", "partition")
 _Arguments = Mapping[str, jobs.ArgumentValue]
 
 
 def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
-    """Return stored points with their jobs."""
-    shapes = {text: specs.from_json(text) for text in {point.shape_spec for point in stored}}
+    """Return stored points with their specs."""
+    specs_by_text = {text: specs.from_json(text) for text in {p.shape.spec for p in stored}}
 
     def spec(point: records.StoredPoint) -> jobs.JobSpec:
         paths = {keys.split(key): value for key, value in point.changes.items()}
         given = {path[1]: value for path, value in paths.items() if path[0] == "args"}
-        shape = shapes[point.shape_spec]
-        return dataclasses.replace(shape, args=_merged(shape.args, given))
+        shared = specs_by_text[point.shape.spec]
+        return dataclasses.replace(shared, args=_merged(shared.args, given))
 
     return [
         records.Point(
@@ -39,6 +40,7 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
             settings=point.settings,
             changes=point.changes,
             spec=spec(point),
+            job_row=None if point.job is None else point.job.row,
         )
         for point in stored
     ]
@@ -70,31 +72,32 @@ def _word(value: jobs.ArgumentValue) -> str:
 
 
 class Builder:
-    """Builds the points of one sweep, and collects their problems."""
+    """Builds the points of one sweep, and reports their problems."""
 
     def __init__(
         self,
         document: documents.Document,
-        table: records.Table,
+        sweep_table: records.Table,
         profile: config.Profile,
         folder: Path | None,
+        problems: table.Problems,
     ) -> None:
-        self.problems: list[errors.Problem] = []
         self._document = document
         self._base = documents.without(document, ("sweep",))
-        self._table = table
+        self._table = sweep_table
         self._profile = profile
         self._folder = folder
+        self._problems = problems
         #: by the changes of the spec other than arguments; None: invalid
-        self._shapes: dict[str, tuple[str, jobs.JobSpec] | None] = {}
-        self._seen: dict[tuple[str, str], str] = {}
+        self._shapes: dict[str, tuple[records.Shape, jobs.JobSpec] | None] = {}
+        self._known: dict[tuple[str, str], str] = {}
         args = self._base.data.get("args")
         self._args: dict[str, jobs.ArgumentValue] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in (args.items() if isinstance(args, Mapping) else ())
             if schema.fits(value, jobs.ArgumentValue)
         }
-        self._batch = batch_size.batch_of(table, self._args)
+        self._batch = batch_size.batch_of(sweep_table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
         """Return the valid points, all once before any is repeated."""
@@ -102,51 +105,29 @@ class Builder:
         repeats = range(1, self._table.repeats + 1)
         return [_with_identity(point, repeat) for repeat in repeats for point in built]
 
-    def shapes(self) -> dict[str, records.Shape]:
-        """Return the shapes of the points, by key."""
-        shapes: dict[str, records.Shape] = {}
-        for key, spec in filter(None, self._shapes.values()):
-            spec = dataclasses.replace(spec, args=self._args)
-            totals = resources.resources_of(spec, self._profile)
-            is_known = not totals.points_without_time_limit
-            shapes[key] = records.Shape(
-                key=key,
-                spec=specs.to_json(spec),
-                gpu_hours=totals.gpu_hours if is_known else None,
-                node_hours=totals.node_hours if is_known else None,
-            )
-        return shapes
-
-    def report(self, at: KeyPath, message: str) -> None:
-        """Add a problem, once."""
-        self._keep([self._document.problem(at, message)])
-
-    def _keep(self, problems: Iterable[errors.Problem]) -> None:
-        self.problems += [problem for problem in problems if problem not in self.problems]
-
     def _point(self, settings: records.Settings) -> records.Point | None:
+        own = [setting for setting in settings if setting.path[0] == "args"]
         try:
             changes = self._changes(settings)
+            shape_and_spec = self._shape(changes, own)
         except errors.SpecError as error:
-            self._keep(error.problems)
+            self._problems.keep(error.problems)
             return None
-        own = [setting for setting in settings if setting.path[0] == "args"]
-        shape = self._shape(changes, own)
-        if shape is None:
+        if shape_and_spec is None:
             return None
-        key, spec = shape
+        shape, spec = shape_and_spec
         own = self._with_batch(spec, own)
         given = {setting.path[1]: setting.value for setting in own}
-        places = {setting.path[1]: setting.at for setting in own}
-        for paths, message in checks.each_argument(("args",), given):
-            self.report(places[str(paths[0][1])], message)
+        origins = {setting.path[1]: setting.at for setting in own}
+        for paths, message in checks.argument_findings(("args",), given):
+            self._problems.add(origins[str(paths[0][1])], message)
         if own and (spec.launch.command or spec.launch.program):
             message = "cannot be varied: a launch.command or a program after -- takes no arguments"
-            self.report(own[0].at, message)
+            self._problems.add(own[0].at, message)
         point = records.Point(
             name="",
             identity="",
-            shape=key,
+            shape=shape,
             repeat=1,
             settings={documents.dotted(setting.path): setting.value for setting in settings},
             changes={documents.dotted(setting.path): setting.value for setting in [*changes, *own]},
@@ -159,28 +140,31 @@ class Builder:
     def _changes(self, settings: records.Settings) -> list[records.Setting]:
         """Return the settings other than arguments, with nodes and GPUs per node for `gpus`."""
         changes = [s for s in settings if s.path[0] != "args" and s.path != records.GPUS]
-        for setting in [setting for setting in settings if setting.path == records.GPUS]:
-            for other in changes:
-                if other.path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
-                    message = f"{documents.dotted(other.path)} is computed from gpus: remove it"
-                    raise errors.SpecError([self._document.problem(setting.at, message)])
-            partition = next(
-                (str(other.value) for other in changes if other.path == ("job", "partition")),
-                self._string("job", "partition") or self._profile.partition,
+        gpus = next((setting for setting in settings if setting.path == records.GPUS), None)
+        if gpus is None:
+            return changes
+        given = {setting.path: setting.value for setting in changes}
+        partition = given.get(_PARTITION) or self._get(_PARTITION) or self._profile.partition
+        try:
+            for path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
+                if path in given:
+                    raise records.InvalidError(
+                        f"{documents.dotted(path)} is computed from gpus: remove it"
+                    )
+            full = resources.gpus_of_full_node(
+                self._table, self._get(_GPUS_PER_NODE), str(partition or ""), self._profile
             )
-            per_node = self._get(("resources", "gpus_per_node"))
-            try:
-                full = resources.gpus_of_full_node(self._table, per_node, partition, self._profile)
-                assert isinstance(setting.value, int)
-                shape = resources.nodes_and_gpus(setting.value, full)
-            except records.InvalidError as exc:
-                problem = self._document.problem(setting.at, str(exc))
-                raise errors.SpecError([problem]) from exc
-            changes += [
-                records.Setting(path=path, value=number, at=setting.at)
+            assert isinstance(gpus.value, int)
+            shape = resources.nodes_and_gpus(gpus.value, full)
+        except records.InvalidError as exc:
+            raise errors.SpecError([self._document.problem(gpus.at, str(exc))]) from exc
+        return [
+            *changes,
+            *(
+                records.Setting(path=path, value=number, at=gpus.at)
                 for path, number in zip((_NODES, _GPUS_PER_NODE), shape, strict=True)
-            ]
-        return changes
+            ),
+        ]
 
     def _get(self, path: Sequence[str]) -> object:
         value: object = self._base.data
@@ -188,42 +172,40 @@ class Builder:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def _string(self, *path: str) -> str | None:
-        value = self._get(path)
-        return value if isinstance(value, str) else None
-
     def _shape(
         self, changes: list[records.Setting], own: list[records.Setting]
-    ) -> tuple[str, jobs.JobSpec] | None:
-        """Return a shape's key and its job; None if it is invalid."""
+    ) -> tuple[records.Shape, jobs.JobSpec] | None:
+        """Return a shape and its job; None if it is known to be invalid. SpecError."""
         pairs = [[documents.dotted(setting.path), setting.value] for setting in changes]
         changes_key = json.dumps(sorted(pairs, key=str))
         if changes_key not in self._shapes:
             self._shapes[changes_key] = None
-            try:
-                spec = self._spec(changes, own)
-            except errors.SpecError as error:
-                self._keep(error.problems)
-            else:
-                self._check_ranks(spec, changes)
-                text = specs.to_json(dataclasses.replace(spec, args={}))
-                key = hashlib.sha256(text.encode()).hexdigest()[:12]
-                self._shapes[changes_key] = (key, spec)
+            spec = self._spec(changes, own)
+            self._check_ranks(spec, changes)
+            text = specs.to_json(dataclasses.replace(spec, args={}))
+            hours = resources.hours_of(spec, self._profile)
+            shape = records.Shape(
+                key=hashlib.sha256(text.encode()).hexdigest()[:12],
+                spec=specs.to_json(dataclasses.replace(spec, args=self._args)),
+                gpu_hours=None if hours is None else hours[0],
+                node_hours=None if hours is None else hours[1],
+            )
+            self._shapes[changes_key] = shape, spec
         return self._shapes[changes_key]
 
     def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
         document = self._base
-        upper = documents.Document(origins={(): document.origin(())})
-        places = {arguments.flag(setting.path[1]): setting.at for setting in own}
+        upper = documents.empty(document.origin(()).source)
+        origins = {arguments.flag(setting.path[1]): setting.at for setting in own}
         for argument in self._args:
-            if (at := places.get(arguments.flag(argument))) is not None:
+            if (at := origins.get(arguments.flag(argument))) is not None:
                 self._check_not_fixed(("args", argument), at)
                 document = documents.without(document, ("args", argument))
         for setting in changes:
             self._check_not_fixed(setting.path, setting.at)
         for setting in [*changes, *own]:
             origin = self._document.origin(setting.at)
-            upper = documents.merge(upper, documents.leaf(setting.path, setting.value, origin))
+            upper = documents.with_value(upper, setting.path, setting.value, origin)
         layered = specs.over(document, upper)
         spec = specs.build(layered, [], self._folder)
         try:
@@ -244,27 +226,29 @@ class Builder:
         is_given = origin.line is None and origin is not self._base.origin(())
         if is_given and self._get(path) is not None:
             message = f"is varied by the sweep, but {origin.source} sets {documents.dotted(path)}"
-            self.report(at, f"{message}: remove one of them")
+            self._problems.add(at, f"{message}: remove one of them")
 
     def _check_ranks(self, spec: jobs.JobSpec, changes: list[records.Setting]) -> None:
         """Report keys that keep the number of ranks although the sweep varies the size."""
         given, launch = spec.resources, spec.launch
         sized = [setting for setting in changes if setting.path in (_NODES, _GPUS_PER_NODE)]
-        varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
         if launch.command is not None or not sized:
             return
-        if varies_gpus and launch.launcher == "torchrun" and launch.nproc_per_node != "auto":
-            message = 'sets the ranks per node, but the sweep varies gpus: use "auto"'
-            self.report(("launch", "nproc_per_node"), message)
+        varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
         if launch.launcher == "python" and given.nodes > 1:
             message = f"python starts one process, on the first of {given.nodes} nodes"
-            self.report(sized[0].at, f"{message}: use the launcher torchrun or srun")
-        if launch.launcher == "srun" and given.ntasks is not None:
-            message = "sets the ranks, but the sweep varies them: remove it"
-            self.report(("resources", "ntasks"), message)
-        if launch.launcher == "srun" and varies_gpus and given.ntasks_per_node is not None:
-            message = "sets the ranks per node, but the sweep varies gpus: remove it"
-            self.report(("resources", "ntasks_per_node"), message)
+            self._problems.add(sized[0].at, f"{message}: use the launcher torchrun or srun")
+        per_node = varies_gpus and launch.nproc_per_node != "auto"
+        fixed = {
+            "torchrun": {("launch", "nproc_per_node"): per_node},
+            "srun": {
+                ("resources", "ntasks"): given.ntasks is not None,
+                ("resources", "ntasks_per_node"): varies_gpus and given.ntasks_per_node is not None,
+            },
+        }
+        for key, is_fixed in fixed.get(launch.launcher, {}).items():
+            if is_fixed:
+                self._problems.add(key, "sets the ranks, but the sweep varies them: remove it")
 
     def _with_batch(self, spec: jobs.JobSpec, own: list[records.Setting]) -> list[records.Setting]:
         """Return the arguments with the batch that strong and weak scaling fix."""
@@ -272,7 +256,7 @@ class Builder:
         if batch is None:
             return own
         if problem := batch.problem(spec):
-            self.report(batch.at, problem)
+            self._problems.add(batch.at, problem)
         if problem or batch.samples is None:
             return own
         return [*(setting for setting in own if setting.path != batch.path), batch.setting(spec)]
@@ -281,7 +265,7 @@ class Builder:
         batch = self._batch
         if batch is not None and (key := batch.contradiction(point.spec)):
             at = next((s.at for s in settings if s.path == ("args", key)), ("args", key))
-            self.report(
+            self._problems.add(
                 at,
                 "weak scaling fixes the batch of each GPU, but this is the global batch: remove "
                 f'it, or set sweep.batch_argument = "{key}" if it is the batch of each GPU',
@@ -293,13 +277,15 @@ class Builder:
             at = settings[0].at if settings else ("sweep",)
             sized = [s for s in settings if s.path in (records.GPUS, _NODES, _GPUS_PER_NODE)]
             batches = [s for s in settings if "batch" in s.path[-1]]
-            self.report(next((s.at for s in [*sized, *batches]), at), problem)
+            self._problems.add(next((s.at for s in [*sized, *batches]), at), problem)
 
     def _check_unique(self, point: records.Point, at: KeyPath) -> None:
-        key = point.shape, json.dumps(sorted(point.spec.args.items()))
+        key = point.shape.key, json.dumps(sorted(point.spec.args.items()))
         words = [f"{name} = {schema.as_toml(value)}" for name, value in point.settings.items()]
         text = ", ".join(words) or "the spec unchanged"
-        if key in self._seen:
-            self.report(at, f"the point ({text}) is given twice, first as ({self._seen[key]})")
+        if key in self._known:
+            self._problems.add(
+                at, f"the point ({text}) is given twice, first as ({self._known[key]})"
+            )
         else:
-            self._seen[key] = text
+            self._known[key] = text

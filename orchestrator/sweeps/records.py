@@ -55,8 +55,8 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Keys:
-    """The plain keys of `[sweep]`."""
+class Table:
+    """The `[sweep]` table."""
 
     #: grid: all combinations; zip: the axes in parallel; list: the points as written; random:
     #: draws; strong: more GPUs, same global batch; weak: more GPUs, same batch per GPU; batch and
@@ -95,12 +95,6 @@ class Keys:
     baseline_first: bool = False
     #: sweeps that request more are refused
     max_gpu_hours: float | int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Table(Keys):
-    """The `[sweep]` table."""
-
     #: sorted by key
     axes: tuple[Axis, ...] = ()
     #: of list
@@ -112,6 +106,19 @@ class Table(Keys):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What points share that differ only in their arguments."""
+
+    #: hash of the job without arguments
+    key: str
+    #: JSON of the job, with the arguments of `[args]`
+    spec: str
+    #: of one point; None: it has no known time limit
+    gpu_hours: float | None
+    node_hours: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
     """One job of a sweep."""
 
@@ -119,8 +126,7 @@ class Point:
     name: str
     #: hash of its changes and its repeat: 12 hexadecimal digits
     identity: str
-    #: equal for points that differ only in arguments
-    shape: str
+    shape: Shape
     #: from 1
     repeat: int
     #: what the sweep varies, by dotted key: {"gpus": 8, "args.base_lr": 0.1}
@@ -128,30 +134,19 @@ class Point:
     #: the resulting keys of the spec: {"resources.nodes": 2, ...}
     changes: Mapping[str, jobs.ArgumentValue]
     spec: jobs.JobSpec
+    #: its present job; None: not submitted yet
+    job_row: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResourceTotals:
-    """Resources that jobs request, if each of them runs until its time limit."""
+    """Resources that points request, if each of them runs until its time limit."""
 
     points: int = 0
     gpu_hours: float = 0.0
     node_hours: float = 0.0
     #: the hours leave these out
     points_without_time_limit: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What points share that differ only in their arguments."""
-
-    #: `Point.shape`
-    key: str
-    #: JSON of the job, with the arguments of `[args]`
-    spec: str
-    #: of one point; None: it has no known time limit
-    gpu_hours: float | None
-    node_hours: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,23 +158,9 @@ class Sweep:
     table: Table
     #: the merged spec, by table and key
     document: Mapping[str, Any]
-    #: by key
-    shapes: Mapping[str, Shape]
     #: all points once before any is repeated
     points: tuple[Point, ...]
     totals: ResourceTotals
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of one submission."""
-
-    #: Slurm's MaxArraySize: the largest index of an array is one less
-    max_array_size: int
-    #: a submit limit of the QOS or account; None: no limit
-    max_tasks: int | None = None
-    #: slurmctld refuses scripts of 4 MiB (man slurm.conf, max_script_size)
-    max_arguments_bytes: int = 3 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,14 +170,6 @@ class Submission:
     spec: jobs.JobSpec
     #: of array task 0, 1, ...
     points: tuple[Point, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is submitted, in this order."""
-
-    submissions: tuple[Submission, ...]
-    totals: ResourceTotals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,24 +192,24 @@ class StoredSweep:
     folder: str
     max_running: int | None
     created_at: datetime.datetime
+    #: the other sizes start only after the smallest size completed
+    baseline_first: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredPoint:
-    """A point in the database and its newest job; `points_of` makes a Point of it."""
+    """A point in the database; `points_of` makes a Point of it."""
 
     #: from 1, in the order of the sweep
     number: int
     name: str
     identity: str
-    #: key of its shape, and the shape's job as JSON
-    shape: str
-    shape_spec: str
+    shape: Shape
     repeat: int
     settings: Mapping[str, jobs.ArgumentValue]
     changes: Mapping[str, jobs.ArgumentValue]
-    #: None: not submitted yet
-    job_row: int | None
+    #: its newest job; None: not submitted yet
+    job: jobs.Job | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,26 +225,6 @@ class PointGroup:
     exit_signal: int | None
     #: not submitted because of a submit limit; submitted automatically
     is_deferred: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LiveSubmission:
-    """A submission in Slurm that has not ended."""
-
-    #: of the job or of the whole array
-    job_id: str
-    #: number of tasks that have not ended
-    tasks: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BaselineGroup:
-    """Points of the baseline with the same job or array and state."""
-
-    #: None: not in Slurm, or failed and may be recovered
-    job_id: str | None
-    state: jobs.JobState | None
-    points: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

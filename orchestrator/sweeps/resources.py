@@ -60,8 +60,11 @@ def smallest_shapes(specs: Mapping[str, jobs.JobSpec]) -> set[str]:
     return {key for key, count in counts.items() if count == min(counts.values())}
 
 
-def resources_of(spec: jobs.JobSpec, profile: config.Profile) -> records.ResourceTotals:
-    """Return what one job requests; without a time limit that of its partitions counts."""
+def hours_of(spec: jobs.JobSpec, profile: config.Profile) -> tuple[float, float] | None:
+    """Return the GPU-hours and node-hours that a job requests; None without a time limit.
+
+    The default time limit is that of its partitions.
+    """
     limits = [spec.time_limit]
     if spec.time_limit is None:
         names = (spec.partition or "").split(",")
@@ -69,19 +72,17 @@ def resources_of(spec: jobs.JobSpec, profile: config.Profile) -> records.Resourc
     seconds = [None if limit is None else values.seconds(limit) for limit in limits]
     known = [number for number in seconds if number is not None]
     if not known or len(known) < len(seconds):
-        return records.ResourceTotals(points=1, points_without_time_limit=1)
+        return None
     node_hours = spec.resources.nodes * max(known) / 3600
-    return records.ResourceTotals(
-        points=1, gpu_hours=node_hours * ranks.gpus_per_node(spec), node_hours=node_hours
-    )
+    return node_hours * ranks.gpus_per_node(spec), node_hours
 
 
-def total(specs: Iterable[jobs.JobSpec], profile: config.Profile) -> records.ResourceTotals:
-    """Return what jobs request together."""
-    each = [resources_of(spec, profile) for spec in specs]
+def total(points: Iterable[records.Point]) -> records.ResourceTotals:
+    """Return what points request together."""
+    shapes = [point.shape for point in points]
     return records.ResourceTotals(
-        points=len(each),
-        gpu_hours=math.fsum(one.gpu_hours for one in each),
-        node_hours=math.fsum(one.node_hours for one in each),
-        points_without_time_limit=sum(one.points_without_time_limit for one in each),
+        points=len(shapes),
+        gpu_hours=math.fsum(shape.gpu_hours or 0.0 for shape in shapes),
+        node_hours=math.fsum(shape.node_hours or 0.0 for shape in shapes),
+        points_without_time_limit=sum(shape.node_hours is None for shape in shapes),
     )

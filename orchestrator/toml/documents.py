@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator import errors, files
 from orchestrator.text import escaping
-from orchestrator.toml import key_paths, limits, values
+from orchestrator.toml import key_paths, values
 from orchestrator.toml.key_paths import KeyPath
 
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -37,7 +37,7 @@ class Origin:
 class Document:
     """Nested keys and values, and the origin of each."""
 
-    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, Any]
     #: () is the whole document
     origins: Mapping[KeyPath, Origin]
 
@@ -46,6 +46,13 @@ class Document:
         while path not in self.origins:
             path = path[:-1]
         return self.origins[path]
+
+    def get(self, path: KeyPath) -> Any:
+        """Return the value of a key; None if it is missing."""
+        value: Any = self.data
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def problem(self, path: KeyPath, message: str) -> errors.Problem:
         """Return a problem of this key, with its origin."""
@@ -59,9 +66,14 @@ class Document:
         )
 
 
+def of(data: Mapping[str, Any], source: str) -> Document:
+    """Return a document whose keys have no lines."""
+    return Document(data=data, origins={(): Origin(source=source)})
+
+
 def empty(source: str) -> Document:
     """Return a document without keys."""
-    return Document(origins={(): Origin(source=source)})
+    return of({}, source)
 
 
 def _line_for_message(line: str) -> str:
@@ -83,76 +95,56 @@ def dotted(path: KeyPath) -> str:
 
 def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML text, and the problems that make it unreadable."""
+    lines = text.split("\n")
+    path: KeyPath = ()
     try:
-        data = limits.loads(text)
+        data, key_lines = key_paths.loads(text)
     except tomllib.TOMLDecodeError as error:
         # Before Python 3.14 only the error's text contains the line.
         match = _SYNTAX.fullmatch(str(error))
-        lines = text.split("\n")
+        message = f"not TOML: {escaping.visible(match[1] if match else str(error))}"
         line = int(match[2]) if match and match[2] else len(text.rstrip().split("\n"))
-        problem = errors.Problem(
-            source=escaping.visible(source),
-            line=line,
-            message=f"not TOML: {escaping.visible(match[1] if match else str(error))}",
-            text=_line_for_message(lines[min(line, len(lines)) - 1].strip()),
-        )
-        return empty(source), [problem]
-    except limits.TooComplexError as error:
-        document = Document(origins=_origins(text, source)) if error.path else empty(source)
-        problem = document.problem(error.path, str(error))
-        if error.line is not None:
-            problem = dataclasses.replace(problem, line=error.line)
-        return empty(source), [problem]
-    return Document(data=data, origins=_origins(text, source)), []
+    except key_paths.TooComplexError as error:
+        message, path, line = str(error), error.path, error.line
+    else:
+        origins = {(): Origin(source=source)} | {
+            key: Origin(source=source, line=number, text=lines[number - 1].rstrip("\r"))
+            for key, number in key_lines.items()
+        }
+        return Document(data=data, origins=origins), []
+    problem = errors.Problem(
+        source=escaping.visible(source),
+        line=line,
+        key=dotted(path),
+        message=message,
+        text=_line_for_message(lines[min(line, len(lines)) - 1].strip()),
+    )
+    return empty(source), [problem]
 
 
-def _origins(text: str, source: str) -> dict[KeyPath, Origin]:
-    origins: dict[KeyPath, Origin] = {(): Origin(source=source)}
-    lines = text.split("\n")
+def read(path: Path) -> tuple[bytes, Document, list[errors.Problem]]:
+    """Return the content and the keys of a TOML file, and the problems that make it unreadable."""
+    content, source = b"", str(path)
     try:
-        key_lines = key_paths.key_lines(text)
-    except RecursionError:  # nested deeper than limits.MAX_DEPTH
-        return origins
-    for path, number in key_lines.items():
-        line = lines[number - 1].rstrip("\r")
-        origins[path] = Origin(source=source, line=number, text=line)
-    return origins
-
-
-def read(path: Path) -> tuple[Document, list[errors.Problem]]:
-    """Return the keys of a TOML file, and the problems that make it unreadable."""
-    content, problems = read_bytes(path)
-    return (empty(str(path)), problems) if problems else parse_bytes(content, str(path))
-
-
-def read_bytes(path: Path) -> tuple[bytes, list[errors.Problem]]:
-    """Return the content of a TOML file, and the problems that make it unreadable."""
-    try:
-        return files.read_bytes(path, limit_bytes=_MAX_FILE_BYTES), []
+        content = files.read_bytes(path, limit_bytes=_MAX_FILE_BYTES)
+        return content, *parse(content.decode("utf-8-sig"), source)
     except files.TooLargeError:
         message = "larger than 4 MiB: not a TOML file that a person wrote"
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    return b"", [errors.Problem(source=escaping.visible(str(path)), message=message)]
-
-
-def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Problem]]:
-    """Return the keys of a TOML file's content, and the problems that make it unreadable."""
-    try:
-        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
-        problem = errors.Problem(source=escaping.visible(source), message=message)
-        return empty(source), [problem]
-    return parse(text, source)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    problem = errors.Problem(source=escaping.visible(source), message=message)
+    return content, empty(source), [problem]
 
 
-def leaf(path: KeyPath, value: object, origin: Origin) -> Document:
-    """Return a document with one value."""
+def with_value(document: Document, path: KeyPath, value: object, origin: Origin | str) -> Document:
+    """Return the document with a value of one key. origin: or its source."""
+    origin = Origin(source=origin) if isinstance(origin, str) else origin
     data: Any = value
     for part in reversed(path):
         data = {part: data}
-    return Document(data=data, origins={(): origin, path: origin})
+    return merge(document, Document(data=data, origins={(): document.origins[()], path: origin}))
 
 
 def merge(lower: Document, upper: Document) -> Document:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from orchestrator.text import escaping
-from orchestrator.toml import documents, limits, values
+from orchestrator.toml import documents, key_paths, values
 from orchestrator.toml.key_paths import KeyPath
 
 Record = TypeVar("Record")
@@ -40,6 +40,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(folded, names, n=1)
     near += [name for name in names if len(folded) > 2 and name.startswith(folded)]
     return near[0] if near else ""
+
+
+def advice(word: str, known: Iterable[str]) -> str:
+    """Return the nearest known word as a question, or all known words."""
+    if near := did_you_mean(word, known):
+        return f'Did you mean "{near}"?'
+    return f"Known: {', '.join(sorted(known)) or 'none'}."
 
 
 def fields_of(record: Any) -> Mapping[str, Any]:
@@ -95,13 +102,17 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, str) and value in arguments
     if origin is tuple:
         return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
-    if origin is collections.abc.Mapping or dataclasses.is_dataclass(hint):
+    if _is_table(hint):
         return isinstance(value, Mapping)
     if hint is float:
         return type(value) is float and math.isfinite(value)
     if hint is int:
         return type(value) is int and -(2**63) <= value < 2**63
     return hint is Any or (hint is not types.NoneType and type(value) is hint)
+
+
+def _is_table(hint: Any) -> bool:
+    return typing.get_origin(hint) is collections.abc.Mapping or dataclasses.is_dataclass(hint)
 
 
 def describe(hint: Any) -> str:
@@ -117,7 +128,7 @@ def describe(hint: Any) -> str:
         return quoted if len(arguments) == 1 else f"one of {quoted}"
     if origin is tuple:
         item = arguments[0]
-        if typing.get_origin(item) is collections.abc.Mapping:
+        if _is_table(item):
             return "a list of tables"
         if item is int:
             return "a list of integers"
@@ -156,13 +167,6 @@ def value_error(key: str, text: str) -> str:
     return f"{error} (got {as_toml(text)})" if error else ""
 
 
-def item_errors(key: str, items: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield index and error of each invalid item of a list."""
-    for index, item in enumerate(items):
-        if error := value_error(key, item):
-            yield index, error
-
-
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:
     """Yield the path of each key that the dataclass does not have, and a suggestion."""
     unknown = list(_unknown_keys(document.data, record, ()))
@@ -178,6 +182,9 @@ def _unknown_keys(
 ) -> Iterator[tuple[KeyPath, Any, Mapping[str, Any]]]:
     """Yield path and value of each unknown key, and the known keys beside it."""
     hint = bare(hint)
+    if typing.get_origin(hint) is tuple and isinstance(data, list | tuple):
+        for index, item in enumerate(data):
+            yield from _unknown_keys(item, typing.get_args(hint)[0], (*at, index))
     if not isinstance(data, Mapping):
         return
     if typing.get_origin(hint) is collections.abc.Mapping:
@@ -228,7 +235,7 @@ def build(document: documents.Document, record: type[Record]) -> tuple[Record, d
             return hint(**fields)  # type: ignore[operator]
         arguments = typing.get_args(hint)
         if hint is not Any and isinstance(value, list | tuple):
-            if typing.get_origin(arguments[0]) is not collections.abc.Mapping:
+            if not _is_table(arguments[0]):
                 return tuple(value)
             return tuple(convert(item, arguments[0], (*at, n)) for n, item in enumerate(value))
         if typing.get_origin(hint) is collections.abc.Mapping:
@@ -264,8 +271,8 @@ def from_text(text: str, hint: Any) -> object:
     job.account=4711` is a name and `01:00:00` is no TOML time.
     """
     try:
-        data = limits.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, limits.TooComplexError):
+        data, _ = key_paths.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, key_paths.NotTomlError):
         return text
     only_text = hint is not None and all(
         kind in (str, types.NoneType) or typing.get_origin(kind) is Literal

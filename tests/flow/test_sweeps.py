@@ -557,9 +557,8 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
             ended = state.COMPLETED if number else state.TIMEOUT
             fields = {"state": ended, "settled": True, "exit_code": 0, "sweep": "many"}
             added = work.jobs.add_submission(record, array_tasks=range(1000), **fields)
-            first = 1000 * number + 1
-            moves = [(place, None, job.row) for place, job in enumerate(added, first)]
-            assert work.sweeps.assign_jobs(stored.row, moves)
+            points = sweep.points[1000 * number : 1000 * (number + 1)]
+            assert work.sweeps.assign_jobs(stored.row, points, [job.row for job in added])
 
     def seconds(*argv):
         begun = time.monotonic()

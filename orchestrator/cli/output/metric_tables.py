@@ -227,7 +227,6 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     form = path.suffix.removeprefix(".").lower()
     if form not in drawing.FORMATS:
         raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
-    drawer = drawing.Drawer()
     series = _plotted_lines(view)
     if not series:
         return False
@@ -240,7 +239,7 @@ def plot(view: View, path: Path, by: str | None) -> bool:
         raise click.UsageError(
             f"{len(figures)} figures do not fit into one file: choose with --name among {names}"
         )
-    content = drawer.draw(figures, form)
+    content = drawing.draw(figures, form)
     with terminal.replacing(path) as new:
         new.write_bytes(content)
     output.note(f"{path}: {names}")

@@ -7,10 +7,10 @@ import datetime
 import zoneinfo
 from collections.abc import Sequence
 
-from orchestrator import schedules
 from orchestrator.cli import output
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.schedules import management
+from orchestrator.schedules import records
 
 SCHEDULE_COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
 TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
@@ -33,7 +33,7 @@ def schedule_row(summary: management.Summary, form: str) -> dict[str, object]:
     }
 
 
-def trigger_row(trigger: schedules.Trigger, tz: str, form: str) -> dict[str, object]:
+def trigger_row(trigger: records.Trigger, tz: str, form: str) -> dict[str, object]:
     if output.is_json(form):
         planned = ("row", "planned_at", "due_at", "by_hand", "state", "reason", "decided_at")
         return {
@@ -52,7 +52,7 @@ def trigger_row(trigger: schedules.Trigger, tz: str, form: str) -> dict[str, obj
 
 
 def trigger_rows(
-    triggers: Sequence[schedules.Trigger], tz: str, form: str
+    triggers: Sequence[records.Trigger], tz: str, form: str
 ) -> list[dict[str, object]]:
     return [trigger_row(trigger, tz, form) for trigger in triggers]
 

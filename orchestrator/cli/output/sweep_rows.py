@@ -90,13 +90,12 @@ def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
 
 
 def point_row(
-    point_job: queries.PointJob, now: datetime.datetime, *, is_json: bool
+    point: sweeps.StoredPoint, now: datetime.datetime, *, is_json: bool
 ) -> dict[str, object]:
     """Return a point; its job's fields are None if it has no job."""
-    point, job = point_job.point, point_job.job
+    job = point.job
     row: dict[str, object] = {
-        "number": point_job.number,
-        **output.fields_of(point, ("name", "identity", "repeat", "settings", "changes")),
+        **output.fields_of(point, ("number", "name", "identity", "repeat", "settings", "changes")),
         **dict.fromkeys(_JOB_FIELDS),
         "exit": None,
     }

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import errors, jobs, patterns
+from orchestrator import errors, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
@@ -84,9 +84,9 @@ def wait(
         for warning in _stuck(current):
             context.reporter.warn(warning)
         ended_at = {job.row: ended_at.get(job.row, now) for job in current if job.ended}
-        ingested = _read_logs(
-            context, [job for job in current if job.row not in completely_read], known
-        )
+        unread = [job for job in current if job.row not in completely_read]
+        look = context.deadline.within(ingest.LOOK_SECONDS)
+        ingested = ingest.ingest_or_warn(context, unread, known, deadline=look)
         completely_read |= {
             job.row
             for job in current
@@ -109,17 +109,6 @@ def wait(
         if deadline.is_over:
             # Another process may have refreshed meanwhile.
             return _jobs(context, rows)
-
-
-def _read_logs(
-    context: contexts.Context, selected: Sequence[jobs.Job], known: Sequence[patterns.Pattern]
-) -> ingest.Ingested:
-    deadline = context.deadline.within(ingest.LOOK_SECONDS)
-    try:
-        return ingest.ingest(context, selected, known, deadline=deadline)
-    except errors.DatabaseError as error:
-        context.reporter.warn(f"Metrics are not stored: {error}")
-        return ingest.Ingested()
 
 
 def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:

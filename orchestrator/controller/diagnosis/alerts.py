@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -97,21 +98,28 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
         stored_specs = work.jobs.specs({job.token for job in running})
     rules = {token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()}
     now = context.clock.now()
-    changes: dict[int, tuple[jobs.Job, tuple[jobs.Alert, ...]]] = {}
-    new_events: list[tuple[int, jobs.JobEvent]] = []
+    changed: list[tuple[jobs.Job, Sequence[jobs.Alert], Sequence[jobs.JobEvent]]] = []
     for job in running:
-        observation = _observe(job, values.get(job.row, []), rules[job.token], now)
-        current, events = alerts.judge(job, rules[job.token], observation, now=now)
+        written_at = _written_at(job)
+        current, events = alerts.judge(
+            job,
+            rules[job.token],
+            values.get(job.row, []),
+            written_at=written_at,
+            silent_seconds=_silent_seconds(job, written_at, rules[job.token], now),
+            now=now,
+        )
         if events:
-            changes[job.row] = job, current
-            new_events += [(job.row, event) for event in events]
-    if not changes:
+            changed.append((job, current, events))
+    if not changed:
         return 0
     with context.store.writing() as work:
         stored = work.jobs.change_many(
-            [(row, {"alerts": current}, job.version) for row, (job, current) in changes.items()]
+            [(job.row, {"alerts": current}, job.version) for job, current, _ in changed]
         )
-        work.events.add_many((row, event) for row, event in new_events if row in stored)
+        work.events.add_many(
+            (job.row, event) for job, _, events in changed if job.row in stored for event in events
+        )
     return len(stored)
 
 
@@ -123,19 +131,20 @@ def _rules(spec: str, profile_alerts: jobs.Alerts) -> alerts.Rules:
         return alerts.Rules.of(profile_alerts)
 
 
-def _observe(
-    job: jobs.Job, values: Sequence[jobs.Metric], rules: alerts.Rules, now: datetime.datetime
-) -> alerts.Observation:
-    written_at = _written_at(job)
-    silent = 0.0
-    if written_at is not None:
-        silent = (now - written_at).total_seconds()
-        limit_seconds = rules.stalled_minutes * 60
-        if silent < 0 or (limit_seconds and silent >= limit_seconds):
-            # The clock of the file server, which sets the time stamps, may differ from ours.
-            now = _file_system_time(Path(job.run_dir)) or now
-            silent = (now - written_at).total_seconds()
-    return alerts.Observation(written_at=written_at, silent_seconds=silent, metrics=values)
+def _silent_seconds(
+    job: jobs.Job,
+    written_at: datetime.datetime | None,
+    rules: alerts.Rules,
+    now: datetime.datetime,
+) -> float:
+    if written_at is None:
+        return 0.0
+    seconds = (now - written_at).total_seconds()
+    if 0 <= seconds < (rules.stalled_minutes * 60 or math.inf):
+        return seconds
+    # The clock of the file server, which sets the time stamps, may differ from ours.
+    now = _file_system_time(Path(job.run_dir)) or now
+    return (now - written_at).total_seconds()
 
 
 def _written_at(job: jobs.Job) -> datetime.datetime | None:

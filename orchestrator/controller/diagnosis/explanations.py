@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, logs
+from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
-from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
-from orchestrator.controller.session import contexts, queries
-from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
+from orchestrator.controller.session import clusters, contexts, queries
+from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs, queue
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
-from orchestrator.slurm import states
+from orchestrator.logs import head_and_tail
+from orchestrator.slurm import fields, scontrol
 from orchestrator.tracking import run_folder
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
@@ -23,6 +24,11 @@ READING_SECONDS = 5.0
 #: Time for reading the logs of one job.
 EXPLAIN_SECONDS = 20.0
 _RULES_LIMIT_BYTES = 4 * 1024 * 1024
+_PARTITION_REASON = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
+_LIMIT_REASON = re.compile(r"(?:QOS|Assoc)(?:Grp|Max|Min)|Max\w+PerAccount")
+_QUEUE_REASON = re.compile(r"Priority|Resources")
+_NODE_REASON = re.compile(r"ReqNodeNotAvail|NodeDown")
+_UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 
 
 def explain(
@@ -37,19 +43,70 @@ def explain(
     Raises NotFoundError if the job has no such attempt.
     """
     if attempt is None and pending_jobs.is_pending(job):
-        return slurm_answers.explain(context, job)
+        return _explain_pending(context, job)
     details = queries.details(context, job)
     is_earlier = attempt is not None and attempt != job.attempt
     if attempt is not None and is_earlier:
         job = _as_of_attempt(job, details.attempts, attempt)
-    is_completed = job.state is jobs.JobState.COMPLETED
-    facts = dataclasses.replace(
-        _facts(job, details.attempts, details.events),
-        is_earlier_attempt=is_earlier,
-        advice=_advice(details.submission) if is_completed else (),
-    )
+    facts = _facts(job, details.attempts, details.events)
+    facts = dataclasses.replace(facts, is_earlier_attempt=is_earlier)
     deadline = context.deadline.within(EXPLAIN_SECONDS)
-    return explanations.explain(_with_logs(facts, job, rules, deadline)[0])
+    explanation = explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
+    if job.state is jobs.JobState.COMPLETED:
+        return dataclasses.replace(explanation, cures=_advice(details.submission))
+    return explanation
+
+
+def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:
+    """Return why a job is pending; from its last known reason if Slurm does not answer."""
+    slurm_context = context.with_scheduler("slurm")
+    facts = clusters.known_facts(slurm_context)
+    answers = queue.Queue()
+    if facts is not None and facts.cluster == job.cluster and job.job_id is not None:
+        try:
+            with context.reporter.activity("Asking Slurm why the job is pending (scontrol)"):
+                answers = _ask(slurm_context, job, job.job_id)
+        except errors.SlurmError as error:
+            answers = queue.Queue(error=str(error))
+    return pending_jobs.explain(job, answers, context.clock.now())
+
+
+def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
+    """Ask Slurm at most three questions, selected by the job's reason."""
+    slurm = context.slurm
+    shown = slurm.show_job(job_id)
+    if shown is None:
+        return queue.Queue()
+    request = scontrol.parse_request(shown)
+    reason, answers = request.reason, queue.Queue(request=request)
+    try:
+        if reason.startswith("Reservation") and request.reservation:
+            reservation = slurm.reservation(request.reservation)
+            return dataclasses.replace(answers, reservation=reservation)
+        if _NODE_REASON.match(reason):
+            named = _UNAVAILABLE_NODES.search(reason)
+            nodes = named[1] if named else request.node_list
+            away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
+            return dataclasses.replace(answers, unavailable_nodes=away)
+        is_limit, is_queue = _LIMIT_REASON.match(reason), _QUEUE_REASON.match(reason)
+        if not (is_limit or is_queue or _PARTITION_REASON.match(reason)):
+            return answers
+        # If a job names several partitions, the numbers of one of them would mislead.
+        if request.partition is None or "," in request.partition:
+            return answers
+        partition = slurm.partition(request.partition)
+        answers = dataclasses.replace(answers, partition=partition)
+        if is_limit and request.account:
+            qos = [name for name in (request.qos, partition.qos if partition else None) if name]
+            limits = slurm.limits_of(shown.get("UserId", ""), request.account, qos)
+            return dataclasses.replace(answers, limits=tuple(limits))
+        if is_queue and request.priority is not None:
+            raw_job_id = job.raw_job_id or job_id
+            before = slurm.jobs_before(raw_job_id, request.partition, request.priority)
+            return dataclasses.replace(answers, before=before)
+        return answers
+    except errors.SlurmError as error:
+        return dataclasses.replace(answers, error=str(error))
 
 
 def rules_with(paths: Sequence[str]) -> log_rules.Rules:
@@ -70,20 +127,11 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
 
 def explain_log(path: str, rules: log_rules.Rules) -> Explanation:
     """Return what any log file shows. Raises NotFoundError if it cannot be read."""
-    scan = logs.Scan()
-    reader = log_reader.LogReader(rules, path)
-    for line in logs.scan(path, scan, deadline=deadlines.NEVER.within(EXPLAIN_SECONDS)):
-        reader.feed(line.number, line.text)
+    deadline = deadlines.NEVER.within(EXPLAIN_SECONDS)
+    facts, (scan,) = _with_logs(Facts(), [path], rules, deadline)
     if scan.problem:
         raise errors.NotFoundError(f"{path}: {scan.problem}")
-    return explanations.explain(
-        Facts(
-            findings=reader.findings,
-            last_line=reader.last_line,
-            skipped_bytes=scan.skipped_bytes,
-            uncounted_bytes=scan.uncounted_bytes,
-        )
-    )
+    return explanations.explain(facts)
 
 
 def is_failed(job: jobs.Job) -> bool:
@@ -113,19 +161,17 @@ def store_causes(
         return 0
     rules = log_rules.load_shipped()
     deadline = deadlines.Deadline(clock=clock).within(READING_SECONDS).earlier(context.deadline)
-    changes: dict[int, tuple[jobs.Job, Mapping[str, object]]] = {}
-    new_events: list[tuple[int, jobs.JobEvent]] = []
+    causes: list[tuple[jobs.Job, str, jobs.JobEvent]] = []
     for index, job in enumerate(sorted(failed, key=lambda job: job.row)):
         if index and deadline.is_over:
             break
         facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
-        facts, is_cut = _with_logs(facts, job, rules, deadline)
-        if is_cut and (index or context.deadline.is_over):
+        facts, scans = _with_logs(facts, _log_paths(job), rules, deadline)
+        if any(scan.is_cut for scan in scans) and (index or context.deadline.is_over):
             break
         explanation = explanations.explain(facts)
         if explanation.cause is None:
             continue
-        changes[job.row] = job, {"cause": str(explanation.cause)}
         source = explanation.evidence[0].source if explanation.evidence else Source.OURS
         event = jobs.JobEvent(
             at=context.clock.now(),
@@ -134,12 +180,12 @@ def store_causes(
             source=str(source),
             detail=f"{explanation.cause}: {explanation.summary}",
         )
-        new_events.append((job.row, event))
+        causes.append((job, str(explanation.cause), event))
     with context.store.writing() as work:
         stored = work.jobs.change_many(
-            [(row, fields, job.version) for row, (job, fields) in changes.items()]
+            [(job.row, {"cause": cause}, job.version) for job, cause, _ in causes]
         )
-        work.events.add_many((row, event) for row, event in new_events if row in stored)
+        work.events.add_many((job.row, event) for job, _, event in causes if job.row in stored)
     return len(stored)
 
 
@@ -157,43 +203,34 @@ def _facts(
     )
 
 
+def _log_paths(job: jobs.Job) -> Iterable[str]:
+    return dict.fromkeys(path for path in (job.stdout_path, job.stderr_path) if path)
+
+
 def _with_logs(
-    facts: Facts, job: jobs.Job, rules: log_rules.Rules, deadline: deadlines.Deadline
-) -> tuple[Facts, bool]:
-    """Return the facts with those of the job's logs, and whether the deadline cut the reading."""
-    written, is_cut = 0.0, False
-    banner = logs.banner_pattern(
-        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
-    )
-    for path in dict.fromkeys(path for path in (job.stdout_path, job.stderr_path) if path):
-        scan = logs.Scan()
+    facts: Facts, paths: Iterable[str], rules: log_rules.Rules, deadline: deadlines.Deadline
+) -> tuple[Facts, list[head_and_tail.Scan]]:
+    """Return the facts with those of the logs, and how far each log was read."""
+    job, scans = facts.job, []
+    for path in paths:
+        scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
         # Only our own scripts print banners, and only to stdout.
-        has_banners = job.tracked_name is None and path == job.stdout_path
-        for line in logs.scan(
-            path,
-            scan,
-            banner=banner if has_banners else None,
-            attempt=job.attempt if has_banners else None,
-            deadline=deadline,
-        ):
+        has_banners = job and job.tracked_name is None and path == job.stdout_path
+        of_job = job if has_banners else None
+        for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
-        first = len(facts.findings)
-        findings = [
-            dataclasses.replace(finding, order=first + finding.order) for finding in reader.findings
-        ]
         facts = dataclasses.replace(
             facts,
-            findings=(*facts.findings, *findings),
+            findings=(*facts.findings, *reader.findings),
             last_line=reader.last_line or facts.last_line,
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,
         )
-        is_cut = is_cut or scan.is_cut
-        written = max(written, scan.written_at or 0.0)
-    if written:
+        scans.append(scan)
+    if written := max((scan.written_at or 0.0 for scan in scans), default=0.0):
         facts = dataclasses.replace(facts, written_at=files.time_of(written))
-    return facts, is_cut
+    return facts, scans
 
 
 def _advice(submission: jobs.Submission) -> tuple[str, ...]:
@@ -210,7 +247,7 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 
 def _canceller(job: jobs.Job) -> Canceller | None:
-    user_id = states.cancelled_by(job.raw_state or "")
+    user_id = fields.cancelled_by(job.raw_state or "")
     if user_id is None:
         return None
     try:

@@ -44,7 +44,7 @@ class Prepared:
 
 def prepare(context: contexts.Context, path: Path) -> Prepared:
     """Return the graph of a file. Raises SpecError with all problems of the graph and its specs."""
-    document, problems = documents.read(path)
+    _, document, problems = documents.read(path)
     if problems:
         raise errors.SpecError(problems)
     graph = graphs.build(document)
@@ -160,12 +160,19 @@ def advance(context: contexts.Context, graph: graphs.StoredGraph, report: Report
             node = nodes[name]
             if node.given_up is not None:
                 continue
-            lost = [other for _, other in node.after if nodes[other].given_up is not None]
-            is_ready = all(nodes[other].is_bound for _, other in node.after)
-            after = _dependencies(work, node, nodes) if is_ready and not lost else []
+            before = [(kind, nodes[other]) for kind, other in node.after]
+            lost = [other.name for _, other in before if other.given_up is not None]
+            is_ready = all(other.is_bound for _, other in before)
+            after = [_dependency(work, *each) for each in before] if is_ready and not lost else []
         try:
-            if node.is_bound:
-                _submit_remaining_points(context, node, graph.argv, report)
+            if node.sweep_row is not None:
+                with context.store.reading() as work:
+                    sweep = work.sweeps.get(node.sweep_row)
+                assert sweep is not None, "sweeps are never deleted"
+                if points := submit_points.submit_remaining(context, sweep, graph.argv):
+                    report(_points_message(node, points))
+            elif node.job_row is not None:
+                continue
             elif lost:
                 raise intents.NeverError(f"it can never start: {lost[0]} was given up")
             elif is_ready:
@@ -181,20 +188,11 @@ def advance(context: contexts.Context, graph: graphs.StoredGraph, report: Report
     return problems
 
 
-def _dependencies(
-    work: unit_of_work.UnitOfWork,
-    node: graphs.StoredNode,
-    nodes: Mapping[str, graphs.StoredNode],
-) -> list[str]:
-    """Return the dependencies of a node in our notation: "afterok:@1"."""
-    texts: list[str] = []
-    for kind, other in node.after:
-        if nodes[other].sweep_row is not None:
-            texts.append(f"{kind}:sweep/@{nodes[other].sweep_row}")
-        else:
-            rows = [f"@{job.row}" for job in submitted.jobs_of(work, nodes[other])]
-            texts.append(":".join([kind, *rows]))
-    return texts
+def _dependency(work: unit_of_work.UnitOfWork, kind: str, node: graphs.StoredNode) -> str:
+    """Return the dependency on a node in our notation: "afterok:@1"."""
+    if node.sweep_row is not None:
+        return f"{kind}:sweep/@{node.sweep_row}"
+    return ":".join([kind, *(f"@{job.row}" for job in submitted.jobs_of(work, node))])
 
 
 def _submit(
@@ -208,56 +206,46 @@ def _submit(
         if not work.graphs.bind(graph.row, node.name, **rows):
             raise errors.ConflictError("another process submits it, or the graph was cancelled")
 
-    def assign_job(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        assign(work, job_row=added[0].row)
-
-    def assign_sweep(work: unit_of_work.UnitOfWork, stored: sweeps.StoredSweep) -> None:
-        assign(work, sweep_row=stored.row)
-
     with context.store.reading() as work:
         data = work.graphs.document(graph.row, node.name)
-    document = documents.Document(data=data, origins={(): documents.Origin(source=node.source)})
+    document = documents.of(data, node.source)
     if after:
-        own = data.get("job", {}).get("dependency")
+        key = ("job", "dependency")
+        own = document.get(key)
         text = ",".join([own, *after] if own else after)
-        origin = documents.Origin(source="the graph")
-        document = documents.merge(document, documents.leaf(("job", "dependency"), text, origin))
+        document = documents.with_value(document, key, text, "the graph")
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
         prepared = _prepare_sweep(context, sweep, node.source, graph.argv)
-        stored = submit_points.create(
-            context, prepared, sweep, node.source, with_sweep=assign_sweep
+        points = submit_points.submit_new(
+            prepared,
+            sweep,
+            node.source,
+            with_sweep=lambda work, stored: assign(work, sweep_row=stored.row),
         )
-        report(_points_message(node, submit_points.submit_stored(prepared, stored, sweep.points)))
+        report(_points_message(node, points))
         return
     spec = specs.build(document, (), context.folder)
     spec = config.with_profile(spec, context.configuration.profile)
     request = render.Request(spec=spec, source=node.source, argv=graph.argv)
-    job = submit.submit(context, request, queue=True, in_transaction=assign_job)
-    state = f"is batch job {job.array_job_id or job.job_id}"
-    if job.is_deferred:
-        state = f"is deferred ({job.reason})"
+    job = submit.submit(
+        context,
+        request,
+        queue=True,
+        in_transaction=lambda work, added: assign(work, job_row=added[0].row),
+    )
+    job_id = job.array_job_id or job.job_id
+    state = f"is deferred ({job.reason})" if job.is_deferred else f"is batch job {job_id}"
     report(f"{node.name} {state} (@{job.row}, {job.name})")
-
-
-def _submit_remaining_points(
-    context: contexts.Context, node: graphs.StoredNode, argv: Sequence[str], report: Report
-) -> None:
-    if node.sweep_row is None:
-        return
-    with context.store.reading() as work:
-        sweep = work.sweeps.get(node.sweep_row)
-    assert sweep is not None, "sweeps are never deleted"
-    points = submit_points.submit_remaining(context, sweep, argv)
-    if points is not None:
-        report(_points_message(node, points))
 
 
 def _prepare_sweep(
     context: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
 ) -> plan.Prepared:
     scheduler = "local" if context.is_local else "slurm"
-    return plan.prepare_sweep(context, sweep, source=source, argv=argv, scheduler=scheduler)
+    return plan.prepare(
+        context, sweep.table, sweep.points, source=source, argv=argv, scheduler=scheduler
+    )
 
 
 def _points_message(node: graphs.StoredNode, points: submit_points.Submitted) -> str:
@@ -281,8 +269,7 @@ def step(context: contexts.Context) -> list[str]:
         context.guard.check()
         of_graph: list[str] = []
         try:
-            graph_context = _context_of(context, graph)
-            if graph_context is not None:
+            if (graph_context := _context_of(context, graph)) is not None:
                 of_graph += advance(graph_context, graph, of_graph.append)
         except errors.ConfigurationError as error:
             of_graph.append(str(error))

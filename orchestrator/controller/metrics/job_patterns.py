@@ -51,7 +51,7 @@ def of_job(
 
 
 def _load(path: Path, problems: list[errors.Problem]) -> tuple[patterns.Pattern, ...]:
-    document, file_problems = documents.read(path)
+    _, document, file_problems = documents.read(path)
     loaded, pattern_problems = patterns.check(document.data, origin=str(path))
     problems += [*file_problems, *(document.problem(at, text) for at, text in pattern_problems)]
     return loaded

@@ -7,10 +7,10 @@ import dataclasses
 import datetime
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery
+from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
@@ -19,7 +19,7 @@ from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
 from orchestrator.jobs import naming, retry
-from orchestrator.slurm import host_lists
+from orchestrator.slurm import fields
 from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
@@ -38,43 +38,49 @@ def step(context: contexts.Context) -> list[str]:
     until = time.monotonic() + ACTION_SECONDS
     decided = _decide_all(context)
     done: list[str] = []
-    for due in _due(context):
-        if len(done) >= JOBS_PER_PASS or time.monotonic() >= until:
-            break
+    now, after = context.clock.now(), 0
+    # In pages, because another host may have to carry out the first decisions.
+    while len(done) < JOBS_PER_PASS and time.monotonic() < until:
+        with context.store.reading() as work:
+            due = work.recovery.planned(now, JOBS_PER_PASS, after)
+            by_row = work.jobs.by_row([planned.job_row for planned in due])
         context.guard.check()
-        sentences, remaining = _requeue(context, due)
+        sentences, remaining = _requeue(context, [(by_row[each.job_row], each) for each in due])
         done += sentences
         for job, planned in remaining:
             if time.monotonic() >= until:
                 break
             context.guard.check()
             done += _continue(context, job, planned)
-    return decided + done
-
-
-def _due(context: contexts.Context) -> Iterator[list[_Due]]:
-    """Yield all due decisions in pages, because another host may have to carry out the first."""
-    now, after = context.clock.now(), 0
-    while True:
-        with context.store.reading() as work:
-            due = work.recovery.planned(now, JOBS_PER_PASS, after)
-            by_row = work.jobs.by_row([planned.job_row for planned in due])
-        yield [(by_row[planned.job_row], planned) for planned in due]
         if len(due) < JOBS_PER_PASS:
-            return
+            break
         after = due[-1].id
+    return decided + done
 
 
 def _decide_all(context: contexts.Context) -> list[str]:
     # This host may not see the checkpoints and logs of another cluster's jobs.
     facts = clusters.known_facts(context.with_scheduler("slurm"))
     here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
-    sentences, ended = _undecided(context, here)
-    failed = [job for job in ended if explanations.is_failed(job)]
+    sentences: list[str] = []
+    decidable: list[jobs.Job] = []
+    after = 0
+    while len(decidable) < JOBS_PER_PASS:
+        with context.store.reading() as work:
+            rows = work.recovery.undecided(here, JOBS_PER_PASS, after)
+            by_row = work.jobs.by_row(rows)
+        for row in rows:
+            reason = _not_visible(by_row[row])
+            if not reason or _is_lost(context, by_row[row], reason, sentences):
+                decidable.append(by_row[row])
+        if len(rows) < JOBS_PER_PASS:
+            break
+        after = rows[-1]
+    failed = [job for job in decidable if explanations.is_failed(job)]
     if unexplained := [job.row for job in failed if job.cause is None]:
         explanations.store_causes(context, unexplained)
-        ended = confirmed.stored(context, ended)
-    for job in ended:
+        decidable = confirmed.stored(context, decidable)
+    for job in decidable:
         context.guard.check()
         if job.state is jobs.JobState.COMPLETED:
             with context.store.writing() as work:
@@ -88,28 +94,6 @@ def _decide_all(context: contexts.Context) -> list[str]:
     return sentences
 
 
-def _undecided(
-    context: contexts.Context, cluster_names: Sequence[str]
-) -> tuple[list[str], list[jobs.Job]]:
-    """Return messages, and the ended jobs that can be decided about on this host."""
-    messages: list[str] = []
-    ended: list[jobs.Job] = []
-    after = 0
-    while len(ended) < JOBS_PER_PASS:
-        with context.store.reading() as work:
-            rows = work.recovery.undecided(cluster_names, JOBS_PER_PASS, after)
-            by_row = work.jobs.by_row(rows)
-        page = [by_row[row] for row in sorted(by_row)]
-        hidden = {job.row: reason for job in page if (reason := _not_visible(job))}
-        new_messages, lost = _wait_for_folders(context, page, hidden)
-        messages += new_messages
-        ended += [job for job in page if job.row not in hidden or job.row in lost]
-        if len(page) < JOBS_PER_PASS:
-            break
-        after = page[-1].row
-    return messages, ended
-
-
 def _not_visible(job: jobs.Job) -> str:
     """Return why this host cannot see the output of a failed job; "" if it can."""
     if job.state is jobs.JobState.COMPLETED or Path(job.run_dir).parent.is_dir():
@@ -117,31 +101,21 @@ def _not_visible(job: jobs.Job) -> str:
     return f"the run folder {job.run_dir} is not visible on {socket.gethostname()}"
 
 
-def _wait_for_folders(
-    context: contexts.Context, selected: Sequence[jobs.Job], reasons: Mapping[int, str]
-) -> tuple[list[str], set[int]]:
-    """Record, once, which folders are not visible: another host, or this one later, may see them.
+def _is_lost(context: contexts.Context, job: jobs.Job, reason: str, sentences: list[str]) -> bool:
+    """Return whether a folder has not been visible for so long that it counts as lost.
 
-    `reasons` by row. Returns messages, and the rows of jobs whose folder counts as lost.
+    Records once that it is not visible: another host, or this one later, may see it.
     """
-    hidden = [job for job in selected if job.row in reasons]
-    if not hidden:
-        return [], set()
     now = context.clock.now()
     with context.store.reading() as work:
-        since = work.events.first(recovery.AWAY, [job.row for job in hidden])
-    new = [
-        (job, f"{reasons[job.row]}; the decision is postponed")
-        for job in hidden
-        if job.row not in since
-    ]
-    if new:
-        with context.store.writing() as work:
-            work.events.add_many(
-                (job.row, _event(job, now, recovery.AWAY, detail)) for job, detail in new
-            )
-    lost = {row for row, at in since.items() if (now - at).total_seconds() >= NOT_VISIBLE_SECONDS}
-    return [f"{naming.name_of(job)}: {detail}" for job, detail in new], lost
+        since = work.events.first(recovery.AWAY, [job.row]).get(job.row)
+    if since is not None:
+        return (now - since).total_seconds() >= NOT_VISIBLE_SECONDS
+    detail = f"{reason}; the decision is postponed"
+    with context.store.writing() as work:
+        work.events.add(job.row, _event(job, now, recovery.AWAY, detail))
+    sentences.append(f"{naming.name_of(job)}: {detail}")
+    return False
 
 
 def _event(job: jobs.Job, at: datetime.datetime, kind: str, detail: str) -> jobs.JobEvent:
@@ -202,20 +176,22 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _no_retry(job, "not submitted", f"the job is not in Slurm: {job.reason}")
     if job.cause is None or job.cause not in {*causes.Cause}:
         return _no_retry(job, "never", f"another version stored the unknown cause {job.cause}")
-    spec, checkpoints = continuation.spec_and_checkpoints(context, job)
-    info = causes.info(causes.Cause(job.cause))
-    reached = recovery.Progress()
-    if job.cause == retry.CONTINUED:
-        # The last steps may be in lines that have not been read yet.
-        deadline = context.deadline.within(ingest.LOOK_SECONDS)
-        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        reached = progress.measure(context, job, checkpoints)
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
         cancel_requested = bool(work.events.cancel_requested([job.row]))
+        submission = work.jobs.submission_of(job.row)
+    spec = specs.from_json(submission.spec)
+    info = causes.info(causes.Cause(job.cause))
+    reached = recovery.Progress()
+    if job.cause == retry.CONTINUED:
+        # The last steps may be in lines that have not been read yet.
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
+        folder = progress.checkpoint_folder(job, spec, submission.provenance)
+        reached = progress.measure(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
@@ -269,7 +245,7 @@ def _node_failures(
             # Attempts that Slurm requeued by itself count too.
             is_failed = attempt.state is jobs.JobState.NODE_FAIL or (row, attempt.number) in failed
             if is_failed and attempt.node_list:
-                failures.update(host_lists.expand(attempt.node_list))
+                failures.update(fields.expand_hosts(attempt.node_list))
     return dict(failures)
 
 
@@ -329,27 +305,23 @@ def _continue(
             else:
                 work.recovery.finish(planned, "refused", detail="it was started again meanwhile")
         return []
+    sentences: list[str] = []
     try:
-        with context.store.reading() as work:
-            if work.events.cancel_requested([job.row]):
-                raise continuation.NotContinuedError("its cancellation was requested")
         new = continuation.continue_job(context, job, planned)
-    except continuation.NotContinuedError as error:
-        _refuse(context, job, planned, str(error))
-        return [f"{name} is not continued: {error}"]
+        return [] if new is None else [f"{naming.name_of(new)} (@{new.row}) continues {name}"]
     except continuation.NotVisibleError as error:
-        messages, lost = _wait_for_folders(context, [job], {job.row: str(error)})
-        if lost:
+        if _is_lost(context, job, str(error), sentences):
             _refuse(context, job, planned, f"{error} for {NOT_VISIBLE_SECONDS / 3600:.0f} h")
-        return messages
+        return sentences
     except continuation.BusyError:
         return []
-    except errors.SpecError as error:
-        _refuse(context, job, planned, f"the changed spec is not valid: {error}")
-        return [f"{name} is not continued: {error}"]
+    except (continuation.NotContinuedError, errors.SpecError) as error:
+        is_spec = isinstance(error, errors.SpecError)
+        reason = f"the changed spec is not valid: {error}" if is_spec else str(error)
+        _refuse(context, job, planned, reason)
+        return [f"{name} is not continued: {reason}"]
     except (errors.SlurmError, errors.RunFolderError) as error:
         return [f"{name}: {error}"]
-    return [] if new is None else [f"{naming.name_of(new)} (@{new.row}) continues {name}"]
 
 
 def _refuse(

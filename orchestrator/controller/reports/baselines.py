@@ -28,9 +28,10 @@ def not_found(name: str) -> errors.NotFoundError:
     )
 
 
-def to_json(measurement_set: reports.MeasurementSet) -> str:
+def to_json(study: reports.MeasurementSet) -> str:
     """Return measurements as they are stored."""
-    return json.dumps(dataclasses.asdict(measurement_set), ensure_ascii=False)
+    measurements = [dataclasses.asdict(measurement) for measurement in study.measurements]
+    return json.dumps({"unit": study.unit, "measurements": measurements}, ensure_ascii=False)
 
 
 def from_json(text: str) -> reports.MeasurementSet:

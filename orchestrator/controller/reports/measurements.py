@@ -18,17 +18,8 @@ from orchestrator.text import escaping
 
 #: result.json holds the history of all epochs; the trainer writes none that is larger.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The measurements of jobs."""
-
-    #: one of reports.records.UNITS
-    unit: str
-    measurements: tuple[reports.Measurement, ...]
-    #: sentences about jobs without a measurement
-    left_out: tuple[str, ...]
+#: So many of the jobs without a measurement are named.
+_MOST_NAMED = 5
 
 
 def measure(
@@ -36,16 +27,18 @@ def measure(
     jobs_: Sequence[jobs.Job],
     *,
     renamed: Mapping[str, str] | None = None,
-) -> Measured:
+) -> reports.MeasurementSet:
     """Return the measurements of the COMPLETED jobs, after reading what is new in their files.
 
     `renamed`: attributes that their programs call differently.
     """
     reasons = collections.defaultdict(list)
+    completed = []
     for job in jobs_:
-        if job.state is not jobs.JobState.COMPLETED:
+        if job.state is jobs.JobState.COMPLETED:
+            completed.append(job)
+        else:
             reasons[str(job.state)].append(job)
-    completed = [job for job in jobs_ if job.state is jobs.JobState.COMPLETED]
     records = _records(context, completed) if completed else []
     unit = job_measurements.unit_of(records)
     measurements = []
@@ -58,10 +51,14 @@ def measure(
             (renamed or {}).get(name, name): value for name, value in measured.attributes.items()
         }
         measurements.append(dataclasses.replace(measured, attributes=attributes))
-    return Measured(
-        unit=unit,
-        measurements=tuple(measurements),
-        left_out=tuple(_left_out(reason, group) for reason, group in reasons.items()),
+    left_out = []
+    for reason, group in reasons.items():
+        named = sorted(group, key=lambda job: job.row)[:_MOST_NAMED]
+        names = ", ".join(job.job_id or f"@{job.row}" for job in named)
+        more = f" and {len(group) - len(named)} more" if len(group) > len(named) else ""
+        left_out.append(f"left out ({reason}): {names}{more}")
+    return reports.MeasurementSet(
+        unit=unit, measurements=tuple(measurements), left_out=tuple(left_out)
     )
 
 
@@ -94,13 +91,6 @@ def _records(
         )
         for job in completed
     ]
-
-
-def _left_out(reason: str, group: Sequence[jobs.Job]) -> str:
-    first = sorted(group, key=lambda job: job.row)[:5]
-    names = ", ".join(job.job_id or f"@{job.row}" for job in first)
-    more = f" and {len(group) - 5} more" if len(group) > 5 else ""
-    return f"left out ({reason}): {names}{more}"
 
 
 def _result(job: jobs.Job, warn: Callable[[str], None]) -> Mapping[str, Any]:

@@ -16,55 +16,47 @@ from orchestrator.reports import curves
 from orchestrator.specs import ranks
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Study:
-    """Measurements, with what a report needs besides."""
-
-    title: str
-    #: where the measurements come from, for people
-    source: str
-    #: one of reports.records.UNITS
-    unit: str
-    measurements: tuple[reports.Measurement, ...]
-    #: "strong", "weak", or None to infer it from the batches
-    scaling: str | None = None
-    #: sentences about what is missing
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def measurement_set(self) -> reports.MeasurementSet:
-        return reports.MeasurementSet(unit=self.unit, measurements=self.measurements)
-
-
-def of_sweep(context: contexts.Context, reference: str) -> Study:
-    """Return the study of a sweep; NotFoundError if it has no measurements."""
+def of_sweep(context: contexts.Context, reference: str) -> reports.MeasurementSet:
+    """Return the measurements of a sweep; NotFoundError if it has none."""
     sweep = queries.find(context, reference)
-    pairs = queries.points(context, sweep)
+    points = queries.points(context, sweep)
     with context.store.reading() as work:
         document = work.sweeps.document(sweep.row)
-    measured = measurements.measure(
-        context,
-        [pair.job for pair in pairs if pair.job is not None],
-        renamed=batch_names(sweep.kind, document.get("sweep", {})),
+    submitted = [point.job for point in points if point.job is not None]
+    renamed = batch_names(sweep.kind, document.get("sweep", {}))
+    study = measurements.measure(context, submitted, renamed=renamed)
+    missing = len(points) - len(submitted)
+    sentences = [f"{missing} of {len(points)} points are not submitted"] if missing else []
+    return _checked(
+        dataclasses.replace(
+            study,
+            title=sweep.name,
+            source=f"sweep {sweep.name} (@{sweep.row})",
+            scaling=sweep.kind if sweep.kind in ("strong", "weak") else None,
+            left_out=(*sentences, *study.left_out),
+        )
     )
-    unsubmitted = sum(pair.job is None for pair in pairs)
-    if unsubmitted:
-        sentence = f"{unsubmitted} of {len(pairs)} points are not submitted"
-        measured = dataclasses.replace(measured, left_out=(sentence, *measured.left_out))
-    study = _study(sweep.name, f"sweep {sweep.name} (@{sweep.row})", measured)
-    kind = sweep.kind if sweep.kind in ("strong", "weak") else None
-    return dataclasses.replace(study, scaling=kind)
 
 
-def of_jobs(context: contexts.Context, selected: Sequence[jobs.Job]) -> Study:
-    """Return the study of jobs; NotFoundError if they have no measurements."""
+def of_jobs(context: contexts.Context, selected: Sequence[jobs.Job]) -> reports.MeasurementSet:
+    """Return the measurements of jobs; NotFoundError if they have none."""
     names = ", ".join(dict.fromkeys(job.name for job in selected))
     job_ids = ", ".join(job.job_id or f"@{job.row}" for job in selected)
-    return _study(names, f"jobs {job_ids}", measurements.measure(context, selected))
+    study = measurements.measure(context, selected)
+    return _checked(dataclasses.replace(study, title=names, source=f"jobs {job_ids}"))
 
 
-def history(context: contexts.Context, selected: Sequence[jobs.Job], most: int) -> Study:
-    """Return the newest earlier jobs with the same names and sizes, at most `most` per size.
+def _checked(study: reports.MeasurementSet) -> reports.MeasurementSet:
+    if not study.measurements:
+        lines = [f"{study.source}: nothing is measured yet", *study.left_out]
+        raise errors.NotFoundError("\n".join(lines))
+    return study
+
+
+def history(
+    context: contexts.Context, selected: Sequence[jobs.Job], most: int
+) -> reports.MeasurementSet:
+    """Measure the newest earlier jobs with the same names and sizes, at most `most` per size.
 
     Jobs of the same sweep are not earlier ones. NotFoundError if there are none.
     """
@@ -104,19 +96,6 @@ def _created_at(work: unit_of_work.UnitOfWork, job: jobs.Job) -> datetime.dateti
     # Sweeps of one name never overlap: the newest one before the job is its sweep.
     created = [sweep.created_at for sweep in work.sweeps.newest(name=job.sweep)]
     return next((time for time in created if time <= job.created_at), job.created_at)
-
-
-def _study(title: str, source: str, measured: measurements.Measured) -> Study:
-    if not measured.measurements:
-        lines = [f"{source}: nothing is measured yet", *measured.left_out]
-        raise errors.NotFoundError("\n".join(lines))
-    return Study(
-        title=title,
-        source=source,
-        unit=measured.unit,
-        measurements=measured.measurements,
-        left_out=measured.left_out,
-    )
 
 
 def batch_names(kind: str, table: Mapping[str, Any]) -> dict[str, str]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, reports, schedules
+from orchestrator import errors, jobs, reports
 from orchestrator.controller.schedules import submitted
 from orchestrator.controller.session import contexts
+from orchestrator.schedules import records
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparison
@@ -56,7 +57,7 @@ def step(context: contexts.Context) -> list[str]:
 
 
 def _check(
-    context: contexts.Context, schedule: schedules.Schedule, trigger: schedules.Trigger
+    context: contexts.Context, schedule: records.Schedule, trigger: records.Trigger
 ) -> _Result:
     from orchestrator.controller.reports import measurements
     from orchestrator.reports import comparison
@@ -102,7 +103,7 @@ def _check(
 def _verdict(compared: comparison.Comparison, worse: Sequence[str], name: str) -> tuple[str, str]:
     if worse:
         return "regression", f"{'; '.join(worse)}, compared with {name}"
-    known = [line for line in compared.lines if line.comparison.low is not None]
+    known = [line for line in compared.lines if line.ratio_low is not None]
     if not known or compared.missing:
         reason = "; ".join(compared.notes) or "too few runs"
         return "inconclusive", f"compared with {name}: {reason}"
@@ -114,8 +115,8 @@ def _verdict(compared: comparison.Comparison, worse: Sequence[str], name: str) -
 
 def _reference(
     context: contexts.Context,
-    schedule: schedules.Schedule,
-    trigger: schedules.Trigger,
+    schedule: records.Schedule,
+    trigger: records.Trigger,
     renamed: Mapping[str, str],
 ) -> tuple[reports.MeasurementSet | None, str]:
     """Return the results to compare with and their name, or None and why there are none."""
@@ -136,10 +137,10 @@ def _reference(
     if not before.measurements:
         return None, "no earlier run to compare with"
     name = "the previous run" if len(earlier) == 1 else f"the previous {len(earlier)} runs"
-    return reports.MeasurementSet(unit=before.unit, measurements=before.measurements), name
+    return before, name
 
 
-def _renamed(work: unit_of_work.UnitOfWork, trigger: schedules.Trigger) -> dict[str, str]:
+def _renamed(work: unit_of_work.UnitOfWork, trigger: records.Trigger) -> dict[str, str]:
     from orchestrator.controller.reports import studies
 
     if trigger.sweep_row is None:

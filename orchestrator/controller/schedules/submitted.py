@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from db import unit_of_work
-from orchestrator import jobs, schedules
+from orchestrator import jobs
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
+from orchestrator.schedules import records
 
 
 class Submitter(Protocol):
@@ -37,7 +38,7 @@ def has_ended(work: unit_of_work.UnitOfWork, submitter: Submitter) -> bool:
     return all(job.is_over for job in jobs_of(work, submitter))
 
 
-def any_live(work: unit_of_work.UnitOfWork, schedule: schedules.Schedule) -> bool:
+def any_live(work: unit_of_work.UnitOfWork, schedule: records.Schedule) -> bool:
     """Tell whether jobs of a schedule have not ended."""
     fired = work.schedules.triggers_without_verdict(schedule.row)
     return any(not has_ended(work, trigger) for trigger in fired)

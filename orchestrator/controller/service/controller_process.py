@@ -10,7 +10,7 @@ import re
 import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Literal, Self
 
 from orchestrator import config, errors
@@ -69,12 +69,7 @@ class StopSignals:
         }
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
@@ -105,13 +100,11 @@ class StopSignals:
         self.check()
 
 
-def tick(
-    context: contexts.Context, log: Callable[[LogLine], None], *, lease_seconds: float
-) -> list[passes.Outcome]:
+def tick(context: contexts.Context, log: Callable[[LogLine], None]) -> list[passes.Outcome]:
     """Make one pass under the lease. Raises leases.HeldError if another controller is running."""
     with StopSignals() as stop:
         controller = _Controller(context, log, stop, command="tick")
-        with controller.under_lease(controller.acquire(lease_seconds, stand_by=False)):
+        with controller.under_lease(controller.acquire(stand_by=False)):
             outcomes = controller.make_pass(floor_seconds=None)
             controller.store_health(outcomes, next_pass_seconds=None)
     return outcomes
@@ -122,7 +115,6 @@ def serve(
     log: Callable[[LogLine], None],
     *,
     interval_seconds: float,
-    lease_seconds: float,
     stand_by: bool,
 ) -> None:
     """Make passes until SIGTERM or SIGINT, which stop it between two actions.
@@ -135,7 +127,7 @@ def serve(
         controller = _Controller(context, log, stop, command="serve")
         try:
             while True:
-                lease = controller.acquire_patiently(lease_seconds, stand_by=stand_by)
+                lease = controller.acquire_patiently(stand_by=stand_by)
                 try:
                     with controller.under_lease(lease):
                         controller.make_passes(interval_seconds)
@@ -165,27 +157,28 @@ class _Controller:
         self._command = command
         self._failing_since: datetime.datetime | None = None
         self._step = ""
+        self._me = processes.this_process()
 
     def log(self, level: _Level, event: str, text: str) -> None:
         at = self._plain.clock.now()
         self._log(LogLine(at=at, level=level, event=event, step=self._step, text=text))
 
-    def acquire(self, seconds: float, *, stand_by: bool) -> leases.HeldLease:
+    def acquire(self, *, stand_by: bool) -> leases.HeldLease:
         return leases.acquire(
             self._plain,
             command=self._command,
-            seconds=seconds,
+            seconds=self._plain.profile.lease_seconds,
             stand_by=stand_by,
             pause=self._stop.wait,
             inform=lambda text: self.log("info", "standby", text),
         )
 
-    def acquire_patiently(self, seconds: float, *, stand_by: bool) -> leases.HeldLease:
+    def acquire_patiently(self, *, stand_by: bool) -> leases.HeldLease:
         """Acquire the lease, and wait while the database is not available."""
         failures = 0
         while True:
             try:
-                return self.acquire(seconds, stand_by=stand_by)
+                return self.acquire(stand_by=stand_by)
             except errors.NewerDatabaseError:
                 raise
             except errors.DatabaseError as exc:
@@ -241,7 +234,6 @@ class _Controller:
     def make_passes(self, interval_seconds: float) -> None:
         """Make passes until a check or the wait between two passes raises."""
         self.log("info", "start", f"Controller running, one pass every {interval_seconds:g} s.")
-        configuration = self._plain.configuration
         # A pass that comes sooner, because work is due, does not query Slurm.
         floor = max(interval_seconds * _FLOOR_PART, self._plain.profile.poll_floor_seconds)
         failures = 0
@@ -254,9 +246,9 @@ class _Controller:
                     self.log("error", "failed", str(exc))
                     outcomes = [passes.Outcome(step="database", error=exc, seconds=0.0)]
                     due = None
-                is_away = _has_error(outcomes, errors.SlurmError, errors.DatabaseError)
-                failures = failures + 1 if is_away else 0
-                pause = _pause_seconds(outcomes, failures, interval_seconds)
+                first, most = _retry_seconds(outcomes, interval_seconds)
+                failures = failures + 1 if most else 0
+                pause = _doubled(first, failures, most) if failures else interval_seconds
                 if due is not None:
                     remaining = (due - self._context.clock.now()).total_seconds()
                     pause = max(min(pause, remaining), _MIN_INTERVAL_SECONDS)
@@ -264,44 +256,39 @@ class _Controller:
                 self._lease.rest()
                 self._stop.wait(pause)
         except (passes.Stopped, errors.FencedError, errors.ConfigurationError):
-            state_dir, shared = configuration.state_dir, configuration.shared_folders
-            me = processes.this_process()
-            health.end(state_dir, self._plain.clock.now(), me, shared_folders=shared)
+            health.end(self._plain.configuration, self._plain.clock.now(), self._me)
             raise
 
     def store_health(
         self, outcomes: Sequence[passes.Outcome], *, next_pass_seconds: float | None
     ) -> None:
         now = self._plain.clock.now()
-        if all(outcome.error is None for outcome in outcomes):
-            self._failing_since = None
-        elif self._failing_since is None:
-            self._failing_since = self._began_at
         next_pass_at = None
         if next_pass_seconds is not None:
             next_pass_at = now + datetime.timedelta(seconds=next_pass_seconds)
-        me = processes.this_process()
+        steps = {
+            outcome.step: _error_line(outcome.error) if outcome.error else ""
+            for outcome in outcomes
+        }
+        self._failing_since = (
+            (self._failing_since or self._began_at) if any(steps.values()) else None
+        )
         newest = health.Pass(
             command=self._command,
-            host=me.host,
-            pid=me.pid,
+            host=self._me.host,
+            pid=self._me.pid,
             since=self._since,
             last_pass_at=self._began_at,
             took_seconds=round((now - self._began_at).total_seconds(), 3),
-            steps={
-                outcome.step: _error_line(outcome.error) if outcome.error else ""
-                for outcome in outcomes
-            },
+            steps=steps,
             next_pass_at=next_pass_at,
             failing_since=self._failing_since,
         )
-        configuration = self._plain.configuration
-        state_dir, shared = configuration.state_dir, configuration.shared_folders
         try:
-            health.store(state_dir, newest, shared_folders=shared)
+            health.store(self._plain.configuration, newest)
         except OSError as exc:
             # The error of a full disk names no file.
-            path = health.path_of(state_dir)
+            path = health.path_of(self._plain.configuration.state_dir)
             self.log("warning", "said", f"{path} cannot be written: {exc.strerror}")
 
 
@@ -314,19 +301,16 @@ def _error_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _has_error(outcomes: Sequence[passes.Outcome], *kinds: type[Exception]) -> bool:
-    return any(isinstance(outcome.error, kinds) for outcome in outcomes)
-
-
-def _pause_seconds(
-    outcomes: Sequence[passes.Outcome], failures: int, interval_seconds: float
-) -> float:
-    """Return the time until the next pass. failures: number of failed passes in a row."""
-    if not failures:
-        return interval_seconds
-    if _has_error(outcomes, errors.DatabaseError):
-        return _doubled(_DATABASE_RETRY_SECONDS, failures, interval_seconds)
-    return _doubled(interval_seconds, failures, max(interval_seconds, _MAX_INTERVAL_SECONDS))
+def _retry_seconds(
+    outcomes: Sequence[passes.Outcome], interval_seconds: float
+) -> tuple[float, float]:
+    """Return the first and the longest pause after a failed pass; 0 if Slurm and database work."""
+    kinds = tuple(type(outcome.error) for outcome in outcomes)
+    if any(issubclass(kind, errors.DatabaseError) for kind in kinds):
+        return _DATABASE_RETRY_SECONDS, interval_seconds
+    if any(issubclass(kind, errors.SlurmError) for kind in kinds):
+        return interval_seconds, max(interval_seconds, _MAX_INTERVAL_SECONDS)
+    return 0.0, 0.0
 
 
 def _doubled(seconds: float, failures: int, most: float) -> float:

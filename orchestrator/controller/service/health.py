@@ -6,19 +6,15 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import os
-import secrets
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, jobs
+from orchestrator import config, errors, files, jobs
 from orchestrator.controller.service import leases
 from orchestrator.controller.session import clock_check, stores
 from orchestrator.jobs.leases import Lease
 
-NAME = "controller.json"
-#: It has some 600 bytes; the error of a step may be long.
+#: The file has some 600 bytes; the error of a step may be long.
 _MAX_BYTES = 1024 * 1024
 #: A pass may last this long, or a machine be busy, before the next pass is late.
 LATE_SECONDS = 120.0
@@ -60,27 +56,20 @@ class Health:
 
 
 def path_of(state_dir: Path) -> Path:
-    return state_dir / NAME
+    return state_dir / "controller.json"
 
 
-def store(state_dir: Path, newest: Pass, *, shared_folders: Sequence[Path] = ()) -> None:
+def store(configuration: config.Configuration, newest: Pass) -> None:
     """Replace the file atomically.
 
     Raises OSError, and PrivateFolderError if other users can change the folder.
     """
-    path = path_of(state_dir)
-    new = path.with_name(f".{NAME}.{secrets.token_hex(4)}")
+    folder, shared = configuration.state_dir, configuration.shared_folders
     # With a database server, nothing else creates the folder.
-    files.make_private_folder(state_dir, shared_folders=shared_folders, setting="state_dir")
-    try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            fields = dataclasses.asdict(newest)
-            json.dump(fields, file, default=datetime.datetime.isoformat, indent=2)
-            file.write("\n")
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
+    files.make_private_folder(folder, shared_folders=shared, setting="state_dir")
+    fields = dataclasses.asdict(newest)
+    text = json.dumps(fields, default=datetime.datetime.isoformat, indent=2)
+    files.replace(path_of(folder), f"{text}\n".encode())
 
 
 def load(state_dir: Path) -> Pass | None:
@@ -100,11 +89,10 @@ def late_message(newest: Pass | None, now: datetime.datetime) -> str:
     """Return when a controller that was not stopped made its last pass; "" if it is not late."""
     if newest is None or newest.ended_at is not None:
         return ""
-    if newest.next_pass_at is not None:
-        is_late = (now - newest.next_pass_at).total_seconds() > LATE_SECONDS
-    else:
-        is_late = (now - newest.last_pass_at).total_seconds() > TICKS_LATE_SECONDS
-    return last_pass_message(newest) if is_late else ""
+    due, late_seconds = newest.next_pass_at, LATE_SECONDS
+    if due is None:
+        due, late_seconds = newest.last_pass_at, TICKS_LATE_SECONDS
+    return last_pass_message(newest) if (now - due).total_seconds() > late_seconds else ""
 
 
 def last_pass_message(newest: Pass) -> str:
@@ -119,14 +107,12 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     """Return the state of the controller, from the lease and the file."""
     newest = load(state_dir)
     lease = None
-    problems = []
     try:
         with store.reading() as work:
             lease = work.leases.read(now)
-            doubt = clock_check.stored_doubt(work)
-        problems += [doubt] if doubt else []
+            problems = [clock_check.stored_doubt(work)]
     except errors.DatabaseError as exc:
-        problems.append(str(exc))
+        problems = [str(exc)]
     holder = None if lease is None else lease.holder
     if lease is None and newest is None:
         problems.append("The controller has never run here: `orchestrator serve` starts it.")
@@ -142,27 +128,20 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     is_current = newest is not None and (
         holder is None or (holder.host, holder.pid) == (newest.host, newest.pid)
     )
-    if is_current and (message := late_message(newest, now)):
-        problems.append(message)
+    if is_current:
+        problems.append(late_message(newest, now))
     if newest is not None and newest.failing_since is not None and newest.ended_at is None:
         failures = "; ".join(f"{step}: {error}" for step, error in newest.steps.items() if error)
         problems.append(f"Failing since {_local(newest.failing_since)}: {failures}")
-    return Health(lease=lease, newest=newest, problems=tuple(problems))
+    return Health(lease=lease, newest=newest, problems=tuple(filter(None, problems)))
 
 
-def end(
-    state_dir: Path,
-    at: datetime.datetime,
-    who: jobs.Submitter,
-    *,
-    shared_folders: Sequence[Path] = (),
-) -> None:
+def end(configuration: config.Configuration, at: datetime.datetime, who: jobs.Submitter) -> None:
     """Store that this controller was stopped, unless another one wrote the file since."""
-    newest = load(state_dir)
+    newest = load(configuration.state_dir)
     if newest is not None and (newest.host, newest.pid) == (who.host, who.pid):
         with contextlib.suppress(OSError):
-            ended = dataclasses.replace(newest, next_pass_at=None, ended_at=at)
-            store(state_dir, ended, shared_folders=shared_folders)
+            store(configuration, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
 
 
 def _local(at: datetime.datetime) -> str:

@@ -135,12 +135,12 @@ def _lease(row: _Row, now: datetime.datetime) -> _Problems:
 
 
 def _schedule(row: _Row) -> _Problems:
-    from orchestrator import schedules
+    from orchestrator.schedules import calendars
 
     try:
         # Which time zones are known depends on the host.
-        schedules.Calendar(row["cron"], "UTC")
-    except schedules.ScheduleError as error:
+        calendars.Calendar(row["cron"], "UTC")
+    except calendars.ScheduleError as error:
         yield "cron", f"cannot be read: {error}"
     yield from _environment(row)
 
@@ -151,9 +151,8 @@ def _environment(row: _Row) -> _Problems:
 
 
 def _log_cursor(row: _Row) -> _Problems:
-    carry = json.loads(row["carry"] or "{}")
     for name in ("reading", "matching"):
-        if not isinstance(carry.get(name, {}), dict):
+        if not isinstance(row["carry"].get(name, {}), dict):
             yield "carry", f"has no object {name!r}"
 
 

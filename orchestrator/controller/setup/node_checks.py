@@ -113,9 +113,9 @@ def _end(job: jobs.Job, facts: _Facts) -> site_checks.Check:
             f"{ended}: {Path(job.run_dir).parent} is not the same folder there",
             "set runs_dir to a folder on a file system that the compute nodes share",
         )
-    reason = exit_codes.explain(job)
-    found = f"{ended}: {reason}" if reason else ended
-    return site_checks.bad("compute node", found, f"read its log: orchestrator logs {job.job_id}")
+    known = exit_codes.meaning(job)
+    problem = f"{ended}: {known[1]}" if known else ended
+    return site_checks.bad("compute node", problem, f"read its log: orchestrator logs {job.job_id}")
 
 
 def _clock(job: jobs.Job, facts: _Facts) -> site_checks.Check:

@@ -12,6 +12,7 @@ import orchestrator
 from orchestrator import errors, files
 from orchestrator.slurm import sacctmgr, sinfo
 from orchestrator.slurm.client import Client
+from orchestrator.text import formats
 from orchestrator.toml import values
 
 #: Variables with a user's large shared folder, at many sites.
@@ -103,17 +104,17 @@ def _profile(cluster: Cluster) -> Iterator[str]:
     yield f"[profiles.{_key(cluster.cluster)}]"
     default = next((kind.partition for kind in cluster.kinds if kind.default), None)
     if default is not None:
-        yield f"partition = {_string(default)}  # Slurm's default"
+        yield f"partition = {formats.json_text(default)}  # Slurm's default"
     else:
         yield '# partition = "..."  # Slurm has no default here: set one, or each spec has to'
     accounts = list(dict.fromkeys(entry.account for entry in cluster.associations))
     if cluster.accounts_error:
         yield f"# account = ...  # your accounts are not known: {cluster.accounts_error}"
     elif accounts:
-        yield f"# account = {_string(accounts[0])}  # yours: {', '.join(accounts)}"
+        yield f"# account = {formats.json_text(accounts[0])}  # yours: {', '.join(accounts)}"
     levels = list(dict.fromkeys(name for entry in cluster.associations for name in entry.qos))
     if levels:
-        yield f"# qos = {_string(levels[0])}  # yours: {', '.join(levels)}"
+        yield f"# qos = {formats.json_text(levels[0])}  # yours: {', '.join(levels)}"
     has_gpus = any(kind.gpus for kind in cluster.kinds)
     if has_gpus and not cluster.select_type.endswith("cons_tres"):
         # man sbatch: --gpus-per-node is for select/cons_tres only.
@@ -129,7 +130,7 @@ def _partitions(cluster: Cluster) -> Iterator[str]:
         yield ""
         yield f"# {_nodes(kinds)}"
         if values.form_error("partition", name):
-            yield f"# partition {_string(name)} is omitted: such a name is not valid here"
+            yield f"# partition {formats.json_text(name)} is omitted: such a name is not valid here"
             continue
         yield f"[profiles.{_key(cluster.cluster)}.partitions.{_key(name)}]"
         if kinds[0].max_time:
@@ -137,7 +138,7 @@ def _partitions(cluster: Cluster) -> Iterator[str]:
         yield f"gpus_per_node = {max(kind.gpus for kind in kinds)}"
         types = list(dict.fromkeys(gpu_type for kind in kinds for gpu_type in kind.gpu_types))
         if len(types) == 1:
-            yield f"gpu_type = {_string(types[0])}"
+            yield f"gpu_type = {formats.json_text(types[0])}"
         elif types:
             yield f"# gpu_type: several, {', '.join(types)}"
 
@@ -154,8 +155,4 @@ def _nodes(kinds: Sequence[sinfo.NodeKind]) -> str:
 
 def _key(text: str) -> str:
     bare = text.replace("-", "").replace("_", "")
-    return text if bare.isascii() and bare.isalnum() else _string(text)
-
-
-def _string(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text if bare.isascii() and bare.isalnum() else formats.json_text(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 import os
@@ -10,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import orchestrator
 from orchestrator import config, errors, files
@@ -24,29 +24,25 @@ from orchestrator.text import escaping
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
 _MIN_FREE_BYTES = 100 * 1024 * 1024
+_LOCAL = "set state_dir to a folder on a local disk that you can write"
 #: Number of named rows of a damaged database.
 _MAX_PROBLEMS = 5
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(NamedTuple):
     """The result of one check."""
 
-    name: str
     #: ok, warning or bad
     outcome: str
+    name: str
     found: str
     #: what to do about it; "" if nothing
     cure: str = ""
 
 
-def _check(outcome: str, name: str, found: str, cure: str = "") -> Check:
-    return Check(name=name, outcome=outcome, found=found, cure=cure)
-
-
-ok = functools.partial(_check, OK)
-warning = functools.partial(_check, WARNING)
-bad = functools.partial(_check, BAD)
+ok = functools.partial(Check, OK)
+warning = functools.partial(Check, WARNING)
+bad = functools.partial(Check, BAD)
 
 
 def examine(configuration: config.Configuration, client: Client) -> Iterator[Check]:
@@ -64,14 +60,11 @@ def examine(configuration: config.Configuration, client: Client) -> Iterator[Che
         yield from _slurm(client)
     shared = "set runs_dir to a folder on a shared file system that you can write"
     yield _folder(configuration, "runs_dir", configuration.runs_dir, shared)
-    local = "set state_dir to a folder on a local disk that you can write"
-    yield _folder(configuration, "state_dir", configuration.state_dir, local)
+    yield _folder(configuration, "state_dir", configuration.state_dir, _LOCAL)
     if (templates_dir := configuration.templates_dir) is not None:
         exposed = _exposed(configuration, "templates_dir", templates_dir)
         yield exposed or ok("templates_dir", str(templates_dir))
-    yield from _database(configuration)
-    yield from _controller(configuration)
-    yield from _notices(configuration)
+    yield from _stored(configuration)
     yield _container()
     if (project := configuration.project) is not None:
         if project.ignored:
@@ -82,12 +75,9 @@ def examine(configuration: config.Configuration, client: Client) -> Iterator[Che
 
 def project_refused(error: config.ProjectRefusedError) -> Check:
     """Return the check of a project's file that every other command refuses."""
-    return bad(
-        "project file",
-        f"{escaping.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
-        "move these keys to your own configuration, or review the file and run "
-        f"`{projects.command(error.path)}`",
-    )
+    found = f"{escaping.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}"
+    trust = f"review the file and run `{projects.command(error.path)}`"
+    return bad("project file", found, f"move these keys to your own configuration, or {trust}")
 
 
 def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
@@ -124,19 +114,17 @@ def _slurm(client: Client) -> Iterator[Check]:
         return
     yield ok("slurmctld", f"cluster {facts.cluster_name}, Slurm {facts.slurm_version}")
     if not facts.accounting:
-        yield warning(
-            "accounting",
-            "this cluster has no accounting (accounting_storage/none)",
-            "nothing to do: ends of jobs come from squeue and the scripts' exit records",
-        )
+        cure = "nothing to do: ends of jobs come from squeue and the scripts' exit records"
+        found = "this cluster has no accounting (accounting_storage/none)"
+        yield warning("accounting", found, cure)
         return
     try:
         client.accounting_ping()
     except errors.SlurmError as exc:
         cure = "states come from squeue meanwhile; exit codes follow when sacct answers"
         yield warning("accounting", str(exc), cure)
-        return
-    yield ok("accounting", "sacct answers")
+    else:
+        yield ok("accounting", "sacct answers")
 
 
 def _exposed(configuration: config.Configuration, name: str, path: Path) -> Check | None:
@@ -162,37 +150,32 @@ def _folder(configuration: config.Configuration, name: str, path: Path, cure: st
     return ok(name, f"{path}, {free_bytes // 2**30} GiB free")
 
 
-def _database(configuration: config.Configuration) -> Iterator[Check]:
+def _stored(configuration: config.Configuration) -> Iterator[Check]:
+    """Yield the checks of the database, and of the controller and the notices stored in it."""
     try:
         with stores.of(configuration) as store:
-            problems = store.check()
-            found = f"{store.shown_name} ({store.describe()})"
+            yield _database(store)
+            yield from _controller(store, configuration)
+            yield from _notices(store, configuration)
     except errors.NewerDatabaseError as exc:
         yield bad("database", str(exc), "use the newer version of orchestrator")
     except errors.OrchestratorError as exc:
         is_file = configuration.database.startswith("sqlite:")
-        local = "set state_dir to a folder on a local disk that you can write"
-        yield bad("database", str(exc), local if is_file else "docs/howto/postgresql.md")
-    else:
-        if problems:
-            yield bad(
-                "database",
-                "; ".join(map(str, problems[:_MAX_PROBLEMS])),
-                "`orchestrator db check` lists all; `orchestrator db restore` restores a backup",
-            )
-        else:
-            yield ok("database", found)
+        yield bad("database", str(exc), _LOCAL if is_file else "docs/howto/postgresql.md")
 
 
-def _controller(configuration: config.Configuration) -> Iterator[Check]:
+def _database(store: stores.Store) -> Check:
+    problems = store.check()
+    found = f"{store.shown_name} ({store.describe()})"
+    if not problems:
+        return ok("database", found)
+    cure = "`orchestrator db check` lists all; `orchestrator db restore` restores a backup"
+    return bad("database", "; ".join(map(str, problems[:_MAX_PROBLEMS])), cure)
+
+
+def _controller(store: stores.Store, configuration: config.Configuration) -> Iterator[Check]:
     """Yield the health of the controller, if it ever ran."""
-    now = datetime.datetime.now(datetime.UTC)
-    try:
-        with stores.of(configuration) as store:
-            state = health.examine(store, configuration.state_dir, now)
-    except errors.OrchestratorError:
-        # Reported by _database().
-        return
+    state = health.examine(store, configuration.state_dir, datetime.datetime.now(datetime.UTC))
     if state.newest is None:
         return
     if state.problems:
@@ -204,22 +187,15 @@ def _controller(configuration: config.Configuration) -> Iterator[Check]:
     yield ok("controller", f"{who}, last pass at {at:%Y-%m-%d %H:%M:%S}")
 
 
-def _notices(configuration: config.Configuration) -> Iterator[Check]:
+def _notices(store: stores.Store, configuration: config.Configuration) -> Iterator[Check]:
     """Yield the state of notifications, if there are or were channels."""
-    try:
-        with stores.of(configuration) as store, store.reading() as work:
-            counts = work.notices.counts()
-    except errors.OrchestratorError:
-        # Reported by _database().
-        return
+    with store.reading() as work:
+        counts = work.notices.counts()
     failed = [f"{n} by {name}" for (name, state), n in counts.items() if state == "failed"]
     unsent = sum(n for (_, state), n in counts.items() if state in ("waiting", "sending"))
     if failed:
-        yield warning(
-            "notices",
-            f"given up after a day: {', '.join(failed)}",
-            "`orchestrator notices list --unsent` shows why, `notices retry` sends them again",
-        )
+        cure = "`orchestrator notices list --unsent` shows why, `notices retry` sends them again"
+        yield warning("notices", f"given up after a day: {', '.join(failed)}", cure)
     elif configuration.notices:
         names = ", ".join(configuration.notices)
         yield ok("notices", f"sent by {names}" + (f"; {unsent} not sent yet" if unsent else ""))
@@ -229,8 +205,5 @@ def _container() -> Check:
     for runtime in ("apptainer", "singularity"):
         if path := shutil.which(runtime):
             return ok("container", path)
-    return warning(
-        "container",
-        "neither apptainer nor singularity is on PATH here",
-        "only needed for specs with [container]; it may exist only on compute nodes",
-    )
+    cure = "only needed for specs with [container]; it may exist only on compute nodes"
+    return warning("container", "neither apptainer nor singularity is on PATH here", cure)

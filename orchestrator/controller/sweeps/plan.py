@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from orchestrator import errors, sweeps
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, render
-from orchestrator.controller.sweeps import queries
 from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
@@ -38,16 +37,17 @@ class Prepared:
     totals: sweeps.ResourceTotals
 
 
-def prepare_sweep(
+def prepare(
     context: contexts.Context,
-    sweep: sweeps.Sweep,
+    sweep: sweeps.Table | sweeps.StoredSweep,
+    points: Sequence[sweeps.Point],
     *,
     source: str,
     argv: Sequence[str],
     scheduler: str | None = None,
     without_slurm: bool = False,
 ) -> Prepared:
-    """Prepare all points of a sweep; SpecError if a job cannot be rendered or can never run here.
+    """Prepare points of a sweep; SpecError if a job cannot be rendered or can never run here.
 
     `scheduler`: "slurm", "local", or None for the one of this machine. With `without_slurm` Slurm
     need not answer, for a dry run.
@@ -55,60 +55,17 @@ def prepare_sweep(
     if scheduler is None:
         is_local = render.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
-    return _prepare(
-        context.with_scheduler(scheduler),
-        sweep.points,
-        source=source,
-        argv=argv,
-        max_running=sweep.table.max_running,
-        baseline_first=sweep.table.baseline_first,
-        without_slurm=without_slurm,
-    )
-
-
-def prepare_points(
-    context: contexts.Context,
-    sweep: sweeps.StoredSweep,
-    points: Sequence[sweeps.Point],
-    argv: Sequence[str],
-    *,
-    source: str | None = None,
-) -> Prepared:
-    """Prepare points of a stored sweep, as prepare_sweep does."""
-    return _prepare(
-        context.with_scheduler(sweep.scheduler),
-        points,
-        source=source or sweep.source,
-        argv=argv,
-        max_running=sweep.max_running,
-        baseline_first=queries.baseline_first(context, sweep),
-        without_slurm=False,
-    )
-
-
-def _prepare(
-    context: contexts.Context,
-    points: Sequence[sweeps.Point],
-    *,
-    source: str,
-    argv: Sequence[str],
-    max_running: int | None,
-    baseline_first: bool,
-    without_slurm: bool,
-) -> Prepared:
-    adds_dependencies = max_running is not None or baseline_first
+    context = context.with_scheduler(scheduler)
+    adds_dependencies = sweep.max_running is not None or sweep.baseline_first
     if adds_dependencies and any("?" in (point.spec.dependency or "") for point in points):
         message = '"?" cannot go with sweep.max_running or baseline_first, which add dependencies'
         raise errors.SpecError(
             [errors.Problem(source=source, key="job.dependency", message=message)]
         )
-    limits = _limits(context, points, without_slurm=without_slurm)
-    planned = sweeps.plan(points, limits, context.profile, max_running=max_running)
-    submissions = planned.submissions
-    if baseline_first:
-        submissions = tuple(
-            sorted(submissions, key=lambda submission: ranks.world_size(submission.spec))
-        )
+    max_tasks = _max_tasks(context, points, without_slurm=without_slurm)
+    submissions = sweeps.plan(points, max_tasks, max_running=sweep.max_running)
+    if sweep.baseline_first:
+        submissions.sort(key=lambda submission: ranks.world_size(submission.spec))
     ready = []
     for submission in submissions:
         request = render.Request(spec=submission.spec, source=source, argv=argv)
@@ -116,12 +73,12 @@ def _prepare(
         if not without_slurm:
             intents.check(context, submission.spec, script.text)
         ready.append(Ready(submission=submission, request=request, script=script))
-    return Prepared(context=context, ready=tuple(ready), totals=planned.totals)
+    return Prepared(context=context, ready=tuple(ready), totals=sweeps.total(points))
 
 
-def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
+def needs_consent(prepared: Prepared) -> str:
     """Return what exceeds the profile's limits for submitting without a question; else ""."""
-    totals, profile = prepared.totals, context.profile
+    totals, profile = prepared.totals, prepared.context.profile
     reasons = []
     if totals.points > profile.confirm_points:
         reasons.append(
@@ -136,7 +93,7 @@ def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
         len(ready.submission.points)
         for ready in prepared.ready
         if ranks.gpus_per_node(ready.submission.spec)
-        and sweeps.resources_of(ready.submission.spec, profile).points_without_time_limit
+        and ready.submission.points[0].shape.node_hours is None
     )
     # Nobody has a GPU-hour budget on their own machine, and time limits are rare there.
     if unlimited and not prepared.context.is_local:
@@ -144,23 +101,27 @@ def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
     return ", ".join(reasons)
 
 
-def _limits(
+def _max_tasks(
     context: contexts.Context, points: Sequence[sweeps.Point], *, without_slurm: bool
-) -> sweeps.Limits:
-    most = context.profile.max_submit_jobs
+) -> int:
+    """Return how many tasks an array may have."""
+    limit = context.profile.max_submit_jobs
+    max_array_size = DEFAULT_MAX_ARRAY_SIZE
     try:
         # max_age_seconds=0: a larger array than today's MaxArraySize would be refused.
         facts = clusters.facts(context, max_age_seconds=0)
     except errors.SlurmError:
         if not without_slurm:
             raise
-        return sweeps.Limits(max_array_size=DEFAULT_MAX_ARRAY_SIZE, max_tasks=most)
-    if most is None and len(points) > 1 and facts.accounting and not context.is_local:
-        most = _submit_limit(context, points)
-    if most is not None and len(points) > most:
-        # An array as large as the limit has to wait until nothing else is queued.
-        most = max(1, most // 2)
-    return sweeps.Limits(max_array_size=facts.max_array_size, max_tasks=most)
+    else:
+        # The largest index is MaxArraySize - 1 (man slurm.conf), and tasks count from 0.
+        max_array_size = facts.max_array_size
+        if limit is None and len(points) > 1 and facts.accounting and not context.is_local:
+            limit = _submit_limit(context, points)
+        if limit is not None and len(points) > limit:
+            # An array as large as the limit has to wait until nothing else is queued.
+            limit //= 2
+    return max(1, min(max_array_size, limit or max_array_size))
 
 
 def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> int | None:

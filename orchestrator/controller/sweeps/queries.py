@@ -1,4 +1,4 @@
-"""Read sweeps: find one, count its points by state, list them, and find what they depend on."""
+"""Read sweeps: find one, count its points by state, and find what they depend on."""
 
 from __future__ import annotations
 
@@ -28,22 +28,7 @@ class Summary:
 
     sweep: sweeps.StoredSweep
     totals: sweeps.ResourceTotals
-    groups: tuple[sweeps.PointGroup, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PointJob:
-    """A point and its newest job."""
-
-    #: from 1, in the order of the sweep
-    number: int
-    point: sweeps.Point
-    #: None: not submitted yet
-    job: jobs.Job | None
-
-    @property
-    def row(self) -> int | None:
-        return None if self.job is None else self.job.row
+    groups: Sequence[sweeps.PointGroup]
 
 
 def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
@@ -57,27 +42,18 @@ def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
     return sweep
 
 
-def summaries(context: contexts.Context, listed: Sequence[sweeps.StoredSweep]) -> list[Summary]:
+def summaries(work: unit_of_work.UnitOfWork, listed: Sequence[sweeps.StoredSweep]) -> list[Summary]:
     """Return these sweeps with their points counted by state."""
     rows = [sweep.row for sweep in listed]
-    with context.store.reading() as work:
-        groups = work.sweeps.groups(rows)
-        totals = work.sweeps.totals(rows)
+    groups, totals = work.sweeps.groups(rows), work.sweeps.totals(rows)
     return [
         Summary(
             sweep=sweep,
             totals=totals.get(sweep.row, sweeps.ResourceTotals()),
-            groups=tuple(groups.get(sweep.row, [])),
+            groups=groups.get(sweep.row, ()),
         )
         for sweep in listed
     ]
-
-
-def newest(context: contexts.Context, limit: int | None) -> list[Summary]:
-    """Return the newest sweeps, newest first."""
-    with context.store.reading() as work:
-        listed = work.sweeps.newest(limit=limit)
-    return summaries(context, listed)
 
 
 def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -> int:
@@ -94,25 +70,10 @@ def ended(group: sweeps.PointGroup) -> bool:
     return group.state in jobs.TERMINAL and not group.is_deferred
 
 
-def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[PointJob]:
+def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[sweeps.StoredPoint]:
     """Return the points of a sweep in their order, each with its newest job."""
     with context.store.reading() as work:
-        stored = work.sweeps.points(sweep.row)
-        newest_jobs = {job.row: job for job in work.sweeps.jobs(sweep.row)}
-    return [
-        PointJob(
-            number=row.number,
-            point=point,
-            job=None if row.job_row is None else newest_jobs[row.job_row],
-        )
-        for row, point in zip(stored, sweeps.points_of(stored), strict=True)
-    ]
-
-
-def baseline_first(context: contexts.Context, sweep: sweeps.StoredSweep) -> bool:
-    """Return whether the other sizes start only after the smallest size completed."""
-    with context.store.reading() as work:
-        return work.sweeps.baseline_first(sweep.row)
+        return work.sweeps.points(sweep.row)
 
 
 def is_open(work: unit_of_work.UnitOfWork, row: int) -> bool:
@@ -151,7 +112,7 @@ def prerequisites(
     if sweep.max_running is not None:
         after = sweeps.jobs_to_wait_for(work.sweeps.live_submissions(row), tasks, sweep.max_running)
     baseline: set[str] = set()
-    if work.sweeps.baseline_first(row):
+    if sweep.baseline_first:
         texts = work.sweeps.shape_specs(row)
         baseline = sweeps.smallest_shapes(
             {key: specs.from_json(text) for key, text in texts.items()}
@@ -160,13 +121,13 @@ def prerequisites(
         return sweeps.Prerequisites(after_any=after)
     job_ids: list[str] = []
     unsent = failed = 0
-    for group in work.sweeps.baseline_groups(row, baseline):
-        if group.job_id is None:
-            unsent += group.points
-        elif group.state not in jobs.TERMINAL:
-            job_ids.append(group.job_id)
-        elif group.state is not jobs.JobState.COMPLETED:
-            failed += group.points
+    for job_id, state, count in work.sweeps.baseline_groups(row, baseline):
+        if job_id is None:
+            unsent += count
+        elif state not in jobs.TERMINAL:
+            job_ids.append(job_id)
+        elif state is not jobs.JobState.COMPLETED:
+            failed += count
     return sweeps.Prerequisites(
         after_any=after, after_ok=tuple(dict.fromkeys(job_ids)), unsent=unsent, failed=failed
     )

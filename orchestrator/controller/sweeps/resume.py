@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import resend, resubmit
@@ -25,11 +25,8 @@ def resume(
     A cancelled sweep is opened again.
     """
     _refresh(context, sweep)
-    selected = [
-        pair
-        for pair in queries.points(context, sweep)
-        if pair.job is None or _is_unsubmitted(pair.job)
-    ]
+    points = queries.points(context, sweep)
+    selected = [point for point in points if point.job is None or _is_unsubmitted(point.job)]
     if not selected:
         return submit_points.Submitted(sweep=_opened(context, sweep))
     return _submit_again(context, sweep, selected, argv, report)
@@ -55,14 +52,14 @@ def rerun(
     _refresh(context, sweep)
     selected = []
     unknown = set(named)
-    for pair in queries.points(context, sweep):
-        names = {str(pair.number), pair.point.name} & set(named)
+    for point in queries.points(context, sweep):
+        names = {str(point.number), point.name} & set(named)
         unknown -= names
-        is_live = pair.job is not None and not pair.job.ended
+        is_live = point.job is not None and not point.job.ended
         if names and is_live:
-            raise errors.ConflictError(f"{pair.point.name} has not ended. Nothing was submitted.")
-        if names or (not is_live and _is_selected(pair.job, failed=failed, missing=missing)):
-            selected.append(pair)
+            raise errors.ConflictError(f"{point.name} has not ended. Nothing was submitted.")
+        if names or (not is_live and _is_selected(point.job, failed=failed, missing=missing)):
+            selected.append(point)
     if unknown:
         raise errors.NotFoundError(
             f"{sweep.name} has no point {', '.join(sorted(unknown))}: "
@@ -90,8 +87,7 @@ def new_points(
             f'"{sweep.table.kind}": submit it as another sweep, with --name'
         )
     _check_same_cluster(context, stored)
-    with context.store.reading() as work:
-        points = sweeps.points_of(work.sweeps.points(stored.row))
+    points = sweeps.points_of(queries.points(context, stored))
     known = {point.identity: point for point in points}
     for point in sweep.points:
         before = known.get(point.identity)
@@ -109,7 +105,6 @@ def new_points(
 def add_points(
     prepared: plan.Prepared,
     stored: sweeps.StoredSweep,
-    sweep: sweeps.Sweep,
     new: Sequence[sweeps.Point],
     *,
     report: submit_points.Report,
@@ -123,8 +118,8 @@ def add_points(
                 f"another process added points to {stored.name} (@{stored.row}) or cancelled it. "
                 "Nothing was submitted. Run `orchestrator sweep add` again to add what is still new"
             )
-        first = work.sweeps.add_points(stored.row, sweep, new)
-    return submit_points.submit_stored(prepared, stored, new, first=first, report=report)
+        work.sweeps.add_points(stored.row, new)
+    return submit_points.submit_prepared(prepared, stored, report=report)
 
 
 def _is_selected(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
@@ -140,28 +135,62 @@ def _is_unsubmitted(job: jobs.Job) -> bool:
 def _submit_again(
     context: contexts.Context,
     sweep: sweeps.StoredSweep,
-    selected: Sequence[queries.PointJob],
+    selected: Sequence[sweeps.StoredPoint],
     argv: Sequence[str],
     report: submit_points.Report,
 ) -> submit_points.Submitted:
     if not selected:
         return submit_points.Submitted(sweep=sweep)
     _check_same_cluster(context, sweep)
-    resendable = _resendable(context, sweep, [pair.job for pair in selected if pair.job])
-    unsubmitted = [pair.job for pair in selected if pair.job and pair.row in resendable]
-    remaining = [pair for pair in selected if pair.row not in resendable]
-    prepared = plan.prepare_points(context, sweep, [pair.point for pair in remaining], argv)
+    unsubmitted = _resendable(context, sweep, [point.job for point in selected if point.job])
+    resent_rows = {job.row for tasks in unsubmitted for job in tasks}
+    points = sweeps.points_of(selected)
+    new = [point for point in points if point.job_row not in resent_rows]
+    prepared = submit_points.prepare_again(context, sweep, new, argv)
     sweep = _opened(context, sweep)
     # The baseline goes first, and may be in either group.
-    smallest = min(selected, key=lambda pair: ranks.world_size(pair.point.spec))
-    resend_first = not queries.baseline_first(context, sweep) or smallest not in remaining
-    resent = submit_points.Submitted(sweep=sweep)
-    if resend_first:
-        resent = _resend(prepared.context, resent, unsubmitted, report)
-    result = submit_points.submit_prepared(prepared, sweep, remaining, report=report)
-    if not resend_first:
-        resent = _resend(prepared.context, resent, unsubmitted, report)
-    return result.plus(resent.submitted, deferred=False).plus(resent.deferred, deferred=True)
+    smallest = min(points, key=lambda point: ranks.world_size(point.spec))
+    new_first = sweep.baseline_first and smallest in new
+    resent = [] if new_first else _resend(prepared.context, unsubmitted, report)
+    result = submit_points.submit_prepared(prepared, sweep, report=report)
+    if new_first:
+        resent = _resend(prepared.context, unsubmitted, report)
+    return dataclasses.replace(result, jobs=[*result.jobs, *resent])
+
+
+def _resend(
+    context: contexts.Context,
+    unsubmitted: Sequence[Sequence[jobs.Job]],
+    report: submit_points.Report,
+) -> list[jobs.Job]:
+    """Send submissions that never reached Slurm; an array is sent as a whole."""
+    resent = []
+    for tasks in unsubmitted:
+        # With the same token: a delayed first sbatch cannot start a second job.
+        job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
+        report(sent := submit.tasks_of(context, job))
+        resent += sent
+    return resent
+
+
+def _resendable(
+    context: contexts.Context, sweep: sweeps.StoredSweep, selected: Sequence[jobs.Job]
+) -> list[list[jobs.Job]]:
+    """Return the jobs that never reached Slurm and can be sent as they are, by submission.
+
+    The points of an array that is larger than today's MaxArraySize are planned anew.
+    """
+    by_token: dict[str, list[jobs.Job]] = {}
+    for job in filter(_is_unsubmitted, selected):
+        by_token.setdefault(job.token, []).append(job)
+    if not by_token:
+        return []
+    facts = clusters.facts(context.with_scheduler(sweep.scheduler), max_age_seconds=0)
+    return [
+        tasks
+        for tasks in by_token.values()
+        if len(submit.tasks_of(context, tasks[0])) <= facts.max_array_size
+    ]
 
 
 def _opened(context: contexts.Context, sweep: sweeps.StoredSweep) -> sweeps.StoredSweep:
@@ -171,22 +200,6 @@ def _opened(context: contexts.Context, sweep: sweeps.StoredSweep) -> sweeps.Stor
         work.sweeps.set_state(sweep, "open")
     context.reporter.info(f"Sweep {sweep.name} (@{sweep.row}) is open again")
     return dataclasses.replace(sweep, state="open")
-
-
-def _resend(
-    context: contexts.Context,
-    result: submit_points.Submitted,
-    unsubmitted: Iterable[jobs.Job],
-    report: submit_points.Report,
-) -> submit_points.Submitted:
-    """Send submissions that never reached Slurm; an array is sent as a whole."""
-    for tasks in _by_token(unsubmitted):
-        # With the same token: a delayed first sbatch cannot start a second job.
-        job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
-        sent = submit.tasks_of(context, job)
-        report(sent)
-        result = result.plus(len(sent), deferred=job.is_deferred)
-    return result
 
 
 def _check_same_cluster(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
@@ -202,33 +215,6 @@ def _check_same_cluster(context: contexts.Context, sweep: sweeps.StoredSweep) ->
             f"{sweep.name} was submitted with profile {sweep.profile}, and the current profile is "
             f"{context.profile.name}: run `orchestrator --profile {sweep.profile} ...`"
         )
-
-
-def _resendable(
-    context: contexts.Context, sweep: sweeps.StoredSweep, selected: Sequence[jobs.Job]
-) -> set[int]:
-    """Return the rows of jobs that never reached Slurm and can be sent as they are.
-
-    The points of an array that is larger than today's MaxArraySize are planned anew.
-    """
-    unsubmitted = _by_token(job for job in selected if _is_unsubmitted(job))
-    if not unsubmitted:
-        return set()
-    scheduler_context = context.with_scheduler(sweep.scheduler)
-    most = clusters.facts(scheduler_context, max_age_seconds=0).max_array_size
-    return {
-        job.row
-        for tasks in unsubmitted
-        if len(submit.tasks_of(context, tasks[0])) <= most
-        for job in tasks
-    }
-
-
-def _by_token(selected: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
-    groups: dict[str, list[jobs.Job]] = {}
-    for job in selected:
-        groups.setdefault(job.token, []).append(job)
-    return list(groups.values())
 
 
 def _refresh(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from db import unit_of_work
@@ -26,39 +26,43 @@ WithSweep = Callable[[unit_of_work.UnitOfWork, sweeps.StoredSweep], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """How many points were submitted, and how many are deferred by a submit limit."""
+    """Points that were submitted, or are deferred by a submit limit."""
 
     sweep: sweeps.StoredSweep
-    submitted: int = 0
-    deferred: int = 0
+    #: one of each point
+    jobs: Sequence[jobs.Job] = ()
 
-    def plus(self, points: int, *, deferred: bool) -> Submitted:
-        field = "deferred" if deferred else "submitted"
-        return dataclasses.replace(self, **{field: getattr(self, field) + points})
+    @property
+    def deferred(self) -> int:
+        return sum(job.is_deferred for job in self.jobs)
+
+    @property
+    def submitted(self) -> int:
+        return len(self.jobs) - self.deferred
 
 
 class BaselineError(errors.ConflictError):
     """Points of the baseline failed or were not submitted."""
 
 
-def create(
-    context: contexts.Context,
+def submit_new(
     prepared: plan.Prepared,
     sweep: sweeps.Sweep,
     source: str,
     *,
     with_sweep: WithSweep | None = None,
-) -> sweeps.StoredSweep:
-    """Store a sweep and its points; ConflictError if another sweep of its name is not finished."""
-    scheduler_context = prepared.context
+    report: Report | None = None,
+) -> Submitted:
+    """Store a sweep, and submit its points; ConflictError if one of its name is not finished."""
+    context = prepared.context
     # May ask Slurm: not while the database is locked.
-    cluster = clusters.facts(scheduler_context).cluster
+    cluster = clusters.facts(context).cluster
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
-            if left := queries.unfinished(other, groups):
+            if unfinished := queries.unfinished(other, groups):
                 raise errors.ConflictError(
-                    f"sweep {sweep.name} (@{other.row}) exists and {left} of its points have "
+                    f"sweep {sweep.name} (@{other.row}) exists and {unfinished} of its points have "
                     f"not ended: `orchestrator sweep status @{other.row}` shows it, `orchestrator "
                     f"sweep add @{other.row} FILE` adds points to it, and --name gives this sweep "
                     "another name"
@@ -67,32 +71,27 @@ def create(
             sweep,
             profile=context.profile.name,
             cluster=cluster,
-            scheduler="local" if scheduler_context.is_local else "slurm",
+            scheduler="local" if context.is_local else "slurm",
             source=source,
             folder=str(context.folder),
             created_at=context.clock.now(),
         )
         if with_sweep is not None:
             with_sweep(work, stored)
-        return stored
+    return submit_prepared(prepared, stored, report=report)
 
 
 def submit_prepared(
-    prepared: plan.Prepared,
-    sweep: sweeps.StoredSweep,
-    pairs: Sequence[queries.PointJob],
-    *,
-    report: Report | None = None,
+    prepared: plan.Prepared, sweep: sweeps.StoredSweep, *, report: Report | None = None
 ) -> Submitted:
-    """Submit prepared points, given with their current jobs.
+    """Submit prepared points.
 
     Submissions beyond a submit limit are deferred, as with `submit --queue`. Errors of
     submit.send say how to resume the sweep.
     """
     context = prepared.context
-    by_identity = {pair.point.identity: pair for pair in pairs}
     git = _cached(provenance.git_in(Path(sweep.folder)))
-    result = Submitted(sweep=sweep)
+    submitted: list[jobs.Job] = []
     refused: list[tuple[jobs.Job, int]] = []
     for ready in prepared.ready:
         count = len(ready.submission.points)
@@ -103,46 +102,43 @@ def submit_prepared(
         try:
             if behind is None:
                 behind = _behind_baseline(context, sweep, ready, refused)
-            tasks = _submit_one(context, sweep, ready, by_identity, behind, git)
+            tasks = _submit_one(context, sweep, ready, behind, git)
         except errors.OrchestratorError as exc:
             exc.args = (f"{exc}\n{_how_to_resume(context, sweep)}",)
             raise
         except KeyboardInterrupt:
             context.reporter.warn(_how_to_resume(context, sweep))
             raise
-        is_deferred = tasks[0].is_deferred
-        if is_deferred and behind is None:
+        if tasks[0].is_deferred and behind is None:
             refused.append((tasks[0], count))
         if report is not None:
             report(tasks)
         context.guard.check()
-        result = result.plus(count, deferred=is_deferred)
-    return result
-
-
-def submit_stored(
-    prepared: plan.Prepared,
-    sweep: sweeps.StoredSweep,
-    points: Sequence[sweeps.Point],
-    *,
-    first: int = 1,
-    report: Report | None = None,
-) -> Submitted:
-    """Submit points that were just stored, numbered from `first`."""
-    numbered = enumerate(points, first)
-    pairs = [queries.PointJob(number=number, point=point, job=None) for number, point in numbered]
-    return submit_prepared(prepared, sweep, pairs, report=report)
+        submitted += tasks
+    return Submitted(sweep=sweep, jobs=submitted)
 
 
 def submit_remaining(
     context: contexts.Context, sweep: sweeps.StoredSweep, argv: Sequence[str]
 ) -> Submitted | None:
     """Submit the points of an open sweep that have no job yet; None if each has one."""
-    remaining = [pair for pair in queries.points(context, sweep) if pair.job is None]
+    remaining = [point for point in queries.points(context, sweep) if point.job is None]
     if sweep.state != "open" or not remaining:
         return None
-    prepared = plan.prepare_points(context, sweep, [pair.point for pair in remaining], argv)
-    return submit_prepared(prepared, sweep, remaining)
+    prepared = prepare_again(context, sweep, sweeps.points_of(remaining), argv)
+    return submit_prepared(prepared, sweep)
+
+
+def prepare_again(
+    context: contexts.Context,
+    sweep: sweeps.StoredSweep,
+    points: Sequence[sweeps.Point],
+    argv: Sequence[str],
+) -> plan.Prepared:
+    """Prepare stored points."""
+    return plan.prepare(
+        context, sweep, points, source=sweep.source, argv=argv, scheduler=sweep.scheduler
+    )
 
 
 def _behind_baseline(
@@ -157,7 +153,7 @@ def _behind_baseline(
     """
     points = ready.submission.points
     with context.store.reading() as work:
-        before = queries.prerequisites(work, sweep.row, points[0].shape, len(points))
+        before = queries.prerequisites(work, sweep.row, points[0].shape.key, len(points))
     if before.unsent and refused:
         return refused[0][0]
     if before.unsent or before.failed:
@@ -172,21 +168,21 @@ def _submit_one(
     context: contexts.Context,
     sweep: sweeps.StoredSweep,
     ready: plan.Ready,
-    by_identity: Mapping[str, queries.PointJob],
     behind: jobs.Job | None,
     git: provenance.Git,
 ) -> list[jobs.Job]:
-    pairs = [by_identity[point.identity] for point in ready.submission.points]
+    points = ready.submission.points
 
     def assign_jobs(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        changes = [(pair.number, pair.row, job.row) for pair, job in zip(pairs, added, strict=True)]
         is_open = queries.is_open(work, sweep.row)
-        if not is_open or not work.sweeps.assign_jobs(sweep.row, changes):
+        if not is_open or not work.sweeps.assign_jobs(
+            sweep.row, points, [job.row for job in added]
+        ):
             raise errors.ConflictError(
                 f"another process is submitting or cancelling points of {sweep.name}; this one "
                 f"left them to it: `orchestrator sweep status @{sweep.row}` shows them"
             )
-        if again := [old for _, old, _ in changes if old is not None]:
+        if again := [point.job_row for point in points if point.job_row is not None]:
             work.recovery.withdraw(again, "its point was submitted again")
 
     intent = intents.Intent(
@@ -216,20 +212,16 @@ def _how_to_resume(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:
     with context.store.reading() as work:
         groups = work.sweeps.groups([sweep.row])[sweep.row]
     unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
-    left = sum(
+    count = sum(
         group.points for group in groups if group.state in unsubmitted and not group.is_deferred
     )
     return (
-        f"{left} points of {sweep.name} are not submitted: `orchestrator sweep resume "
+        f"{count} points of {sweep.name} are not submitted: `orchestrator sweep resume "
         f"@{sweep.row}` submits them, each point once"
     )
 
 
 def _cached(git: provenance.Git) -> provenance.Git:
     """Return git with cached results: all points record one state of the tree."""
-
-    @functools.cache
-    def run(arguments: tuple[str, ...]) -> str | None:
-        return git(arguments)
-
+    run = functools.cache(git)
     return lambda arguments: run(tuple(arguments))

@@ -10,7 +10,6 @@ import pytest
 
 from orchestrator import jobs, sweeps
 from orchestrator.cli.output import job_rows, sweep_rows
-from orchestrator.controller.sweeps import queries
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 JOB = jobs.Job(
@@ -45,20 +44,22 @@ def test_a_job_has_the_promised_fields() -> None:
 
 
 def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
-    point = sweeps.Point(
+    shape = sweeps.Shape(key="34cd", spec="{}", gpu_hours=None, node_hours=None)
+    point = sweeps.StoredPoint(
+        number=1,
         name="x1",
         identity="12ab",
-        shape="34cd",
+        shape=shape,
         repeat=1,
         settings={"args.x": 1},
         changes={"args.x": 1},
-        spec=jobs.JobSpec(name="demo", launch=jobs.Launch(command="true")),
+        job=None,
     )
-    found = [queries.PointJob(number=1, point=point, job=job) for job in (JOB, None)]
-    with_job, without = (sweep_rows.point_row(pair, NOW, is_json=True) for pair in found)
+    points = [dataclasses.replace(point, job=job) for job in (JOB, None)]
+    with_job, without = (sweep_rows.point_row(point, NOW, is_json=True) for point in points)
     assert list(with_job) == list(without)
     assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)
-    line = sweep_rows.point_row(found[0], NOW, is_json=False)
+    line = sweep_rows.point_row(points[0], NOW, is_json=False)
     assert {*line} - {*with_job} == {"elapsed"}
 
 

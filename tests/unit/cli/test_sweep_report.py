@@ -9,7 +9,6 @@ from click import testing
 
 from orchestrator import cli, reports
 from orchestrator.cli import reports as report_cli
-from orchestrator.controller.reports import studies
 
 
 def run(*words: str, text: str | None = None) -> testing.Result:
@@ -115,7 +114,7 @@ def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str
     kept = reports.MeasurementSet(unit="gpus", measurements=tuple(before))
 
     def message(*left_out: str) -> str:
-        study = studies.Study(
+        study = reports.MeasurementSet(
             title="",
             source="",
             unit="gpus",

@@ -19,7 +19,7 @@ UNESCAPED = {
     "cli/__init__.py",
     # styles of a table, whose cells are escaped
     "cli/output/__init__.py",
-    # logs: byte for byte in a pipe, by logs.for_terminal() on a terminal
+    # logs: byte for byte in a pipe, by tailing.for_terminal() on a terminal
     "cli/logs.py",
 }
 DOORS = {"unescaped", "bytes_stream", "buffer", "__stdout__", "__stderr__"}

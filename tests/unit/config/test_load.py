@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs
+from orchestrator.toml import documents
 
 Write = Callable[[str, str], Path]
 
@@ -49,14 +50,12 @@ def origin_of(configuration: config.Configuration, key: str) -> tuple[object, st
 def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     found = config.load(environ, tmp_path)
     home = tmp_path / "home"
-    assert dataclasses.replace(found, origins=()) == config.Configuration(
+    assert dataclasses.replace(found, document=documents.empty("default")) == config.Configuration(
         state_dir=home / ".local/state/orchestrator",
         runs_dir=home / "orchestrator-runs",
         templates_dir=None,
         database=f"sqlite:///{home}/.local/state/orchestrator/orchestrator.db",
         profile=config.Profile(),
-        files=(),
-        origins=(),
     )
     assert not home.exists()
     assert {item.origin for item in found.origins} == {"default"}
@@ -82,7 +81,7 @@ def test_each_layer_beats_the_one_below(
     cwd = tmp_path / "project" / "deep" / "er"
     cwd.mkdir(parents=True)
     (tmp_path / "project" / ".git").mkdir()
-    wanted = ""
+    runs_dir = ""
     for name in (
         *("site2/orchestrator/config.toml", "site/orchestrator/config.toml"),
         *("home/.config/orchestrator/config.toml", "project/orchestrator.toml"),
@@ -93,12 +92,10 @@ def test_each_layer_beats_the_one_below(
         text = f'# first\n{key}[profiles.a]\npartition = "{place}"\n'
         path = write(name, text)
         found = config.load(environ, cwd)
-        wanted = f"/{place}" if key else wanted
-        assert origin_of(found, "runs_dir")[0] == Path(wanted)
+        runs_dir = f"/{place}" if key else runs_dir
+        assert origin_of(found, "runs_dir")[0] == Path(runs_dir)
         line = len(text.splitlines())
         assert origin_of(found, "profiles.a.partition") == (place, f"{path}:{line}")
-        assert found.files[-1] == path
-    assert len(found.files) == 4
     assert origin_of(found, "runs_dir")[1] == f"{tmp_path}/home/.config/orchestrator/config.toml:2"
     # A nearer project file hides the one above it; they are not laid over one another.
     nearer = write("project/deep/orchestrator.toml", '[profiles.a]\nqos = "s"')
@@ -115,11 +112,10 @@ def test_each_layer_beats_the_one_below(
 def test_a_project_file_above_a_folder_that_is_in_no_git_tree_does_not_count(
     tmp_path: Path, environ: dict[str, str], write: Write
 ) -> None:
-    path = write("orchestrator.toml", '[profiles.a]\naccount = "x"')
+    write("orchestrator.toml", '[profiles.a]\naccount = "x"')
     (tmp_path / "below").mkdir()
-    assert config.load(environ, tmp_path / "below").files == ()
-    found = config.load(environ, tmp_path)
-    assert (found.files, found.profile.account) == ((path,), "x")
+    assert config.load(environ, tmp_path / "below").profile.account is None
+    assert config.load(environ, tmp_path).profile.account == "x"
 
 
 def test_paths_are_seen_from_their_file_and_variables_are_put_in(
@@ -148,9 +144,10 @@ def test_paths_are_seen_from_their_file_and_variables_are_put_in(
 
 def test_xdg_folders(tmp_path: Path, environ: dict[str, str], write: Write) -> None:
     environ |= {"XDG_STATE_HOME": "/state", "XDG_CONFIG_HOME": str(tmp_path / "c")}
-    path = write("c/orchestrator/config.toml", "")
-    found = config.load(environ, tmp_path)
-    assert (found.state_dir, found.files) == (Path("/state/orchestrator"), (path,))
+    write("c/orchestrator/config.toml", 'profile = "x"\n[profiles.x]\n')
+    configuration = config.load(environ, tmp_path)
+    assert configuration.state_dir == Path("/state/orchestrator")
+    assert configuration.profile.name == "x"
     # The XDG specification has a path that is not absolute ignored.
     environ |= {"XDG_STATE_HOME": "state"}
     assert config.load(environ, tmp_path).state_dir == tmp_path / "home/.local/state/orchestrator"

@@ -27,8 +27,6 @@ CONFIGURATION = config.Configuration(
     templates_dir=None,
     database="sqlite:////s/o.db",
     profile=PROFILE,
-    files=(),
-    origins=(),
 )
 
 

@@ -86,10 +86,9 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
         hints = schema.fields_of(record)
         assert allowed <= set(hints)
         for key, hint in hints.items():
-            origin = documents.Origin(source="x")
-            document = documents.leaf((*at, key), sample(hint), origin)
-            found = [path for path, _ in projects.needing_trust(document, Path("/"))]
-            assert found == ([] if key in allowed else [(*at, key)])
+            document = documents.with_value(documents.empty("x"), (*at, key), sample(hint), "x")
+            paths = [path for path, _ in projects.needing_trust(document, Path("/"))]
+            assert paths == ([] if key in allowed else [(*at, key)])
 
 
 @hypothesis.settings(max_examples=25)
@@ -106,7 +105,7 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
     )
 )
 def test_any_other_key_is_refused(data: dict[str, Any]) -> None:
-    document = documents.Document(data=data, origins={(): documents.Origin(source="x")})
+    document = documents.of(data, "x")
     found = {path[0] for path, _ in projects.needing_trust(document, Path("/"))}
     assert set(data) - ALLOWED <= found <= set(data)
 
@@ -340,7 +339,6 @@ def test_a_file_of_another_user_is_left_out(
     os.chown(theirs, EVE, EVE)
     found = config.load(environ, project)
     assert found.state_dir == Path(environ["HOME"], ".local/state/orchestrator")
-    assert found.files == ()
     assert found.project is not None and found.project.standing == "not read"
     assert found.notes == (
         f"{path} is not read: {theirs} belongs to user ID {EVE}. Accept it with "
@@ -435,10 +433,10 @@ def test_files_of_the_user_and_the_site_are_safe_or_an_error(
     )
     user.parent.chmod(0o755)
     variable = {"ORCHESTRATOR_SHARED_FOLDERS": str(tmp_path / "site")}
-    assert config.load(environ | variable, project).files == (site, user)
+    assert config.load(environ | variable, project).profile.account == "x"
     # The user's own file may accept the site's as well, and the site's not itself.
     user.write_text(f'shared_folders = ["{tmp_path}/site"]')
-    assert config.load(environ, project).files == (site, user)
+    assert config.load(environ, project).profile.account == "x"
     site.write_text(user.read_text())
     user.unlink()
     with pytest.raises(errors.ConfigurationError):

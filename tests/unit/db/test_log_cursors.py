@@ -23,7 +23,9 @@ def store(database_url: str) -> Iterator[stores.Store]:
 def test_a_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
     start = metrics.LogCursor(path="/r/1.out")
     one = dataclasses.replace(start, device=2**64 - 1, inode=2**63, offset_bytes=10**12, line=7)
-    two = dataclasses.replace(one, offset_bytes=10**12 + 5, carry='{"partial": "é"}')
+    two = dataclasses.replace(
+        one, offset_bytes=10**12 + 5, fingerprint="ab", matching={"known": True}
+    )
     second = dataclasses.replace(start, path="/r/2.out", offset_bytes=1)
     metric = jobs.Metric(name="loss", value=1.5, source="log:olivia", path="/r/2.out")
     submission = jobs.Submission(

@@ -80,7 +80,9 @@ def submit(
             record, array_tasks=range(len(moves)), sweep="wrn", **fields
         )
         new = {number: job.row for number, job in zip(moves, added, strict=True)}
-        if not work.sweeps.assign_jobs(row, [(n, old, new[n]) for n, old in moves.items()]):
+        stored = sweeps.points_of(work.sweeps.points(row))
+        points = [dataclasses.replace(stored[n - 1], job_row=old) for n, old in moves.items()]
+        if not work.sweeps.assign_jobs(row, points, [*new.values()]):
             raise errors.ConflictError("another process was faster")
         return new
 
@@ -134,7 +136,7 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store
     more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
     new = [point for point in more.points if point.settings["gpus"] == 16]
     with store.writing() as work:
-        work.sweeps.add_points(stored.row, more, new)
+        work.sweeps.add_points(stored.row, new)
     with store.reading() as work:
         points = work.sweeps.points(stored.row)
         assert work.sweeps.totals([stored.row])[stored.row].gpu_hours == 4 * 2 * (2 + 8 + 16)
@@ -143,7 +145,7 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store
     assert sweeps.points_of(points[8:]) == new
     # A point is there once.
     with pytest.raises(errors.DatabaseError, match=r"(?i)unique"), store.writing() as work:
-        work.sweeps.add_points(stored.row, more, new[:1])
+        work.sweeps.add_points(stored.row, new[:1])
 
 
 def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
@@ -159,7 +161,7 @@ def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
         assert [job.row for job in work.sweeps.jobs(stored.row)] == [first[1], again[2]]
         assert len(work.jobs.find(jobs.JobQuery())) == 3
         second = work.sweeps.points(stored.row)[1]
-        assert (second.number, second.job_row) == (2, again[2])
+        assert second.number == 2 and second.job is not None and second.job.row == again[2]
 
 
 def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:

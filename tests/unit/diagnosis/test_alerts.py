@@ -51,14 +51,16 @@ def look(
 ) -> tuple[jobs.Job, list[str]]:
     """Return the job after a check, and the new lines of its history."""
     silent = datetime.timedelta(minutes=silent_minutes or 0)
-    seen = alerts.Observation(
+    current, events = alerts.judge(
+        job,
+        rules or alerts.Rules(),
+        metrics,
         written_at=None if silent_minutes is None else NOW - silent,
         silent_seconds=silent.total_seconds(),
-        metrics=metrics,
+        now=NOW,
     )
-    found, events = alerts.judge(job, rules or alerts.Rules(), seen, now=NOW)
     lines = [f"{event.kind} {event.detail}" for event in events]
-    return dataclasses.replace(job, alerts=found), lines
+    return dataclasses.replace(job, alerts=current), lines
 
 
 def test_stalled_is_reported_once() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, logs
+from orchestrator import errors
 from orchestrator.diagnosis import explanations, log_reader, log_rules
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Explanation, Facts
+from orchestrator.logs import head_and_tail
 
 FOLDER = Path(__file__).parents[2] / "data/failures"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text())["case"]
@@ -21,7 +22,7 @@ RULES = log_rules.load_shipped()
 
 def explained(path: Path) -> Explanation:
     reader = log_reader.LogReader(RULES, str(path))
-    for line in logs.scan(str(path), logs.Scan()):
+    for line in head_and_tail.scan(str(path), head_and_tail.Scan()):
         reader.feed(line.number, line.text)
     return explanations.explain(Facts(findings=reader.findings, last_line=reader.last_line))
 

@@ -81,7 +81,7 @@ def explained(job: jobs.Job, **facts: object) -> tuple[Cause, str]:
         (
             job_of(JobState.FAILED, exit_code=0, exit_signal=53, stdout_path="/r/1.out"),
             Cause.LAUNCH_FAILED,
-            "Slurm could not open the log (/r/1.out) or the working directory on n4",
+            "Slurm could not open the log or the working directory, so there is no log",
         ),
         (
             job_of(JobState.FAILED, reason="JobLaunchFailure"),

@@ -40,14 +40,12 @@ from orchestrator.scaling import regression
 from orchestrator.schedules import calendars as schedule_times
 from orchestrator.slurm import (
     fields,
-    host_lists,
     job_ids,
     sacct,
     sacctmgr,
     scontrol,
     sinfo,
     squeue,
-    states,
 )
 from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
@@ -208,9 +206,8 @@ def sacct_lines(rng: random.Random) -> None:
 def slurm_texts(rng: random.Random) -> None:
     start = rng.randrange(len(recorded()))
     text = fuzzing.mutated(rng, "\n".join(recorded()[start : start + 20]), recorded())
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(errors.SlurmError):
         scontrol.parse_config(text)
-    scontrol.parse_ping(text)
     scontrol.parse_refusals(text)
     scontrol.parse_request(scontrol.parse_record(text.replace("\n", " ")))
     scontrol.parse_partition(text)
@@ -220,7 +217,6 @@ def slurm_texts(rng: random.Random) -> None:
     squeue.count_jobs_before(text, "1", 5)
     sinfo.parse(text)
     sacctmgr.parse_associations(text)
-    sacctmgr.parse_association_limits(text)
     sacctmgr.parse_qos_limits(text)
 
 
@@ -231,10 +227,10 @@ def slurm_fields(rng: random.Random) -> None:
         *(fields.parse_exit_code, fields.parse_wait_status, fields.parse_time),
         *(fields.parse_duration_seconds, fields.parse_count),
         *(fields.parse_gpus, fields.parse_tres, fields.parse_cpus, fields.parse_text),
-        *(states.parse_parts, states.cancelled_by, host_lists.expand),
+        *(fields.parse_state, fields.cancelled_by, fields.expand_hosts),
     ):
         read(text)
-    states.parse_reason(text, jobs.JobState.PENDING)
+    fields.parse_reason(text, jobs.JobState.PENDING)
     for key in values.FORMS:
         values.form_error(key, text)
     values.form_error("time_limit", text)
@@ -367,12 +363,11 @@ def reported_figures(rng: random.Random) -> None:
         text = out.getvalue()
     figures = reports.read_csv(text, "x.csv")
     report = reports.build_report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Targets()
-    columns = tables.chosen(report)
-    report_documents.markdown(report, wishes, columns)
-    report_documents.latex(report, wishes, columns)
-    json.dumps(report_documents.items(report, wishes), allow_nan=False)
-    tables.texts(report, tables.everything(report))
+    targets = reports.Targets()
+    for form in ("md", "tex", "html"):
+        report_documents.render(form, report, targets)
+    json.dumps(report_documents.items(report, targets), allow_nan=False)
+    tables.texts(report, tables.filled(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
     other = reports.read_csv(CSV, "y.csv")

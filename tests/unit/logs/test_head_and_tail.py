@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import logs
-from orchestrator.clocks import deadlines
+import pytest
 
-BANNER = logs.banner_pattern(job_id="7", task=0)
+from orchestrator.clocks import deadlines
+from orchestrator.logs import files, head_and_tail
+from tests import builders
 
 
 def banner(attempt: int) -> str:
@@ -16,11 +17,19 @@ def banner(attempt: int) -> str:
     )
 
 
-def test_lines_between_head_and_tail_are_only_counted(tmp_path: Path) -> None:
+def limit(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    monkeypatch.setattr(head_and_tail, "HEAD_BYTES", size_bytes)
+    monkeypatch.setattr(head_and_tail, "TAIL_BYTES", size_bytes)
+
+
+def test_lines_between_head_and_tail_are_only_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 100)
     path = tmp_path / "log"
     path.write_text("".join(f"line {number}\n" for number in range(1, 1001)))
-    scan = logs.Scan()
-    found = list(logs.scan(str(path), scan, head_bytes=100, tail_bytes=100))
+    scan = head_and_tail.Scan()
+    found = list(head_and_tail.scan(str(path), scan))
     assert [line.number for line in found[:3]] == [1, 2, 3]
     assert found[-1].number == 1000
     assert found[-1].text == "line 1000"
@@ -35,7 +44,9 @@ def test_lines_of_one_attempt(tmp_path: Path) -> None:
     path.write_text(text)
 
     def of(attempt: int) -> list[tuple[int, str]]:
-        found = logs.scan(str(path), logs.Scan(), banner=BANNER, attempt=attempt)
+        found = head_and_tail.scan(
+            str(path), head_and_tail.Scan(), job=builders.make_job(attempt=attempt)
+        )
         return [(line.number, line.text) for line in found if not line.text.startswith("===")]
 
     assert of(0) == [(3, "one")]
@@ -47,25 +58,28 @@ def test_lines_of_one_attempt(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_log_is_a_problem(tmp_path: Path) -> None:
-    scan = logs.Scan()
-    assert list(logs.scan(str(tmp_path / "none"), scan)) == []
-    assert scan.problem == logs.NO_LOG_YET
-    assert list(logs.scan(str(tmp_path), scan)) == []
+    scan = head_and_tail.Scan()
+    assert list(head_and_tail.scan(str(tmp_path / "none"), scan)) == []
+    assert scan.problem == files.NO_LOG_YET
+    assert list(head_and_tail.scan(str(tmp_path), scan)) == []
     assert scan.problem == "not a regular file but a folder"
 
 
-def test_the_deadline_ends_counting_and_reading(tmp_path: Path) -> None:
+def test_the_deadline_ends_counting_and_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 50)
     path = tmp_path / "log"
     path.write_text("line\n" * 1000)
     now = 0.0
 
-    def read(seconds: float, *, pace: float) -> tuple[logs.Scan, list[int]]:
+    def read(seconds: float, *, pace: float) -> tuple[head_and_tail.Scan, list[int]]:
         """Read with a clock on which each line takes its time."""
         nonlocal now
         now = 0.0
-        scan, numbers = logs.Scan(), []
+        scan, numbers = head_and_tail.Scan(), []
         deadline = deadlines.Deadline(at=seconds, clock=lambda: now)
-        for line in logs.scan(str(path), scan, head_bytes=50, tail_bytes=50, deadline=deadline):
+        for line in head_and_tail.scan(str(path), scan, deadline=deadline):
             numbers.append(line.number)
             now += pace
         return scan, numbers
@@ -83,7 +97,7 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
         file.write(f"{banner(0)}one\n".encode())
         file.seek(2**40)
         file.write(b"\ntwo\n")
-    scan = logs.Scan()
-    found = list(logs.scan(str(path), scan, banner=BANNER, attempt=0))
+    scan = head_and_tail.Scan()
+    found = list(head_and_tail.scan(str(path), scan, job=builders.make_job()))
     assert [(line.number, line.text) for line in found[1:]] == [(2, "one"), (4, "two")]
     assert scan.skipped_bytes > 2**39 and scan.uncounted_bytes == 0

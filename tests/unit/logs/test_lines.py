@@ -5,45 +5,47 @@ import pytest
 from orchestrator.logs import lines
 
 
-def texts(data: bytes, **options) -> list[tuple[int, int, bytes]]:
-    return [tuple(segment[:3]) for segment in lines.split(data, **options).segments]
+def texts(data: bytes) -> list[tuple[int, bytes]]:
+    return lines.split(data).segments
 
 
-def test_lines_have_numbers_and_offsets():
-    assert texts(b"one\r\n\ntwo\nthr") == [(1, 0, b"one"), (3, 6, b"two")]
+def test_lines_have_numbers():
+    assert texts(b"one\r\n\ntwo\nthr") == [(1, b"one"), (3, b"two")]
 
 
 def test_the_states_of_a_progress_bar_share_a_line_number():
-    assert texts(b"10%\r20%\r\nnext\n") == [(1, 0, b"10%"), (1, 4, b"20%"), (2, 9, b"next")]
+    assert texts(b"10%\r20%\r\nnext\n") == [(1, b"10%"), (1, b"20%"), (2, b"next")]
 
 
 def test_text_around_a_hole_is_not_joined():
     data = b"\0\0\0Epoch Throughput: 36" + b"\0" * 3 + b"577.0 images/second\n"
-    assert texts(data) == [(1, 3, b"Epoch Throughput: 36"), (1, 26, b"577.0 images/second")]
+    assert texts(data) == [(1, b"Epoch Throughput: 36"), (1, b"577.0 images/second")]
 
 
 def test_unfinished_line_waits_or_is_flushed():
-    waiting = lines.split(b"one\ntw", offset_bytes=100)
+    waiting = lines.split(b"one\ntw")
     assert waiting.consumed_bytes == 4
     assert not waiting.skipping
-    flushed = lines.split(b"one\ntw", offset_bytes=100, flush=True)
-    assert flushed.segments[-1] == (2, 104, b"tw")
+    flushed = lines.split(b"one\ntw", flush=True)
+    assert flushed.segments[-1] == (2, b"tw")
     # What comes after belongs to a line that was given out: it is passed over.
     rest = lines.split(b"o\nthree\n", line=flushed.line, skipping=flushed.skipping)
-    assert rest.segments == [(3, 2, b"three")]
+    assert rest.segments == [(3, b"three")]
 
 
-def test_the_rest_of_a_long_line_is_skipped():
-    first = lines.split(b"x" * 10, line_cap_bytes=4)
-    assert first.segments == [(1, 0, b"xxxx")]
+def test_the_rest_of_a_long_line_is_skipped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "LINE_CAP_BYTES", 4)
+    first = lines.split(b"x" * 10)
+    assert first.segments == [(1, b"xxxx")]
     assert (first.consumed_bytes, first.skipping) == (10, True)
-    second = lines.split(b"xxx\ny\n", skipping=True, line_cap_bytes=4)
-    assert second.segments == [(2, 4, b"y")]
+    second = lines.split(b"xxx\ny\n", skipping=True)
+    assert second.segments == [(2, b"y")]
 
 
-def test_a_line_of_the_maximum_length():
-    assert lines.split(b"xxxx\n", line_cap_bytes=4).segments == [(1, 0, b"xxxx")]
-    assert lines.split(b"xxxx", line_cap_bytes=4).consumed_bytes == 0
+def test_a_line_of_the_maximum_length(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "LINE_CAP_BYTES", 4)
+    assert lines.split(b"xxxx\n").segments == [(1, b"xxxx")]
+    assert lines.split(b"xxxx").consumed_bytes == 0
 
 
 @pytest.mark.parametrize(

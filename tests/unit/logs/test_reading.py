@@ -1,19 +1,22 @@
 """Reading a log on from where the last read ended."""
 
-import json
+import dataclasses
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import logs
+from orchestrator import metrics
+from orchestrator.logs import lines, reading
+from tests import builders
 
-BANNER = logs.banner_pattern(job_id="4711", task=0)
+BANNER = lines.banner_of(builders.make_job(job_id="4711", name="digits"))
 
 
 def banner(attempt: int, job_id: str = "4711", name: str = "digits") -> str:
@@ -28,11 +31,11 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "4711.out"
 
 
-def start(log: pathlib.Path) -> logs.Position:
-    return logs.Position(path=str(log))
+def start(log: pathlib.Path) -> metrics.LogCursor:
+    return metrics.LogCursor(path=str(log))
 
 
-def found(chunk: logs.Chunk) -> list[tuple[int, str]]:
+def found(chunk: reading.Chunk) -> list[tuple[int, str]]:
     return [(line.number, line.text) for line in chunk.lines]
 
 
@@ -43,58 +46,57 @@ def append(log: pathlib.Path, text: str) -> None:
 
 def test_only_new_lines_are_read(log: pathlib.Path):
     log.write_text("one\n\ntw")
-    first = logs.read(start(log))
+    first = reading.read(start(log))
     assert found(first) == [(1, "one")]
     append(log, "o\nthree\n")
-    second = logs.read(first.position)
+    second = reading.read(first.cursor)
     assert found(second) == [(3, "two"), (4, "three")]
-    assert [line.offset_bytes for line in second.lines] == [5, 9]
-    assert found(logs.read(second.position)) == []
+    assert found(reading.read(second.cursor)) == []
 
 
 def test_an_unfinished_line_is_returned_once_at_the_end_of_the_job(log: pathlib.Path):
     log.write_text("one\nslurmstepd: error: ***")
-    chunk = logs.read(start(log), final=True)
+    chunk = reading.read(start(log), final=True)
     assert found(chunk) == [(1, "one"), (2, "slurmstepd: error: ***")]
     append(log, " JOB 4711\n" + banner(1) + "\n")
-    after = logs.read(chunk.position, banner=BANNER)
+    after = reading.read(chunk.cursor, banner=BANNER)
     assert [(line.number, line.attempt) for line in after.lines] == [(3, 1)]
 
 
 def test_absent_gone_and_unreadable_logs_are_notes(log: pathlib.Path):
-    chunk = logs.read(start(log))
+    chunk = reading.read(start(log))
     assert (chunk.lines, chunk.more, chunk.note) == ([], False, "no log yet")
-    assert chunk.position == start(log)
+    assert chunk.cursor == start(log)
     log.write_text("one\n")
-    position = logs.read(start(log)).position
+    cursor = reading.read(start(log)).cursor
     log.unlink()
-    chunk = logs.read(position)
+    chunk = reading.read(cursor)
     assert chunk.note == f"{log} is gone; it was read up to byte 4"
-    assert chunk.position == position
+    assert chunk.cursor == cursor
     # Without O_NONBLOCK this would hang.
     os.mkfifo(log)
-    assert logs.read(position).note == f"cannot read {log}: not a regular file but a FIFO"
+    assert reading.read(cursor).note == f"cannot read {log}: not a regular file but a FIFO"
     log.unlink()
     log.mkdir()
-    assert logs.read(position).note == f"cannot read {log}: not a regular file but a folder"
+    assert reading.read(cursor).note == f"cannot read {log}: not a regular file but a folder"
 
 
 def test_a_truncated_log_is_read_again_in_the_same_attempt(log: pathlib.Path):
     log.write_text(banner(2) + "\none\n")
-    position = logs.read(start(log), banner=BANNER).position
+    cursor = reading.read(start(log), banner=BANNER).cursor
     log.write_text("two\n")
-    chunk = logs.read(position, banner=BANNER)
+    chunk = reading.read(cursor, banner=BANNER)
     assert [(line.number, line.text, line.attempt) for line in chunk.lines] == [(1, "two", 2)]
     assert chunk.note == f"{log} was truncated: read again from its beginning"
 
 
 def test_a_rewritten_log_with_the_same_inode_is_detected(log: pathlib.Path):
     log.write_text(banner(0) + "\none\n")
-    position = logs.read(start(log), banner=BANNER).position
+    cursor = reading.read(start(log), banner=BANNER).cursor
     inode = log.stat().st_ino
     log.write_text(banner(1) + "\nlonger than it was before\n")
     assert log.stat().st_ino == inode
-    chunk = logs.read(position, banner=BANNER)
+    chunk = reading.read(cursor, banner=BANNER)
     assert [line.attempt for line in chunk.lines] == [1, 1]
     assert chunk.note == f"{log} was replaced: read again from its beginning"
 
@@ -102,50 +104,43 @@ def test_a_rewritten_log_with_the_same_inode_is_detected(log: pathlib.Path):
 def test_another_device_number_is_the_same_file(log: pathlib.Path):
     # NFS: each login node has its own.
     log.write_text("one\n")
-    position = logs.read(start(log)).position
-    moved = logs.Position.resume(
-        path=position.path,
-        device=(position.device or 0) + 1,
-        inode=position.inode,
-        offset_bytes=position.offset_bytes,
-        line=position.line,
-        carry=position.carry,
-    )
+    cursor = reading.read(start(log)).cursor
+    moved = dataclasses.replace(cursor, device=cursor.device + 1)
     append(log, "two\n")
-    chunk = logs.read(moved)
+    chunk = reading.read(moved)
     assert (found(chunk), chunk.note) == ([(2, "two")], "")
 
 
 def test_a_renamed_log_continues_in_the_old_file(log: pathlib.Path):
     with log.open("wb", buffering=0) as slurm:
         slurm.write(b"one\ntw")
-        position = logs.read(logs.Position(path=str(log))).position
+        cursor = reading.read(metrics.LogCursor(path=str(log))).cursor
         log.rename(f"{log}.1")
         log.touch()
         slurm.write(b"o\nthr")
-        chunk = logs.read(position)
+        chunk = reading.read(cursor)
         assert (found(chunk), chunk.more) == ([(2, "two")], False)
         slurm.write(b"ee\n")
-    chunk = logs.read(chunk.position)
+    chunk = reading.read(chunk.cursor)
     assert (found(chunk), chunk.more) == ([(3, "three")], False)
     log.write_bytes(b"four\n")
-    old = logs.read(chunk.position)
+    old = reading.read(chunk.cursor)
     assert (found(old), old.more) == ([], True)
-    assert found(logs.read(old.position)) == [(1, "four")]
+    assert found(reading.read(old.cursor)) == [(1, "four")]
 
 
 def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
     log.write_text(banner(3) + "\none\n")
-    position = logs.read(start(log), banner=BANNER).position
+    cursor = reading.read(start(log), banner=BANNER).cursor
     append(log, "two\nthree")
     log.rename(f"{log}.1")
     log.write_text("four\n")
-    old = logs.read(position, banner=BANNER)
+    old = reading.read(cursor, banner=BANNER)
     assert found(old) == [(3, "two"), (4, "three")]
-    assert (old.path, old.more) == (f"{log}.1", True)
-    new = logs.read(old.position, banner=BANNER)
+    assert (old.note, old.more) == (f"{log} was rotated: read to the end of {log}.1", True)
+    new = reading.read(old.cursor, banner=BANNER)
     assert [(line.number, line.text, line.attempt) for line in new.lines] == [(1, "four", 3)]
-    assert (new.path, new.more, new.note) == (str(log), False, "")
+    assert (new.more, new.note) == (False, "")
 
 
 LONG = "".join(f"line {number} of the log\n" for number in range(40))
@@ -153,24 +148,24 @@ LONG = "".join(f"line {number} of the log\n" for number in range(40))
 
 def test_a_copied_and_truncated_log_is_read_to_its_end_first(log: pathlib.Path):
     log.write_text(LONG)
-    position = logs.read(start(log)).position
+    cursor = reading.read(start(log)).cursor
     append(log, "two\n")
     # As logrotate's copytruncate does: the copy has another inode.
     pathlib.Path(f"{log}.1").write_bytes(log.read_bytes())
     log.write_text("three\n")
-    old = logs.read(position)
-    assert (found(old), old.path) == ([(41, "two")], f"{log}.1")
-    assert found(logs.read(old.position)) == [(1, "three")]
+    old = reading.read(cursor)
+    assert found(old) == [(41, "two")]
+    assert found(reading.read(old.cursor)) == [(1, "three")]
 
 
 def test_a_restored_log_is_not_read_again(log: pathlib.Path):
     log.write_text(LONG)
-    position = logs.read(start(log)).position
+    cursor = reading.read(start(log)).cursor
     log.rename(f"{log}.moved")
     log.write_text(LONG + "more\n")
-    chunk = logs.read(position)
+    chunk = reading.read(cursor)
     assert (found(chunk), chunk.note) == ([(41, "more")], "")
-    assert found(logs.read(chunk.position)) == []
+    assert found(reading.read(chunk.cursor)) == []
 
 
 def test_a_hole_separates_text(log: pathlib.Path):
@@ -179,14 +174,14 @@ def test_a_hole_separates_text(log: pathlib.Path):
         file.seek(2**40)
         file.write(b"2\ntwo\n")
         file.truncate(2**41)
-    chunk = logs.read(start(log), final=True)
+    chunk = reading.read(start(log), final=True)
     assert found(chunk) == [(1, "one"), (2, "loss 1"), (2, "2"), (3, "two")]
-    assert not chunk.more and chunk.position.offset_bytes == 2**41
+    assert not chunk.more and chunk.cursor.offset_bytes == 2**41
     assert chunk.read_bytes < 2**21
     with log.open("r+b") as file:
         file.seek(2**41)
         file.write(b"\nthree\n")
-    assert found(logs.read(chunk.position)) == [(5, "three")]
+    assert found(reading.read(chunk.cursor)) == [(5, "three")]
 
 
 def test_lines_belong_to_the_attempt_of_the_last_banner(log: pathlib.Path):
@@ -197,7 +192,7 @@ def test_lines_belong_to_the_attempt_of_the_last_banner(log: pathlib.Path):
         # A job that prints its own old log, and one that prints a banner in the middle of a line.
         + f"{banner(0)}\nold {banner(7)}\nstill one\n"
     )
-    chunk = logs.read(start(log), banner=BANNER)
+    chunk = reading.read(start(log), banner=BANNER)
     attempts = {line.text: line.attempt for line in chunk.lines}
     assert attempts["of an older job with the same ID"] is None
     assert attempts[banner(0, job_id="4710")] is None
@@ -205,16 +200,10 @@ def test_lines_belong_to_the_attempt_of_the_last_banner(log: pathlib.Path):
 
 
 def test_banner_of_a_named_job():
-    pattern = logs.banner_pattern(job_id="4711", task=0, name="a.b")
+    pattern = lines.banner_of(builders.make_job(job_id="4711", name="a.b"))
     assert pattern.fullmatch(banner(12, name="a.b"))["attempt"] == "12"
     assert pattern.fullmatch(banner(0, name="a.b.ab12cd34ef56"))
     assert not pattern.fullmatch(banner(0, name="axb"))
-
-
-@pytest.mark.parametrize("carry", [{}, {"attempt": "1", "banner": None, "fingerprint": 5}])
-def test_an_invalid_stored_position_is_ignored(carry: dict[str, object]):
-    position = logs.Position.resume(carry, path="a", device=1, inode=2, offset_bytes=3, line=4)
-    assert position == logs.Position(path="a", device=1, inode=2, offset_bytes=3, line=4)
 
 
 BYTES = st.binary(max_size=60) | st.lists(
@@ -235,14 +224,17 @@ BYTES = st.binary(max_size=60) | st.lists(
 def test_parts_and_crashes_do_not_change_the_lines(
     data: bytes, cuts: list[int], crashes: list[bool], limit: int
 ):
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(lines, "LINE_CAP_BYTES", 8),
+    ):
         whole, grown = pathlib.Path(folder, "whole"), pathlib.Path(folder, "grown")
         whole.write_bytes(data)
-        expected = logs.read(start(whole), final=True, line_cap_bytes=8)
+        expected = reading.read(start(whole), final=True)
         assert not expected.more
 
-        got: list[logs.Line] = []
-        position = start(grown)
+        got: list[reading.Line] = []
+        cursor = start(grown)
         edges = sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
         crash = iter(crashes)
         for begin, end in zip(edges, [*edges[1:], len(data)], strict=True):
@@ -250,44 +242,33 @@ def test_parts_and_crashes_do_not_change_the_lines(
                 file.write(data[begin:end])
             more = True
             while more:
-                chunk = logs.read(
-                    position, final=end == len(data), limit_bytes=limit, line_cap_bytes=8
-                )
+                chunk = reading.read(cursor, final=end == len(data), limit_bytes=limit)
                 if next(crash, False):
                     continue  # Nothing was stored: the same is read again.
                 assert chunk.note == ""
                 more = chunk.more
                 got += chunk.lines
-                # As it comes back from the database.
-                position = logs.Position.resume(
-                    path=chunk.position.path,
-                    device=chunk.position.device,
-                    inode=chunk.position.inode,
-                    offset_bytes=chunk.position.offset_bytes,
-                    line=chunk.position.line,
-                    carry=json.loads(json.dumps(chunk.position.carry)),
-                )
+                cursor = chunk.cursor
                 if end == len(data) and not more:
                     break
             if end == len(data):
                 break
         assert got == expected.lines
-        assert position.offset_bytes == len(data)
-        offsets = [line.offset_bytes for line in got]
-        assert offsets == sorted(set(offsets))
+        assert cursor.offset_bytes == len(data)
         assert [line.number for line in got] == sorted(line.number for line in got)
 
 
 MEASURE = """
 import resource, sys
-from orchestrator import logs
+from orchestrator import metrics
+from orchestrator.logs import reading
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-position, lines, more = logs.Position(path=sys.argv[1]), 0, True
+cursor, lines, more = metrics.LogCursor(path=sys.argv[1]), 0, True
 while more:
-    chunk = logs.read(position, final=True)
-    position, more = chunk.position, chunk.more
+    chunk = reading.read(cursor, final=True)
+    cursor, more = chunk.cursor, chunk.more
     lines += len(chunk.lines)
-print(lines, position.offset_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(lines, cursor.offset_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
@@ -307,7 +288,7 @@ def test_memory_is_bounded(log: pathlib.Path, block: bytes, times: int, lines: i
         for _ in range(times):
             file.write(block)
     command = [sys.executable, "-c", MEASURE, str(log)]
-    root = pathlib.Path(logs.__file__).parents[2]
+    root = pathlib.Path(reading.__file__).parents[2]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
     read, offset, grown_kib = map(int, answer.stdout.split())
     assert (read, offset) == (lines, log.stat().st_size)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import logs
-from orchestrator.logs import searching
+from orchestrator.logs import following, searching, tailing
+from orchestrator.text import expressions
+from tests import builders
 
 LOG = b"one\nloss 0.5\n\nloss nan\r\nfive\n10%\r20% loss\r30%\nseven loss"
 
@@ -21,8 +22,10 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def found(log: pathlib.Path, expression: str, **how: object) -> list[tuple[int, bytes]]:
-    wanted = logs.compile_expression(expression, ignore_case=bool(how.pop("ignore_case", False)))
-    return [(hit.number, hit.text) for hit in logs.search(str(log), wanted, **how)]  # type: ignore[arg-type]
+    wanted = searching.compile_expression(
+        expression, ignore_case=bool(how.pop("ignore_case", False))
+    )
+    return [(hit.number, hit.text) for hit in searching.search(str(log), wanted, **how)]  # type: ignore[arg-type]
 
 
 def test_lines_and_their_numbers(log: pathlib.Path) -> None:
@@ -34,14 +37,14 @@ def test_lines_and_their_numbers(log: pathlib.Path) -> None:
     # No line is behind the last line end, and none spans two lines.
     assert len(found(log, "")) == 7
     assert found(log, r"0.5\s+loss") == []
-    with pytest.raises(logs.BadExpressionError, match="unterminated character set"):
-        logs.compile_expression("[a")
+    with pytest.raises(expressions.ExpressionError, match="unterminated character set"):
+        searching.compile_expression("[a")
 
 
 def test_context_is_that_of_grep(log: pathlib.Path) -> None:
     log.write_text("".join(f"{number}\n" for number in range(1, 21)))
-    wanted = logs.compile_expression("^(5|7|15)$")
-    hits = list(logs.search(str(log), wanted, around=2))
+    wanted = searching.compile_expression("^(5|7|15)$")
+    hits = list(searching.search(str(log), wanted, around=2))
     assert [hit.number for hit in hits] == [3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17]
     assert [hit.number for hit in hits if hit.fits] == [5, 7, 15]
     assert [hit.number for hit in hits if hit.gap] == [13]
@@ -70,7 +73,9 @@ def test_block_size_does_not_change_the_result(
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_BLOCK_BYTES", size)
-        hits = list(logs.search(str(log), logs.compile_expression(expression), around=around))
+        hits = list(
+            searching.search(str(log), searching.compile_expression(expression), around=around)
+        )
     assert [hit.number for hit in hits if hit.fits] == fitting
     assert [hit.number for hit in hits] == sorted(near)
     ends = [0, *(place + 1 for place, byte in enumerate(data) if byte == 10)]
@@ -80,14 +85,14 @@ def test_block_size_does_not_change_the_result(
 def test_the_lines_of_an_attempt(log: pathlib.Path) -> None:
     banner = "=== orchestrator demo job 7 task 0 attempt {} on n1 at 2026-11-21T10:00:00Z ===\n"
     log.write_text("x\n" + banner.format(0) + "a\n" + banner.format(1) + "b\n" + banner.format(0))
-    pattern = logs.banner_pattern(job_id="7", task=0, name="demo")
-    first, second = (logs.attempt_span(str(log), pattern, attempt) for attempt in (0, 1))
+    job = builders.make_job()
+    first, second = (searching.attempt_span(str(log), job, attempt) for attempt in (0, 1))
     assert first is not None and second is not None
-    assert b"".join(logs.tail(str(log), None, *first[:2])) == banner.format(0).encode() + b"a\n"
-    assert b"".join(logs.tail(str(log), 1, *first[:2])) == b"a\n"
+    assert b"".join(tailing.tail(str(log), None, *first[:2])) == banner.format(0).encode() + b"a\n"
+    assert b"".join(tailing.tail(str(log), 1, *first[:2])) == b"a\n"
     assert second.end_bytes is None and second.before_lines == 3
     assert found(log, "^b", span=second) == [(5, b"b")]
-    assert logs.attempt_span(str(log), pattern, 2) is None
+    assert searching.attempt_span(str(log), job, 2) is None
 
 
 def test_a_hole_of_a_terabyte(log: pathlib.Path) -> None:
@@ -96,8 +101,7 @@ def test_a_hole_of_a_terabyte(log: pathlib.Path) -> None:
         file.seek(1 << 40)
         file.write(b"\nloss 2\n")
     assert found(log, "^loss") == [(1, b"loss 1"), (3, b"loss 2")]
-    banner = logs.banner_pattern(job_id="7", task=0, name="demo")
-    assert logs.attempt_span(str(log), banner, 0) is None
+    assert searching.attempt_span(str(log), builders.make_job(), 0) is None
 
 
 def test_several_logs_are_followed_in_whole_lines(tmp_path: pathlib.Path) -> None:
@@ -116,7 +120,7 @@ def test_several_logs_are_followed_in_whole_lines(tmp_path: pathlib.Path) -> Non
     def look() -> tuple[bool, dict[int, str]]:
         return next(looks), {1: str(one), 2: str(two)}
 
-    seen = [(got.key, got.lines) for got in logs.follow_all(look, wait=wait, lines=2)]
+    seen = list(following.follow_all(look, wait=wait, lines=2))
     assert seen == [
         (1, [b"b"]),
         (1, [b"half whole"]),

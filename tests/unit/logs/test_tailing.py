@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from orchestrator import errors, logs
-from orchestrator.logs import tailing
+from orchestrator import errors
+from orchestrator.logs import following, tailing
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def shown(blocks: Iterable[bytes]) -> bytes:
 def test_tail(log: pathlib.Path):
     text = b"one\ntwo\r\n\nbar 10%\rbar 20%\nfo\xffur"
     log.write_bytes(text)
-    assert shown(logs.tail(str(log), 2)) == b"bar 10%\rbar 20%\nfo\xffur"
-    assert list(logs.tail(str(log), 0)) == []
-    assert shown(logs.tail(str(log))) == text
-    assert shown(logs.tail(str(log), None)) == text
+    assert shown(tailing.tail(str(log), 2)) == b"bar 10%\rbar 20%\nfo\xffur"
+    assert list(tailing.tail(str(log), 0)) == []
+    assert shown(tailing.tail(str(log))) == text
+    assert shown(tailing.tail(str(log), None)) == text
 
 
 @pytest.mark.parametrize("wanted", [1, 99, 4096, 20_000])
@@ -34,15 +34,15 @@ def test_tail_of_a_log_of_many_blocks(log: pathlib.Path, wanted: int):
     text = [f"{number:05} €€€\n" for number in range(20_000)]
     log.write_text("".join(text))
     found = "".join(text[-wanted:])
-    assert shown(logs.tail(str(log), wanted)) == found.encode()
-    assert "".join(logs.for_terminal(logs.tail(str(log), wanted), hold=True)) == found
+    assert shown(tailing.tail(str(log), wanted)) == found.encode()
+    assert "".join(tailing.for_terminal(tailing.tail(str(log), wanted), hold=True)) == found
 
 
 def test_tail_reads_only_the_end_of_a_huge_log(log: pathlib.Path):
     with log.open("wb") as file:
         file.write(b"first\n")
         file.truncate(2**40)
-    begun = next(iter(logs.tail(str(log), 1)))
+    begun = next(iter(tailing.tail(str(log), 1)))
     assert begun == bytes(64 * 1024)
     with log.open("rb") as file:
         offset = tailing.tail_offset(file.fileno(), 2**40, 1)
@@ -51,8 +51,8 @@ def test_tail_reads_only_the_end_of_a_huge_log(log: pathlib.Path):
 
 def test_a_log_comes_in_few_pieces(log: pathlib.Path):
     log.write_text("x" * 300_000 + "\nend\n" + "y\n" * 100_000)
-    assert len(list(logs.tail(str(log), None))) == 8
-    pieces = list(logs.for_terminal(logs.tail(str(log), None), hold=True))
+    assert len(list(tailing.tail(str(log), None))) == 8
+    pieces = list(tailing.for_terminal(tailing.tail(str(log), None), hold=True))
     assert "".join(pieces) == log.read_text()
     assert len(pieces) < 10
     assert max(map(len, pieces)) < 200_000
@@ -60,9 +60,9 @@ def test_a_log_comes_in_few_pieces(log: pathlib.Path):
 
 def test_text_is_safe_for_a_terminal():
     blocks = [b"plain \x1b[3", b"1mred\x1b[0m \xe2\x82", b"\xac \xff \x07\n\x1b]0;title\x07last"]
-    assert "".join(logs.for_terminal(blocks, hold=True)) == "plain red € \ufffd \\x07\nlast"
+    assert "".join(tailing.for_terminal(blocks, hold=True)) == "plain red € \ufffd \\x07\nlast"
     # Nothing waits here: what was cut is shown as text.
-    assert list(logs.for_terminal([b"10%", b"\r20%\x1b[", b"0m\n"], hold=False)) == [
+    assert list(tailing.for_terminal([b"10%", b"\r20%\x1b[", b"0m\n"], hold=False)) == [
         "10%",
         "\r20%\\x1b[",
         "0m\n",
@@ -71,11 +71,11 @@ def test_text_is_safe_for_a_terminal():
 
 def test_no_log_is_an_error(log: pathlib.Path):
     with pytest.raises(errors.NotFoundError) as caught:
-        list(logs.tail(str(log)))
+        list(tailing.tail(str(log)))
     assert str(caught.value) == f"no log yet: {log} appears when the job starts"
     os.mkfifo(log)
     with pytest.raises(errors.OrchestratorError) as other:
-        list(logs.tail(str(log)))
+        list(tailing.tail(str(log)))
     assert str(other.value) == f"cannot read {log}: not a regular file but a FIFO"
 
 
@@ -94,7 +94,7 @@ class Script:
         self.things.pop(0)()
 
     def follow(self, log: pathlib.Path, **options: int | None) -> Iterator[bytes]:
-        return logs.follow(str(log), done=self.done, wait=self.wait, **options)
+        return following.follow(str(log), done=self.done, wait=self.wait, **options)
 
 
 def append(log: pathlib.Path, data: bytes) -> None:
@@ -113,7 +113,7 @@ def test_follow_shows_the_last_lines_and_what_is_added(log: pathlib.Path):
 def test_follow_joins_a_character_that_came_in_two_writes(log: pathlib.Path):
     log.write_bytes(b"5 \xe2\x82")
     blocks = Script(lambda: append(log, b"\xac\n")).follow(log)
-    assert list(logs.for_terminal(blocks, hold=False)) == ["5 ", "€\n"]
+    assert list(tailing.for_terminal(blocks, hold=False)) == ["5 ", "€\n"]
 
 
 def test_follow_waits_for_a_late_log_and_shows_all_of_it(log: pathlib.Path):
@@ -141,7 +141,7 @@ def test_follow_reads_what_was_written_right_before_the_end(log: pathlib.Path):
         append(log, b"last words\n")
         return True
 
-    pieces = logs.follow(str(log), done=done, wait=lambda seconds: None)
+    pieces = following.follow(str(log), done=done, wait=lambda seconds: None)
     assert list(pieces) == [b"one\nlast words\n"]
 
 

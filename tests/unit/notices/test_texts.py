@@ -10,8 +10,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import jobs, schedules
+from orchestrator import jobs
 from orchestrator.notices import formats, records, texts
+from orchestrator.schedules.records import Trigger
 
 AT = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 JOB = jobs.Job(
@@ -75,7 +76,7 @@ def test_alert_missed_time_and_verdict() -> None:
         "Job 4711 wrn (@7) is running on n[1-2]: no output for 34 minutes\n"
         "`orchestrator logs @7` shows its last output"
     )
-    trigger = schedules.Trigger(
+    trigger = Trigger(
         row=4, schedule_row=1, planned_at=AT, due_at=AT, decided_at=AT, state="skipped", reason="x"
     )
     missed = texts.missed_time(trigger, "nightly")
@@ -86,7 +87,7 @@ def test_alert_missed_time_and_verdict() -> None:
     judged = dataclasses.replace(
         trigger, verdict="regression", verdict_detail={"sentence": "4 % slower"}, sweep_row=3
     )
-    slower = texts.verdict(judged, "nightly")
+    slower = texts.verdict(judged, "nightly", None)
     assert slower.kind == "regression"
     assert slower.body == (
         "Schedule nightly, planned for 2026-11-22T02:00+00:00: verdict on sweep @3: regression\n"

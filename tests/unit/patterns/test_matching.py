@@ -74,14 +74,6 @@ def test_an_outdated_value_is_not_taken(own):
     assert match(matcher, "loss 1") == ("loss", 1, None, None)
 
 
-@pytest.mark.parametrize(
-    "state",
-    [{}, {"attempt": 0, "kept": {"own": {"epoch": 3}}}, {"attempt": "x", "kept": {}}, {"kept": []}],
-)
-def test_an_invalid_state_counts_as_none(own, state):
-    assert match(patterns.Matcher(own, state), "loss 1") == ("loss", 1, None, None)
-
-
 def test_a_new_attempt_takes_nothing_from_the_one_before(own):
     matcher = patterns.Matcher(own)
     matcher.match("epoch 3 on 8 ranks")
@@ -208,7 +200,7 @@ took = "s"
 
 
 SHIPPED = patterns.load_shipped()
-LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.contains})
+LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.texts})
 
 
 @settings(max_examples=30)

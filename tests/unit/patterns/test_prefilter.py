@@ -7,21 +7,24 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import logs, patterns
-from orchestrator.patterns import prefilter
+from orchestrator import metrics, patterns
+from orchestrator.logs import lines, reading
+from orchestrator.patterns import regexes
+from tests import builders
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "logs"
 RECORDED = sorted(DATA.glob("*.log"))
 SHIPPED = patterns.load_shipped()
-PREFILTER = patterns.Prefilter(SHIPPED, also=[logs.BANNER_START])
+PREFILTER = patterns.Prefilter(SHIPPED, also=[lines.BANNER_START])
 LINES = sorted({line for path in RECORDED for line in path.read_bytes().splitlines()})
 BANNER = b"=== orchestrator digits job 7 task 0 attempt 1 on n1 at 2026-11-21T08:00:00+00:00 ==="
-BANNERS = logs.banner_pattern(job_id="7", task=0)
+BANNERS = lines.banner_of(builders.make_job(name="digits"))
 
 
 @pytest.fixture(autouse=True)
@@ -39,21 +42,21 @@ def found(
 ) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
     matcher = patterns.Matcher(known)
-    position, more, metrics = logs.Position(path=str(path)), True, []
-    while more:
-        search = known_filter.search(generic=matcher.generic)
-        chunk = logs.read(
-            position,
-            banner=BANNERS,
-            final=True,
-            limit_bytes=limit_bytes,
-            line_cap_bytes=min(limit_bytes, 16 * 1024),
-            search=search if searched else None,
-        )
-        for line in chunk.lines:
-            metrics += matcher.read(line.text, attempt=line.attempt or 0, line=line.number)
-        position, more = chunk.position, chunk.more
-    return [*map(str, metrics), position.line, position.attempt]
+    cursor, more, parsed = metrics.LogCursor(path=str(path)), True, []
+    with mock.patch.object(lines, "LINE_CAP_BYTES", min(limit_bytes, 16 * 1024)):
+        while more:
+            search = known_filter.search(generic=matcher.generic)
+            chunk = reading.read(
+                cursor,
+                banner=BANNERS,
+                final=True,
+                limit_bytes=limit_bytes,
+                search=search if searched else None,
+            )
+            for line in chunk.lines:
+                parsed += matcher.read(line.text, attempt=line.attempt or 0, line=line.number)
+            cursor, more = chunk.cursor, chunk.more
+    return [*map(str, parsed), cursor.line, cursor.attempt]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -120,7 +123,7 @@ def test_every_included_line_kind_has_a_required_text() -> None:
     ],
 )
 def test_required_text(regex: str, text: str) -> None:
-    assert prefilter.required_text(regex) == text
+    assert regexes.required_text(regex) == text
 
 
 @pytest.mark.parametrize("contains", ["", "contains = 'GPU {integer}:'"])

@@ -263,12 +263,13 @@ def test_each_included_line_kind_matches_a_recorded_line():
     for pattern in SHIPPED:
         assert pattern.description
         for kind in pattern.lines:
-            parts = [text.split("{integer}")[0] for text in kind.contains]
+            parts = [text.split("{integer}")[0] for text in kind.texts]
             texts = [text for text in shown if any(part in text for part in parts)]
             fitting = [
                 text
                 for text in texts
-                if kind.regex.fullmatch(text) or kind.regex.fullmatch(prefixes.split(text).rest)
+                if kind.compiled.fullmatch(text)
+                or kind.compiled.fullmatch(prefixes.split(text).rest)
             ]
             assert fitting, (pattern.name, kind.name)
 

@@ -14,7 +14,7 @@ from orchestrator import jobs, recovery
 from orchestrator.diagnosis import causes as failure_causes
 from orchestrator.jobs import retry
 from orchestrator.recovery import Action, Decision, Progress
-from orchestrator.slurm import host_lists
+from orchestrator.slurm import fields
 from orchestrator.specs import changes
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
@@ -235,4 +235,4 @@ def test_changes_of_all_kinds() -> None:
     ],
 )
 def test_hosts_of_a_list(text: str, hosts: str) -> None:
-    assert host_lists.expand(text) == hosts.split()
+    assert fields.expand_hosts(text) == hosts.split()

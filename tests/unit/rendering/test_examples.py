@@ -32,8 +32,7 @@ def _specs(file: Path, changes: list[str]) -> list[jobs.JobSpec]:
     if "\n[sweep]\n" not in file.read_text():
         return [specs.load(file, changes, check_files=False)]
     sweep = sweeps.load(file, changes, profile=profiles.Profile(), check_files=False)
-    plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=1001), profiles.Profile())
-    return [one.spec for one in plan.submissions]
+    return [submission.spec for submission in sweeps.plan(sweep.points, 1001)]
 
 
 def _variants(file: Path) -> list[list[str]]:

@@ -66,7 +66,7 @@ def test_a_threshold_of_each_metric() -> None:
     before = runs(1, 10.0, 10.1, 10.2, epoch_seconds=10.0)
     (line,) = comparison.compare(slow, before, metrics=["epoch_time"]).lines
     assert (line.metric, line.verdict, line.threshold) == ("epoch_time", "slower", 0.02)
-    assert line.comparison.ratio == pytest.approx(1.1)
+    assert line.ratio == pytest.approx(1.1)
 
 
 def test_results_of_accuracy() -> None:

@@ -16,6 +16,12 @@ def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
     return reports.Measurement(size=size, throughput=throughput, **fields)  # type: ignore[arg-type]
 
 
+def cheapest(report: reports.Report, epochs: int, within_seconds: float) -> str:
+    targets = reports.Targets(epochs=epochs, within_seconds=within_seconds)
+    (sentence,) = conclusions.cheapest(report, targets)
+    return sentence
+
+
 def test_warns_of_a_noisy_node(report_of: ReportOf) -> None:
     assert report_of("strong_noisy_node").warnings == (
         "line 13 on n[3-4] is 30.4 % slower than the median of 8 GPUs (left out): check its node",
@@ -47,7 +53,7 @@ def test_notes_distinguish_measured_from_parsed() -> None:
         "throughput measured in the trainer (metrics.jsonl): 2 runs",
         "throughput parsed from the log (log:olivia), not measured: 1 run",
     )
-    assert [row["source"] for row in tables.texts(report, tables.chosen(report, ["source"]))] == [
+    assert [row["source"] for row in tables.texts(report, ["source"])] == [
         "measured",
         "parsed (olivia)",
         "measured",
@@ -75,7 +81,7 @@ def test_gpu_hours_count_allocated_gpus() -> None:
         "not all allocated GPUs were used: 1 of 4; speedup and efficiency count those used, "
         "GPU-hours those allocated"
     )
-    assert conclusions.cheapest(report.curves, 1, 4000.0, "gpus") == (
+    assert cheapest(report, 1, 4000.0) == (
         "1 epoch within 1:06:40: cheapest with 4 GPUs: 0:30:00 and 2.000 GPU-hours of training"
     )
 
@@ -98,13 +104,13 @@ def test_gpu_hours_count_allocated_gpus() -> None:
 )
 def test_largest_efficient_size(efficiency: float, answer: str) -> None:
     curve = reports.build_report("", LAW).curves[0]
-    assert conclusions.most_gpus(curve, efficiency, "gpus") == answer
+    assert conclusions.most_gpus(curve, efficiency) == answer
 
 
 def test_measurements_that_contradict_the_fit() -> None:
     power = [one(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
     curve = reports.build_report("", power).curves[0]
-    assert conclusions.most_gpus(curve, 0.8, "gpus") == (
+    assert conclusions.most_gpus(curve, 0.8) == (
         "Efficiency stays above 80.0 % up to 21 GPUs (by the Universal Scalability Law); but "
         "75.8 % was measured at 16 GPUs"
     )
@@ -119,52 +125,52 @@ def test_measurements_that_contradict_the_fit() -> None:
     ],
 )
 def test_cheapest_size(seconds: float, answer: str) -> None:
-    curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
-    assert conclusions.cheapest(curves, 10, seconds, "gpus") == answer + "training"
+    report = reports.build_report("", LAW, samples_per_epoch=36_000)
+    assert cheapest(report, 10, seconds) == answer + "training"
 
 
 def test_cheapest_size_by_fit() -> None:
-    curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
-    assert conclusions.cheapest(curves, 10, 900.0, "gpus") == (
+    report = reports.build_report("", LAW, samples_per_epoch=36_000)
+    assert cheapest(report, 10, 900.0) == (
         "10 epochs within 900.0 s: cheapest with 5 GPUs: 864.0 s and 1.200 GPU-hours of "
         "training (by Amdahl's law, not measured)"
     )
-    assert conclusions.cheapest(curves, 10, 300.0, "gpus") == (
+    assert cheapest(report, 10, 300.0) == (
         "10 epochs within 300.0 s: no size up to twice the largest measured is fast enough"
     )
-    of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
-    assert conclusions.cheapest(of_one_size, 1, 30.0, "gpus") == (
+    of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)])
+    assert cheapest(of_one_size, 1, 30.0) == (
         "1 epoch within 30.00 s: no measured size is fast enough, and one size is too few for a fit"
     )
-    assert conclusions.cheapest(reports.build_report("", LAW).curves, 1, 1.0, "gpus") == (
+    assert cheapest(reports.build_report("", LAW), 1, 1.0) == (
         "1 epoch within 1.000 s: the time per epoch is unknown; set --samples-per-epoch"
     )
 
 
 def test_cheapest_size_may_take_too_long() -> None:
     runs = [one(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
-    line = conclusions.cheapest(reports.build_report("", runs).curves, 1, 105.0, "gpus")
+    line = cheapest(reports.build_report("", runs), 1, 105.0)
     assert line.endswith("; up to 113.5 s by its confidence interval")
 
 
 def test_fit_at_its_bound_is_one_sided() -> None:
     runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
-    amdahl, _ = conclusions.fit_lines(reports.build_report("", runs).curves[0], "gpus")
+    amdahl, _ = conclusions.fit_lines(reports.build_report("", runs).curves[0])
     assert "serial fraction 0 (at its bound; one-sided 95 % CI: < 0.004618)" in amdahl
 
 
 def test_documents_escape_markup(report_of: ReportOf) -> None:
     runs = [one(1, 100.0, attributes={"path": "a|b_$c%"}), one(2, 190.0, attributes={"path": "&"})]
     report = reports.build_report("x|y", runs)
-    columns = tables.chosen(report, ["curve", "throughput"])
-    assert documents.markdown(report, reports.Targets(), columns).splitlines()[:5] == [
+    names, targets = ["curve", "throughput"], reports.Targets()
+    assert documents.render("md", report, targets, names).splitlines()[:5] == [
         "# x\\|y",
         "",
         "| curve | throughput |",
         "|---|---|",
         "| path=a\\|b\\_$c% | 100.0 |",
     ]
-    assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Targets(), columns)
+    assert r"path=a|b\_\$c\% & 100.0 \\" in documents.render("tex", report, targets, names)
 
 
 def test_fastest_curve() -> None:

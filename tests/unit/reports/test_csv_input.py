@@ -66,7 +66,8 @@ def test_all_problems_are_reported() -> None:
     assert problems_of("speed,gpus,gpus\n") == (
         "f.csv:1: lacks the column throughput: samples/s over all ranks\n"
         "f.csv:1: has the column gpus 2 times\n"
-        "2 problems; nothing was reported."
+        "f.csv:1: has no rows below the header\n"
+        "3 problems; nothing was reported."
     )
     assert problems_of("") == (
         "f.csv: is empty: the header must name columns, at least gpus,throughput\n"

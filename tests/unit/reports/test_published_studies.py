@@ -86,7 +86,7 @@ def test_rewritten_guide() -> None:
 
 
 def cells_of(report: reports.Report, *names: str) -> list[list[str]]:
-    return [[*row.values()] for row in tables.texts(report, tables.chosen(report, names))]
+    return [[*row.values()] for row in tables.texts(report, names)]
 
 
 def test_table_of_the_har_guide(report_of: ReportOf) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from orchestrator import schedules
+from orchestrator.schedules import calendars
 
 UTC = datetime.UTC
 SLOW = pytest.mark.slow
@@ -163,7 +163,7 @@ def expected(expression: str, zone: str, period: Period) -> list[int]:
 
 def planned(expression: str, zone: str, period: Period) -> list[int]:
     begin, end = period
-    times = schedules.Calendar(expression, zone).after(begin)
+    times = calendars.Calendar(expression, zone).after(begin)
     found = itertools.takewhile(lambda at: at <= end, times)
     return [int(at.timestamp()) // 60 for at in found]
 
@@ -183,7 +183,7 @@ def test_all_minutes(zone: str, period: Period) -> None:
 @pytest.mark.parametrize("zone", [*ZONES, "America/Sao_Paulo", "Asia/Gaza", "Pacific/Chatham"])
 def test_ten_years_of_more_expressions(zone: str) -> None:
     for expression in MORE:
-        plain = schedules.ALIASES.get(expression, expression)
+        plain = calendars.ALIASES.get(expression, expression)
         times = expected(plain, zone, TEN_YEARS)
         assert planned(expression, zone, TEN_YEARS) == times, expression
 
@@ -193,9 +193,9 @@ def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
     """Around each change of the clocks in a year."""
     there = clocks(zone, TWO_YEARS)
     changes = there.utc[1:][np.diff(there.offset) != 0]
-    calendars = [schedules.Calendar(one, zone) for one in ("30 2 * * *", "*/30 * * * *")]
+    both = [calendars.Calendar(one, zone) for one in ("30 2 * * *", "*/30 * * * *")]
     for change in changes[:2]:
-        for calendar_ in calendars:
+        for calendar_ in both:
             begin = datetime.datetime.fromtimestamp(int(change) * 60, UTC)
             begin -= datetime.timedelta(hours=3)
             every = list(itertools.islice(calendar_.after(begin), 40))
@@ -216,23 +216,23 @@ def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
     ],
 )
 def test_invalid_expressions(cron: str, told: str) -> None:
-    with pytest.raises(schedules.ScheduleError, match=told):
-        schedules.Calendar(cron, "UTC")
+    with pytest.raises(calendars.ScheduleError, match=told):
+        calendars.Calendar(cron, "UTC")
 
 
 def test_an_unknown_time_zone() -> None:
-    with pytest.raises(schedules.ScheduleError) as found:
-        schedules.Calendar("@daily", "Europe/Olso")
+    with pytest.raises(calendars.ScheduleError) as found:
+        calendars.Calendar("@daily", "Europe/Olso")
     told = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"
     assert str(found.value) == told
 
 
 def test_notes_of_changes() -> None:
     def notes(cron: str, day: str, count: int) -> list[str]:
-        calendar_ = schedules.Calendar(cron, "Europe/Oslo")
+        calendar_ = calendars.Calendar(cron, "Europe/Oslo")
         after = datetime.datetime.fromisoformat(day).astimezone(UTC)
         return [
-            schedules.clock_change_note(one, calendar_.zone)
+            calendars.clock_change_note(one, calendar_.zone)
             for one in itertools.islice(calendar_.moments(after), count)
         ]
 

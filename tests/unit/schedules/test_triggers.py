@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import schedules
+from orchestrator.schedules import records, triggers
 
 UTC = datetime.UTC
 #: A night with a leap in Oslo.
@@ -22,7 +22,7 @@ def at(minutes: float) -> datetime.datetime:
     return BEGIN + minutes * MINUTE
 
 
-def schedule(cron: str = "0 * * * *", **fields: object) -> schedules.Schedule:
+def schedule(cron: str = "0 * * * *", **fields: object) -> records.Schedule:
     usual: dict[str, object] = {
         "row": 1,
         "name": "nightly",
@@ -45,7 +45,7 @@ def schedule(cron: str = "0 * * * *", **fields: object) -> schedules.Schedule:
         "decided_until": BEGIN,
         "version": 0,
     }
-    return schedules.Schedule(**{**usual, **fields})  # type: ignore[arg-type]
+    return records.Schedule(**{**usual, **fields})  # type: ignore[arg-type]
 
 
 def trigger(
@@ -54,8 +54,8 @@ def trigger(
     *,
     by_hand: bool = False,
     reason: str | None = None,
-) -> schedules.Trigger:
-    return schedules.Trigger(
+) -> records.Trigger:
+    return records.Trigger(
         row=1,
         schedule_row=1,
         planned_at=planned_at,
@@ -66,8 +66,8 @@ def trigger(
     )
 
 
-def decided(one: schedules.Schedule, minutes: float) -> list[tuple[str, str | None]]:
-    found = schedules.decide(one, BEGIN, at(minutes))
+def decided(one: records.Schedule, minutes: float) -> list[tuple[str, str | None]]:
+    found = triggers.decide(one, BEGIN, at(minutes))
     return [(each.state, each.reason) for each in found.planned]
 
 
@@ -85,12 +85,12 @@ def test_catchup() -> None:
     assert every == [("skipped", late), ("waiting", None), ("waiting", None)]
     assert decided(schedule(state="paused"), 61) == [("skipped", "paused")]
     # Clocks that were set back: what was decided stays so.
-    assert schedules.decide(schedule(), at(100), at(50)).planned == ()
+    assert triggers.decide(schedule(), at(100), at(50)).planned == ()
 
 
 def test_what_waits() -> None:
     def step(
-        one: schedules.Schedule,
+        one: records.Schedule,
         minutes: float,
         *,
         is_live: bool = False,
@@ -99,7 +99,7 @@ def test_what_waits() -> None:
     ) -> tuple[str, str | None]:
         waits = trigger(at(60), at(65), by_hand=by_hand, reason=kept)
         later = trigger(at(120), at(120))
-        found, why = schedules.next_step(one, waits, at(minutes), others=[later], is_live=is_live)
+        found, why = triggers.next_step(one, waits, at(minutes), others=[later], is_live=is_live)
         return found.value, why
 
     assert step(schedule(), 64) == ("keep", None)
@@ -135,7 +135,7 @@ def test_jitter_is_the_same_after_a_restart_and_differs_between_schedules() -> N
 class World:
     """A database of triggers, and a controller that is killed at any point."""
 
-    schedule: schedules.Schedule
+    schedule: records.Schedule
     runs_minutes: int
     decided_until: datetime.datetime = BEGIN
     rows: dict[datetime.datetime, str] = dataclasses.field(default_factory=dict)
@@ -148,7 +148,7 @@ class World:
     def tick(self, now: datetime.datetime, transactions: int) -> None:
         """One pass, killed after so many transactions."""
         while transactions > 0:
-            found = schedules.decide(self.schedule, self.decided_until, now, limit=7)
+            found = triggers.decide(self.schedule, self.decided_until, now, limit=7)
             if not found.planned:
                 break
             for one in found.planned:
@@ -169,17 +169,17 @@ class World:
             ]
             is_live = any(end > now for end in self.ends.values())
             waits = trigger(one, self.due[one])
-            step, why = schedules.next_step(
+            step, why = triggers.next_step(
                 self.schedule, waits, now, others=others, is_live=is_live
             )
-            if step is schedules.Step.FIRE:
+            if step is triggers.Step.FIRE:
                 assert self.due[one] <= now
                 assert not is_live or self.schedule.overlap == "allow"
                 self.rows[one] = "fired"
                 self.fired[one] += 1
                 self.ends[one] = now + self.runs_minutes * MINUTE
                 transactions -= 1
-            elif step is schedules.Step.SKIP:
+            elif step is triggers.Step.SKIP:
                 assert why
                 self.rows[one] = "skipped"
                 transactions -= 1
@@ -248,7 +248,7 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
         ({"state": "paused"}, ("skipped", "paused")),
     ]:
         one = schedule("* * * * *", **fields)
-        found = schedules.decide(one, BEGIN, at(month))
+        found = triggers.decide(one, BEGIN, at(month))
         first, *others = found.planned
         assert (len(others), found.until, found.more) == (100, at(month), False)
         assert (first.planned_at, first.first_at) == (at(month - 100), at(1))
@@ -258,13 +258,13 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
         assert all(each.first_at is None for each in others)
         assert (others[-1].state, others[-1].reason) == last
     # A gap of hours has an entry for each.
-    hours = schedules.decide(schedule("* * * * *"), BEGIN, at(101))
+    hours = triggers.decide(schedule("* * * * *"), BEGIN, at(101))
     assert [each.first_at for each in hours.planned] == [None] * 101
 
 
 def test_what_may_still_fire_is_never_folded() -> None:
     one = schedule("* * * * *", catchup="all", grace_seconds=3600)
-    found = schedules.decide(one, BEGIN, at(5000))
+    found = triggers.decide(one, BEGIN, at(5000))
     assert found.planned[0].first_at == at(1) and not found.more
     waiting = [each.planned_at for each in found.planned if each.state == "waiting"]
     assert waiting == [at(5000 - 60 + n) for n in range(61)]

@@ -115,8 +115,25 @@ def test_a_job_that_slurm_does_not_know(make_answer):
 
 def test_config_that_makes_no_sense(make_answer):
     client = Client(environ={}, run=stub(make_answer(["scontrol"], stdout="hello\n")))
-    with pytest.raises(errors.SlurmError, match="scontrol show config` is unexpected"):
+    with pytest.raises(errors.SlurmError, match="scontrol show config` has no ClusterName"):
         client.config()
+
+
+def test_commands_that_change_jobs(make_answer):
+    seen = []
+    client = Client(environ={}, run=stub(make_answer(["scontrol"]), seen))
+    client.hold(["1", "2_3"])
+    client.requeue(["4"], hold=True)
+    client.set_dependency("5", "")
+    client.cancel("12", "a.t")
+    client.cancel_all(["12_3", "7"])
+    assert [" ".join(argv) for argv, _ in seen] == [
+        "scontrol hold 1,2_3",
+        "scontrol requeuehold 4",
+        "scontrol update jobid=5 dependency=",
+        "scancel --name=a.t 12",
+        "scancel 12_3 7",
+    ]
 
 
 def test_many_jobs_are_cancelled_by_few_calls(make_answer):

@@ -6,14 +6,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator import jobs
 from orchestrator.slurm import fields
+
+SLURM_STATES = [
+    state
+    for state in jobs.JobState
+    if state.value not in {"UNKNOWN", "SUBMITTING", "SUBMIT_UNKNOWN", "NOT_SUBMITTED", "LOST"}
+]
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"),
+    [
+        ("COMPLETED", "COMPLETED"),
+        ("CD", "COMPLETED"),
+        ("OOM", "OUT_OF_MEMORY"),
+        ("CANCELLED by 1000", "CANCELLED"),
+        ("completing", "COMPLETING"),
+        ("C+", "UNKNOWN"),
+        ("", "UNKNOWN"),
+        ("HIBERNATING", "UNKNOWN"),
+        # Only the orchestrator has this state.
+        ("LOST", "UNKNOWN"),
+    ],
+)
+def test_states(raw, state):
+    assert fields.parse_state(raw) == state
+
+
+def test_every_state_of_slurm_is_parsed():
+    assert [fields.parse_state(state.value) for state in SLURM_STATES] == SLURM_STATES
+    assert len(SLURM_STATES) == 24
+
+
+def test_cancelled_by():
+    assert fields.cancelled_by("CANCELLED by 1000") == 1000
+    assert fields.cancelled_by("CANCELLED") is None
+
+
+def test_a_cancelled_job_has_no_pending_reason():
+    assert fields.parse_reason("BeginTime", jobs.JobState.CANCELLED) is None
+    assert fields.parse_reason("BeginTime", jobs.JobState.PENDING) == "BeginTime"
+    never = "DependencyNeverSatisfied"
+    assert fields.parse_reason(never, jobs.JobState.CANCELLED) == never
 
 
 def test_exit_code():
-    assert fields.parse_exit_code("137:0") == fields.ExitCode(code=137, signal=0)
-    assert fields.parse_exit_code("0:53") == fields.ExitCode(code=0, signal=53)
-    assert fields.parse_exit_code("") is None
-    assert fields.parse_exit_code("0") is None
+    assert fields.parse_exit_code("137:0") == (137, 0)
+    assert fields.parse_exit_code("0:53") == (0, 53)
+    assert fields.parse_exit_code("") == fields.parse_exit_code("0") == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +64,7 @@ def test_exit_code():
     [("768", (3, 0)), ("35072", (137, 0)), ("9", (0, 9)), ("4021", (15, 53)), ("0:53", (0, 53))],
 )
 def test_wait_status(raw, expected):
-    code = fields.parse_wait_status(raw)
-    assert code is not None
-    assert (code.code, code.signal) == expected
+    assert fields.parse_wait_status(raw) == expected
 
 
 def test_times():
@@ -104,6 +144,7 @@ def test_output_paths():
 @given(st.text(), st.text())
 def test_nothing_raises(raw, other):
     for parse in (
+        fields.parse_state,
         fields.parse_exit_code,
         fields.parse_wait_status,
         fields.parse_time,

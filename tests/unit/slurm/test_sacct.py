@@ -25,7 +25,7 @@ def read(recorded, name):
 
 
 def test_commands():
-    assert sacct.command(["1", "2_3"], SINCE) == [
+    assert sacct.command(SINCE, ids=["1", "2_3"]) == [
         "sacct",
         "-D",
         "-n",
@@ -42,22 +42,20 @@ def test_commands():
         "-j",
         "1,2_3",
     ]
-    assert "-X" not in sacct.steps_command(["1"], SINCE)
-    assert sacct.by_name_command(["a.b", "c.d"], SINCE)[-2:] == ["-X", "--name=a.b,c.d"]
+    assert "-X" not in sacct.command(SINCE, ids=["1"], steps=True)
+    assert sacct.command(SINCE, names=["a.b", "c.d"])[-2:] == ["-X", "--name=a.b,c.d"]
 
 
-@pytest.mark.parametrize("asked", [[], [""], [","], ["1,2"], ["all"], ["1"] * 201])
-def test_what_would_ask_for_all_jobs_is_refused(asked):
+@pytest.mark.parametrize("ids", [[], [""], [","], ["1,2"], ["all"], ["1"] * 201])
+def test_ids_that_would_select_all_jobs_are_refused(ids):
     with pytest.raises(ValueError):
-        sacct.command(asked, SINCE)
-    with pytest.raises(ValueError):
-        sacct.steps_command(asked, SINCE)
+        sacct.command(SINCE, ids=ids)
 
 
 @pytest.mark.parametrize("names", [[], [""], ["a,b"]])
-def test_what_would_ask_for_all_names_is_refused(names):
+def test_names_that_would_select_all_jobs_are_refused(names):
     with pytest.raises(ValueError):
-        sacct.by_name_command(names, SINCE)
+        sacct.command(SINCE, names=names)
 
 
 def test_ends(recorded):
@@ -130,7 +128,7 @@ def test_a_command_line_of_several_lines_is_one_column():
     # As 24.11 prints srun's of our own scripts.
     commands = ("sbatch x", "srun bash -c # RANK\nexport A=1\n\nexec python3", "srun one")
     ids = ("7", "7.0", "7.1")
-    columns = ["FAILED", "3:0", *[""] * (len(sacct._COLUMNS) - 5)]
+    columns = ["FAILED", "3:0", *[""] * (len(sacct.COLUMNS) - 5)]
     rows = [
         "\x1f".join([job_id, job_id, *columns, command])
         for job_id, command in zip(ids, commands, strict=True)
@@ -141,7 +139,7 @@ def test_a_command_line_of_several_lines_is_one_column():
 
 def test_a_step_without_its_job_is_handed_back():
     odd = []
-    columns = ["1.batch", "1.batch", *[""] * (len(sacct._COLUMNS) - 2)]
+    columns = ["1.batch", "1.batch", *[""] * (len(sacct.COLUMNS) - 2)]
     assert sacct.parse(["\x1f".join(columns)], AT, odd.append) == []
     assert len(odd) == 1
 

@@ -6,26 +6,28 @@ import pytest
 
 from orchestrator.slurm import sacctmgr
 
-OWN = "proj||||\nproj|gpu|tiny|40|\nother|||5000|25\n"
+ASSOCIATIONS = "proj|||||\nproj|gpu|normal,tiny|tiny|40|\nother||||5000|25\n"
 QOS = "normal|||\ntiny|3||\nshared||70|60\nodd|\n"
-FOUND = sacctmgr.SubmitLimits(
-    associations=tuple(sacctmgr.parse_association_limits(OWN)),
+LIMITS = sacctmgr.SubmitLimits(
+    associations=tuple(sacctmgr.parse_associations(ASSOCIATIONS)),
     by_qos=sacctmgr.parse_qos_limits(QOS),
 )
 
 
-def test_lines_are_read() -> None:
-    assert FOUND.associations == (
-        sacctmgr.AssociationLimit(
-            account="proj", partition=None, default_qos="normal", max_jobs=None
+def test_parsed_lines() -> None:
+    assert LIMITS.associations == (
+        sacctmgr.Association(account="proj", partition=None),
+        sacctmgr.Association(
+            account="proj",
+            partition="gpu",
+            qos=("normal", "tiny"),
+            default_qos="tiny",
+            max_jobs=40,
         ),
-        sacctmgr.AssociationLimit(account="proj", partition="gpu", default_qos="tiny", max_jobs=40),
-        sacctmgr.AssociationLimit(
-            account="other", partition=None, default_qos="normal", max_jobs=25
-        ),
+        sacctmgr.Association(account="other", partition=None, max_jobs=25),
     )
-    assert FOUND.by_qos == {"tiny": 3, "shared": 60}
-    assert sacctmgr.parse_association_limits("sacctmgr: error: something else\n") == []
+    assert LIMITS.by_qos == {"tiny": 3, "shared": 60}
+    assert sacctmgr.parse_associations("sacctmgr: error: something else\n") == []
 
 
 @pytest.mark.parametrize(
@@ -45,4 +47,4 @@ def test_lines_are_read() -> None:
 def test_the_least_limit_counts(
     account: str | None, partition: str | None, qos: str | None, most: int | None
 ) -> None:
-    assert FOUND.max_jobs(account=account, partition=partition, qos=qos) == most
+    assert LIMITS.max_jobs(account=account, partition=partition, qos=qos) == most

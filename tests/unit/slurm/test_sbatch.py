@@ -89,7 +89,6 @@ def test_refusals(recorded):
 
 def test_a_cluster_behind_the_job_id(recorded):
     outcome = sbatch.classify(recorded.answers("refusals.txt")["clusterslab"])
-    assert outcome.cluster == "lab"
     assert outcome.job_id is not None
     assert outcome.job_id.isdigit()
 

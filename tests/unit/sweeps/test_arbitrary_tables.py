@@ -145,8 +145,8 @@ def check(data: dict[str, Any]) -> None:
     except errors.SpecError as error:
         assert error.problems
         return
-    plan = sweeps.plan(found.points, sweeps.Limits(max_array_size=2), PROFILE)
-    planned = [point.identity for one in plan.submissions for point in one.points]
+    plan = sweeps.plan(found.points, 2)
+    planned = [point.identity for one in plan for point in one.points]
     assert sorted(planned) == sorted({point.identity for point in found.points})
-    for one in plan.submissions:
+    for one in plan:
         assert [*checks.findings(one.spec)] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sweeps import plans, records
+from orchestrator.sweeps import plans
 
 
 def test_jobs_that_a_new_submission_waits_for() -> None:
     sizes = enumerate([5, 1, 1])
-    sent = [records.LiveSubmission(job_id=str(number), tasks=tasks) for number, tasks in sizes]
+    sent = [(str(number), tasks) for number, tasks in sizes]
     assert plans.jobs_to_wait_for(sent, 1, 3) == ("0",)
     assert plans.jobs_to_wait_for(sent, 2, 3) == ("1",), "1 waits for 0 by itself"
     assert plans.jobs_to_wait_for(sent, 7, 3) == ("1", "2")
@@ -44,7 +44,7 @@ def test_never_more_run_and_all_run(sizes: list[int], most: int, data: st.DataOb
         step, job_id = data.draw(st.sampled_from(steps))
         if step == "send":
             number, size = coming.pop(0)
-            sent = [records.LiveSubmission(job_id=one, tasks=n) for one, n in left.items() if n]
+            sent = [(job_id, tasks) for job_id, tasks in left.items() if tasks]
             waits[str(number)] = set(plans.jobs_to_wait_for(sent, size, most))
             left[str(number)], running[str(number)] = size, 0
         elif step == "start":

@@ -46,6 +46,7 @@ sweep.toml:12: sweep.sampels: unknown key. Did you mean "samples"?
 sweep.toml:13: sweep.seed: is only for kind "random", and this sweep is of kind "grid"
 sweep.toml:14: sweep.repeats: must be >= 1 (got 0)
 sweep.toml:15: sweep.gpus: must be a list of integers (got [1, "2"])
+sweep.toml:15: sweep.gpus: is only for kind "strong" and "weak", and this sweep is of kind "grid"
 sweep.toml:17: sweep.axes.nodes: is not a key of a spec. Did you mean "resources.nodes"?
 sweep.toml:18: sweep.axes."resources.gpu_per_node": is not a key of a spec. Did you mean \
 "resources.gpus_per_node"?
@@ -53,7 +54,7 @@ sweep.toml:19: sweep.axes."args.base_lr": must be a list of values (got 0.1)
 sweep.toml:20: sweep.axes."args.depth": is a distribution, which is only for kind "random"
 sweep.toml:21: sweep.axes."array.size": a sweep creates its own arrays: remove this
 sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
-10 problems; nothing was submitted."""
+11 problems; nothing was submitted."""
     )
 
 
@@ -114,12 +115,13 @@ sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { log_uniform = [0, 1] }\n',
-            "sweep.toml:13: sweep.axes.args.a: log_uniform needs numbers above 0 (got [0, 1])",
+            "sweep.toml:13: sweep.axes.args.a: log_uniform needs two numbers [LOW, HIGH], "
+            "0 < LOW < HIGH (got [0, 1])",
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { uniform = [-1e308, 1e308] }\n',
-            "sweep.toml:13: sweep.axes.args.a: the range of uniform is too large "
-            "(got [-1e+308, 1e+308])",
+            "sweep.toml:13: sweep.axes.args.a: uniform needs two numbers [LOW, HIGH], "
+            "LOW < HIGH < LOW + 1e308 (got [-1e+308, 1e+308])",
         ),
         (
             '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = nan\n',

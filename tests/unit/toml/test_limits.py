@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from orchestrator.toml import documents, key_paths, limits, schema
+from orchestrator.toml import documents, key_paths, schema
 
 DEEP = "nested too deeply: at most 16 tables and arrays within each other"
 INTEGER = "an integer must lie between -2^63 and 2^63 - 1"
@@ -18,7 +18,7 @@ def problem_of(text: str) -> str:
     assert time.process_time() - begun < 5.0
     assert document.data == {}
     (problem,) = problems
-    return str(problem)
+    return str(problem).partition("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -26,25 +26,25 @@ def problem_of(text: str) -> str:
     [
         ("[job]\na" + ".a" * 30_000 + " = 1\n", "x.toml:2: a dotted key has more than 16 parts"),
         ("[a" + ' . "b"' * 30_000 + "]\n", "x.toml:1: a dotted key has more than 16 parts"),
-        ("a = " + "[" * 100_000 + "]" * 100_000, f"x.toml: {DEEP}"),
+        ("a = " + "[" * 100_000 + "]" * 100_000, f"x.toml:1: a[0][0]: {DEEP}"),
         (
             "a = " + "[" * 20 + "]" * 20,
-            f"x.toml:1: a[0][0]: {DEEP}\n    1 | a = {'[' * 20}{']' * 20}",
+            f"x.toml:1: a[0][0]: {DEEP}",
         ),
         (
             "a = " + "{a=" * 20 + "1" + "}" * 20,
-            f"x.toml:1: a.a.a: {DEEP}\n    1 | a = {'{a=' * 20}1{'}' * 20}",
+            f"x.toml:1: a.a.a: {DEEP}",
         ),
-        ("a = 1\nb = " + "1" * 4301, f"x.toml:2: {INTEGER}"),
+        ("a = 1\nb = " + "1" * 4301, f"x.toml:2: b: {INTEGER}"),
         (
             "a.b = 9223372036854775808",
-            f"x.toml:1: a.b: {INTEGER}\n    1 | a.b = 9223372036854775808",
+            f"x.toml:1: a.b: {INTEGER}",
         ),
         (
             "[a]\n" + "k" * 1025 + " = 1",
-            "x.toml:1: a: a key is longer than 1024 characters\n    1 | [a]",
+            "x.toml:2: a key is longer than 1024 characters",
         ),
-        ("a = [" + "1," * 100_001 + "]", "x.toml: more than 100000 keys and values"),
+        ("a = [" + "1," * 100_001 + "]", "x.toml:1: more than 100000 keys and values"),
     ],
 )
 def test_refused(text, message):
@@ -63,7 +63,7 @@ def test_refused(text, message):
         "a = 9223372036854775807\nb = -9223372036854775808",
     ],
 )
-def test_what_only_looks_like_it_is_read(text):
+def test_strings_and_comments_are_not_limited(text):
     document, problems = documents.parse(text, "x.toml")
     assert problems == []
     assert document.data.keys() <= {"a", "b"}
@@ -73,7 +73,7 @@ def test_the_search_takes_linear_time():
     for text in ('"""' + '\\"""' * 500_000, "a " * 1_000_000, '"' * 2_000_000, "a" * 4_000_000):
         begun = time.process_time()
         with pytest.raises(ValueError):
-            limits.loads(text)
+            key_paths.loads(text)
         assert time.process_time() - begun < 10.0
 
 

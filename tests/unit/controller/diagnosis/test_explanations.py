@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import jobs, logs, specs
+from orchestrator import jobs, specs
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.session import contexts, stores
+from orchestrator.logs import head_and_tail, reading
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
@@ -23,19 +24,19 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
         yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
 
 
-def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
+def test_remaining_logs_are_read_by_the_next_refresh(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]
     now = 0.0
-    read = logs.scan
+    read = head_and_tail.scan
 
-    def scan(*args: Any, **options: Any) -> Iterator[logs.Line]:
+    def scan(*args: Any, **options: Any) -> Iterator[reading.Line]:
         nonlocal now
         yield from read(*args, **options)
         now = explanations.READING_SECONDS
 
-    monkeypatch.setattr(logs, "scan", scan)
+    monkeypatch.setattr(head_and_tail, "scan", scan)
     assert explanations.store_causes(context, rows, clock=lambda: now) == 1
     wanted = jobs.JobQuery(unexplained_since=NOW, limit=None)
     with context.store.reading() as work:

@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db import unit_of_work
-from orchestrator import errors, jobs, logs, metrics, specs
+from orchestrator import errors, jobs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts, stores
+from orchestrator.logs import reading
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -185,13 +186,13 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        read = logs.read
+        read = reading.read
 
-        def slow(*args: Any, **options: Any) -> logs.Chunk:
+        def slow(*args: Any, **options: Any) -> reading.Chunk:
             self.now += 1.0
             return read(*args, **options)
 
-        monkeypatch.setattr(logs, "read", slow)
+        monkeypatch.setattr(reading, "read", slow)
 
     def deadline(self, seconds: float) -> deadlines.Deadline:
         return deadlines.Deadline(at=self.now + seconds, clock=lambda: self.now)

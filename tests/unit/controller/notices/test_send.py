@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, schedules, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.notices import receivers, send
 from orchestrator.controller.session import contexts, stores
+from orchestrator.schedules import triggers
+from orchestrator.schedules.records import Payload
 from tests import builders
 from tests import receivers as servers
 
@@ -344,7 +346,7 @@ def test_missed_times_before_the_first_channel(bench: Bench) -> None:
         **{"scheduler": "slurm", "catchup": "latest", "grace_seconds": 60, "overlap": "skip"},
         **{"jitter_seconds": 0, "baseline": None, "created_at": NOW, "decided_until": NOW},
     }
-    payload = schedules.Payload(spec={}, environment={}, argv=())
+    payload = Payload(spec={}, environment={}, argv=())
     with bench.store.writing() as work:
         row = work.schedules.add(payload, name="hourly", **fields).row
 
@@ -352,7 +354,7 @@ def test_missed_times_before_the_first_channel(bench: Bench) -> None:
         bench.now += 3 * HOUR
         with bench.store.writing() as work:
             stored = work.schedules.get(row)
-            decided = schedules.decide(stored, stored.decided_until, bench.now)
+            decided = triggers.decide(stored, stored.decided_until, bench.now)
             skipped = [
                 dataclasses.replace(one, state="skipped", reason="missed: late")
                 for one in decided.planned

@@ -134,7 +134,7 @@ def test_one_continuation_job_wherever_a_pass_is_killed(
     assert retry.step(context) == ["@2 was submitted"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
     chain = chains.chain_of(context, second)
-    assert [(link.job.row, link.decision is not None) for link in chain.links] == [
+    assert [(link.job.row, link.decision is not None) for link in chain] == [
         (1, True),
         (2, False),
     ]
@@ -188,7 +188,8 @@ def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jo
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
     assert retry.step(later) == [] and len(all_jobs(context)) == 1
-    assert chains.chain_of(context, job).planned is None
+    (link,) = chains.chain_of(context, job)
+    assert link.decision.state == "refused"
 
 
 def test_no_retry_without_rules(context: contexts.Context, sent: list[jobs.Job]) -> None:

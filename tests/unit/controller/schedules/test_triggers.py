@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import errors, jobs, schedules, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.cli import schedules as schedule_cli
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.schedules import management, triggers
+from orchestrator.controller.schedules import management, stored_context, triggers
 from orchestrator.controller.service import health, leases
 from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submitit
 from orchestrator.controller.sweeps import queries
+from orchestrator.schedules import records
 from orchestrator.toml import documents
 from tests import builders
 
@@ -117,15 +118,15 @@ def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
 
 def add(
     context: contexts.Context, text: str, *, replace: bool = False, **fields: object
-) -> schedules.Schedule:
+) -> records.Schedule:
     spec: Any
     if "[sweep]" in text:
         spec = documents.parse(text, "two.toml")[0].data
     else:
         spec = json.loads(specs.to_json(specs.build(*documents.parse(text, "x"), None)))
     usual: dict[str, Any] = {
-        "name": "hourly",
-        "calendar": schedules.Calendar("@hourly", "UTC"),
+        "cron": "@hourly",
+        "tz": "UTC",
         "kind": "sweep" if "[sweep]" in text else "job",
         "source": "two.toml",
         "spec": spec,
@@ -137,10 +138,10 @@ def add(
         "jitter_seconds": 0,
         "baseline": None,
     }
-    return management.add(context, management.NewSchedule(**{**usual, **fields}), replace=replace)
+    return management.add(context, "hourly", replace=replace, **{**usual, **fields})
 
 
-def history(context: contexts.Context) -> list[schedules.Trigger]:
+def history(context: contexts.Context) -> list[records.Trigger]:
     return management.history(context, "hourly", None)[1][::-1]
 
 
@@ -168,8 +169,8 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
     assert len({one.sweep_row for one in found}) == hours
     rows = set()
     for one in found:
-        pairs = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
-        rows.update(pair.row for pair in pairs)
+        points = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
+        rows.update(point.job and point.job.row for point in points)
     assert len(rows) == 2 * hours and None not in rows
     # No submission was sent twice; killed before sbatch, a later refresh looks for it.
     assert len(sent) == len(set(sent)) <= 2 * hours
@@ -274,9 +275,9 @@ def test_pause_resume_replace_and_remove(
     add(context, JOB)
     with pytest.raises(errors.ConflictError, match="use --replace"):
         add(context, JOB)
-    management.pause(context, "hourly")
+    management.change_state(context, "hourly", "paused")
     clock.now += 2 * HOUR
-    management.resume(context, "hourly")
+    management.change_state(context, "hourly", "active")
     assert outcomes(context) == [("skipped", "paused")] * 2
     clock.now += HOUR
     # Replaced before anybody looked: it is planned from now on.
@@ -289,12 +290,12 @@ def test_pause_resume_replace_and_remove(
     clock.now += HOUR
     found = management.find(context, "hourly")
     triggers.decide(context, found)
-    management.remove(context, "hourly")
+    management.change_state(context, "hourly", "removed")
     triggers.step(context)
     assert outcomes(context)[-1] == ("skipped", "removed")
     assert len(sent) == 2
     with pytest.raises(errors.NotFoundError):
-        management.pause(context, "hourly")
+        management.change_state(context, "hourly", "paused")
 
 
 def test_a_run_with_a_pending_recovery_is_not_checked(
@@ -358,10 +359,10 @@ def test_an_invalid_configuration_does_not_lose_points_of_a_sweep(
         triggers.step(dataclasses.replace(context, guard=contexts.Guard(check=killed)))
     with monkeypatch.context() as patch:
 
-        def wrong(*rest: object) -> None:
+        def wrong(*rest: object, **fields: object) -> None:
             raise errors.ConfigurationError(["config.toml:1: no"])
 
-        patch.setattr(triggers, "restore", wrong)
+        patch.setattr(stored_context, "restore", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
         for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
             assert triggers.step(context) == told
@@ -378,11 +379,12 @@ def test_a_cancelled_sweep_is_not_continued(
     clock.now += HOUR
     triggers.step(context)
     sweep = queries.find(context, f"@{history(context)[0].sweep_row}")
-    first, second = (pair.row for pair in queries.points(context, sweep))
+    with store.reading() as work:
+        first, second = (job.row for job in work.sweeps.jobs(sweep.row))
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
-        work.jobs.change(first or 0, {**failed, "recovers": True})
-        work.jobs.change(second or 0, failed)
+        work.jobs.change(first, {**failed, "recovers": True})
+        work.jobs.change(second, failed)
     # A requeue may be planned: cancelling takes it back.
     assert [job.row for job in queries.close(context, sweep)[1]] == [first]
 
@@ -437,18 +439,18 @@ def test_a_missing_controller_is_reported(
         next_pass_at=None,
         failing_since=None,
     )
-    health.store(context.configuration.state_dir, newest)
+    health.store(context.configuration, newest)
     last = health.last_pass_message(newest)
     assert (told(), told(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
-    health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
+    health.store(context.configuration, dataclasses.replace(newest, last_pass_at=clock()))
     assert told() == ""
     clock.now += datetime.timedelta(minutes=1)
     planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
     overdue = f"hourly was planned for {planned}, but no controller pass has run since."
     assert told() == f"{overdue} {cure}"
-    health.store(context.configuration.state_dir, newest)
+    health.store(context.configuration, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
     assert told(with_last_pass=True) == f"{last} {cure}"

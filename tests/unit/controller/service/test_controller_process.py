@@ -26,7 +26,7 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
         yield builders.make_context(tmp_path, store, environ=environ, now=NOW)
 
 
-def test_who_is_replaced_says_that_it_has_ended(
+def test_a_replaced_controller_stores_its_end(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     me = processes.this_process()
@@ -44,7 +44,7 @@ def test_who_is_replaced_says_that_it_has_ended(
     )
 
     def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
-        health.store(state_dir, newest)
+        health.store(context.configuration, newest)
         there.reporter.info("Submitted batch job 7 (@3, x)")
         there.reporter.warn("@4 is not sent again: gone")
         raise errors.FencedError("Another controller took over")
@@ -52,9 +52,7 @@ def test_who_is_replaced_says_that_it_has_ended(
     monkeypatch.setattr(passes, "run", replaced)
     log: list[controller_process.LogLine] = []
     with pytest.raises(errors.FencedError):
-        controller_process.serve(
-            context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False
-        )
+        controller_process.serve(context, log.append, interval_seconds=60, stand_by=False)
     ended = dataclasses.replace(newest, next_pass_at=None, ended_at=NOW)
     assert health.load(state_dir) == ended
     assert [(line.level, line.event, line.job) for line in log] == [
@@ -65,7 +63,7 @@ def test_who_is_replaced_says_that_it_has_ended(
     ]
 
 
-def test_a_full_disk_is_told_with_the_file_that_is_not_written(
+def test_the_warning_of_a_full_disk_names_the_file(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: object, **options: object) -> None:
@@ -74,6 +72,6 @@ def test_a_full_disk_is_told_with_the_file_that_is_not_written(
     monkeypatch.setattr(passes, "run", lambda there, **more: iter(()))
     monkeypatch.setattr(health, "store", full)
     log: list[controller_process.LogLine] = []
-    controller_process.tick(context, log.append, lease_seconds=30)
+    controller_process.tick(context, log.append)
     path = context.configuration.state_dir / "controller.json"
     assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]

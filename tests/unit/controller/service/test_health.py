@@ -1,4 +1,4 @@
-"""What is said of a controller: nothing while it is well or was ended, the cause when it is not."""
+"""Problems of a controller: none while it is healthy or was stopped, otherwise the cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import jobs
+from orchestrator import config, jobs
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
 from orchestrator.local import processes
@@ -36,42 +36,47 @@ def after(seconds: float) -> datetime.datetime:
     return NOW + datetime.timedelta(seconds=seconds)
 
 
-def test_the_file_comes_back_as_it_was_and_nothing_else_is_taken_for_it(tmp_path: Path) -> None:
+def configured(state_dir: Path) -> config.Configuration:
+    environ = {"HOME": str(state_dir), "ORCHESTRATOR_STATE_DIR": str(state_dir)}
+    return config.load(environ, state_dir)
+
+
+def test_only_the_stored_file_is_loaded(tmp_path: Path) -> None:
     assert health.load(tmp_path) is None
-    health.store(tmp_path, NEWEST)
+    health.store(configured(tmp_path), NEWEST)
     assert health.load(tmp_path) == NEWEST
     assert [path.name for path in tmp_path.iterdir()] == ["controller.json"]
     (tmp_path / "controller.json").write_text('{"command": "of another version"}')
     assert health.load(tmp_path) is None
 
 
-def test_when_it_is_late() -> None:
-    told = f"The controller's last pass was at {local(NOW)} (`serve`, process 7 on login1)."
+def test_late_passes() -> None:
+    message = f"The controller's last pass was at {local(NOW)} (`serve`, process 7 on login1)."
     assert health.late_message(NEWEST, after(60 + health.LATE_SECONDS)) == ""
-    assert health.late_message(NEWEST, after(61 + health.LATE_SECONDS)) == told
+    assert health.late_message(NEWEST, after(61 + health.LATE_SECONDS)) == message
     assert health.late_message(dataclasses.replace(NEWEST, ended_at=NOW), after(10**6)) == ""
     by_ticks = dataclasses.replace(NEWEST, command="tick", next_pass_at=None)
     assert health.late_message(by_ticks, after(health.TICKS_LATE_SECONDS)) == ""
-    assert health.late_message(by_ticks, after(health.TICKS_LATE_SECONDS + 1)) == told.replace(
+    assert health.late_message(by_ticks, after(health.TICKS_LATE_SECONDS + 1)) == message.replace(
         "serve", "tick"
     )
 
 
-def test_who_ends_says_so_of_itself_alone(tmp_path: Path) -> None:
+def test_a_controller_stores_only_its_own_end(tmp_path: Path) -> None:
     me = processes.this_process()
-    health.store(tmp_path, NEWEST)
-    health.end(tmp_path, after(5), me)
+    health.store(configured(tmp_path), NEWEST)
+    health.end(configured(tmp_path), after(5), me)
     assert health.load(tmp_path) == NEWEST
     mine = dataclasses.replace(NEWEST, host=me.host, pid=me.pid)
-    health.store(tmp_path, mine)
-    health.end(tmp_path, after(5), me)
+    health.store(configured(tmp_path), mine)
+    health.end(configured(tmp_path), after(5), me)
     assert health.load(tmp_path) == dataclasses.replace(mine, next_pass_at=None, ended_at=after(5))
 
 
 @pytest.mark.parametrize(
     "fate", ["never", "well", "failing", "killed", "stopped", "ended", "just now"]
 )
-def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
+def test_problems(tmp_path: Path, fate: str) -> None:
     me = processes.this_process()
     who = f"`serve` (process {me.pid} on {socket.gethostname()}, since {local(NOW)})"
     with stores.Store(tmp_path / "x.db") as store:
@@ -83,12 +88,11 @@ def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
             newest = dataclasses.replace(NEWEST, ended_at=NOW, next_pass_at=None)
         if fate != "never":
             hold(store, holder, given_back=fate == "ended")
-            health.store(tmp_path, newest)
-        found = health.examine(
-            store, tmp_path, after({"stopped": 90, "just now": -1}.get(fate, 10))
-        )
+            health.store(configured(tmp_path), newest)
+        now = after({"stopped": 90, "just now": -1}.get(fate, 10))
+        state = health.examine(store, tmp_path, now)
     assert (
-        found.problems
+        state.problems
         == {
             "never": ("The controller has never run here: `orchestrator serve` starts it.",),
             "well": (),

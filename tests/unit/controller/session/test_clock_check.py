@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, schedules
+from orchestrator import errors
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
 from orchestrator.local import kernel_clock
+from orchestrator.schedules import records
 from orchestrator.slurm import process
 from orchestrator.slurm.client import Client
 from tests import builders
@@ -72,7 +73,7 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
     log: list[controller_process.LogLine] = []
-    outcomes = controller_process.tick(context, log.append, lease_seconds=30)
+    outcomes = controller_process.tick(context, log.append)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
@@ -80,12 +81,14 @@ def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
 ALL = [step.name for step in passes.steps(None)]
 
 
-def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
+def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.Schedule:
     facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
-    wanted = management.NewSchedule(
-        name="often",
-        calendar=schedules.Calendar("* * * * *", "UTC"),
+    return management.add(
+        context,
+        "often",
+        cron="* * * * *",
+        tz="UTC",
         kind="job",
         source="job.toml",
         spec={},
@@ -97,7 +100,6 @@ def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules
         jitter_seconds=0,
         baseline=None,
     )
-    return management.add(context, wanted)
 
 
 @pytest.mark.parametrize("seconds", [MONTH, -MONTH, 7200.0])
@@ -116,7 +118,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     # It is a warning once.
     assert tick(context) == (["refresh", "logs"], [("info", text)])
     with pytest.raises(errors.ConflictError) as refused:
-        management.add(context, None, replace=True)  # type: ignore[arg-type]
+        management.add(context, "often", spec={}, inherit=(), argv=(), replace=True)
     assert str(refused.value) == text
     with context.store.reading() as work:
         assert work.schedules.triggers(stored.row) == []

@@ -22,7 +22,7 @@ SINFO = "\n".join(
         ("big-mem", "drain", "infinite", "2", "64", "4000000", "gpu:1,nvme:2"),
     )
 )
-ASSOCIATIONS = "nn1234k||normal,devel\nnn9999k|accel|normal\n"
+ASSOCIATIONS = "nn1234k||normal,devel|||\nnn9999k|accel|normal|||\n"
 
 
 def found(**changed: object) -> profile_draft.Cluster:

@@ -56,8 +56,8 @@ def test_add_points_after_another_process(tmp_path: Path, database_url: str, by:
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")
         else:
-            resume.add_points(prepared, stored, more, new, report=report_nothing)
+            resume.add_points(prepared, stored, new, report=report_nothing)
         with pytest.raises(errors.ConflictError, match="Nothing was submitted"):
-            resume.add_points(prepared, stored, more, new, report=report_nothing)
+            resume.add_points(prepared, stored, new, report=report_nothing)
         with store.reading() as work:
             assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)
