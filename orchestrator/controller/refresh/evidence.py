@@ -11,7 +11,7 @@ from orchestrator import jobs, tracking
 from orchestrator.controller.refresh import identity, slurm_queries
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,4 +105,32 @@ class Collector:
         if not attempts or attempts[-1] < job.attempt:
             # The newest attempt has not started.
             return None
-        return folder.exit_record(job, attempts[-1], at=self.observed_at)
+        task, attempt = job.array_task_id or 0, attempts[-1]
+        owner = folder.owner(task)
+        record = folder.exit_record(task, attempt, token=job.token, owner=owner)
+        if record is None or owner is None:
+            return None
+        return observation(job, record, owner, attempt, self.observed_at)
+
+
+def observation(
+    job: jobs.Job,
+    record: run_folder.ExitRecord,
+    job_id: str,
+    attempt: int,
+    observed_at: datetime.datetime,
+) -> tracking.Observation:
+    """Return an exit record as an observation of a job."""
+    state = jobs.JobState.COMPLETED if record.rc == 0 else jobs.JobState.FAILED
+    return tracking.Observation(
+        source="record",
+        observed_at=observed_at,
+        name=run_folder.slurm_name(job.name, job.token),
+        job_id=job_id,
+        raw_job_id=job_id,
+        state=jobs.JobState.REQUEUED if record.outcome == "requeue" else state,
+        raw_state=f"exit record, rc {record.rc}",
+        exit_code=record.rc,
+        exit_signal=0,
+        restart_count=attempt,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import stat
 from pathlib import Path
@@ -11,31 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import errors, jobs, tracking
-from orchestrator.jobs import JobState
-from orchestrator.tracking import run_folder
+from orchestrator import errors
+from orchestrator.files import run_folder
 
-NOW = datetime.datetime.now(datetime.UTC)
-JOB = jobs.Job(
-    row=7,
-    token="abcd12345678",
-    cluster="lab",
-    scheduler="slurm",
-    name="x",
-    state=JobState.RUNNING,
-    run_dir="/runs/x.abcd12345678",
-    created_at=NOW,
-)
 RECORD: dict[str, object] = {
     **{"token": "abcd12345678", "job_id": "41", "task": 0, "attempt": 0},
     **{"rc": 0, "outcome": "end", "done": True},
 }
 
 
-def exit_record(folder: Path, text: str) -> tracking.Observation | None:
-    (folder / "owner.0").write_text("41\n")
+def exit_record(folder: Path, text: str) -> run_folder.ExitRecord | None:
     (folder / "exit.0.0.json").write_text(text)
-    return run_folder.RunFolder(folder).exit_record(JOB, 0, at=NOW)
+    return run_folder.RunFolder(folder).exit_record(0, 0, token="abcd12345678", owner="41")
 
 
 def test_the_token_of_a_job_that_was_renamed() -> None:
@@ -69,7 +55,7 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
     assert folder.owner(0) is None
     assert folder.attempts() == {}
-    assert folder.exit_record(JOB, 0, at=NOW) is None
+    assert folder.exit_record(0, 0, token="abcd12345678", owner=None) is None
 
 
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -109,20 +95,6 @@ def test_the_script_and_both_folders_are_synced(
 def test_a_record_counts_only_if_all_of_it_fits(tmp_path: Path, change: dict[str, object]) -> None:
     assert exit_record(tmp_path, json.dumps(RECORD)) is not None
     assert exit_record(tmp_path, json.dumps({**RECORD, **change})) is None
-
-
-@pytest.mark.parametrize(
-    ("rc", "outcome", "state"),
-    [
-        (0, "end", JobState.COMPLETED),
-        (137, "end", JobState.FAILED),
-        (0, "requeue", JobState.REQUEUED),
-    ],
-)
-def test_the_state_of_a_record(tmp_path: Path, rc: int, outcome: str, state: JobState) -> None:
-    row = exit_record(tmp_path, json.dumps({**RECORD, "rc": rc, "outcome": outcome}))
-    assert row is not None
-    assert (row.state, row.exit_code) == (state, rc)
 
 
 @pytest.mark.parametrize(

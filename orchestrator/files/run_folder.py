@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
 import re
@@ -18,9 +17,8 @@ import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, tracking
+from orchestrator import errors, files, jobs
 from orchestrator.files import users
-from orchestrator.jobs import JobState
 
 INSTALLATION_ID_LENGTH = 4
 _TOKEN_LENGTH = 12
@@ -75,6 +73,16 @@ def token_of(slurm_job_name: str, stdout_path: str | None) -> str | None:
     return token
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExitRecord:
+    """How a script ended."""
+
+    #: exit status of the program as the shell reports it: 128 + signal if a signal killed it
+    rc: int
+    #: end or requeue
+    outcome: str
+
+
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
     """The folder of one submission, RUNS_DIR/NAME.TOKEN."""
@@ -118,38 +126,23 @@ class RunFolder:
         return {task: sorted(numbers) for task, numbers in attempts.items()}
 
     def exit_record(
-        self, job: jobs.Job, attempt: int, *, at: datetime.datetime
-    ) -> tracking.Observation | None:
-        """Return the end of an attempt as its script recorded it; None unless all of it fits.
+        self, task: int, attempt: int, *, token: str, owner: str | None
+    ) -> ExitRecord | None:
+        """Return what the script of an attempt recorded at its end; None unless all of it fits.
 
         Measured: a bare EXIT trap writes rc 0 on scancel and on the time limit. So `done` says that
         the script came to its end.
         """
-        task = job.array_task_id or 0
-        owner = self.owner(task)
         try:
             path = self.path / f"exit.{task}.{attempt}.json"
             record = json.loads(files.read_bytes(path, limit_bytes=_RECORD_LIMIT_BYTES))
             identity = tuple(str(record[name]) for name in ("token", "job_id", "task", "attempt"))
-            rc, outcome, done = int(record["rc"]), record["outcome"], record["done"]
+            rc, outcome, done = int(record["rc"]), str(record["outcome"]), record["done"]
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
-        fits = identity == (job.token, owner, str(task), str(attempt))
-        if owner is None or not fits or done is not True or not 0 <= rc <= _MOST_RC:
+        if identity != (token, owner, str(task), str(attempt)):
             return None
-        state = JobState.COMPLETED if rc == 0 else JobState.FAILED
-        return tracking.Observation(
-            source="record",
-            observed_at=at,
-            name=slurm_name(job.name, job.token),
-            job_id=owner,
-            raw_job_id=owner,
-            state=JobState.REQUEUED if outcome == "requeue" else state,
-            raw_state=f"exit record, rc {rc}",
-            exit_code=rc,
-            exit_signal=0,
-            restart_count=attempt,
-        )
+        return ExitRecord(rc=rc, outcome=outcome) if done is True and 0 <= rc <= _MOST_RC else None
 
     def environment(self, file_name: str = ENVIRONMENT) -> dict[str, str] | None:
         """Return the environment of a deferred submission or a continuation job."""
@@ -251,7 +244,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
 
     def value(match: re.Match[str]) -> str:
         text = users.user_name() if match["letter"] == "u" else values[match["letter"]]
-        return text.zfill(int(match["width"])) if match["width"] else text
+        return text.zfill(min(int(match["width"]), 10)) if match["width"] else text
 
     return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", value, pattern)
 
