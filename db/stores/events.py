@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import sqlalchemy as sa
 
@@ -41,18 +41,12 @@ class EventStore(queries.Store):
         rows = [row._asdict() for row in self._rows(statement.order_by(_EVENT.id).limit(limit))]
         return [(row.pop("id"), row.pop("job_row"), jobs.JobEvent(**row)) for row in rows]
 
-    def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
-        """Return the failure cause of one attempt of each job: "CAUSE: a sentence".
-
-        `attempts` and the result are by job row. A job without a cause is left out.
-        """
-        statement = (
-            sa.select(_EVENT.job_row, _EVENT.attempt, _EVENT.detail)
-            .where(queries.among(_EVENT.job_row, attempts), _EVENT.kind == "cause")
-            .order_by(_EVENT.id)
+    def cause(self, job_row: int, attempt: int) -> str:
+        """Return the failure cause of an attempt: "CAUSE: a sentence"; "" if there is none."""
+        statement = sa.select(_EVENT.detail).where(
+            _EVENT.job_row == job_row, _EVENT.attempt == attempt, _EVENT.kind == "cause"
         )
-        newest = {row: (attempt, text) for row, attempt, text in self._rows(statement)}
-        return {row: text for row, (attempt, text) in newest.items() if attempt == attempts[row]}
+        return self._connection.scalar(statement.order_by(_EVENT.id.desc()).limit(1)) or ""
 
     def cancel_requested(self, rows: Collection[int]) -> set[int]:
         """Return those of the jobs whose newest attempt orchestrator was asked to cancel."""

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db import queries
-from db.tables.service import DELIVERIES, NOTICES, RECOVERIES
+from db.tables.service import DELIVERIES, NOTICES
 from db.tables.sweeps import SWEEP_POINTS
 from orchestrator.notices import records
 
@@ -33,17 +33,6 @@ class NoticeStore(queries.Store):
         point = SWEEP_POINTS.c
         of_jobs = queries.among(point.job_row, job_rows)
         return self._pairs(sa.select(point.job_row, point.sweep_id).where(of_jobs))
-
-    def recovery_states(self, job_rows: Collection[int]) -> dict[tuple[int, int], str]:
-        """Return planned, done or refused for each attempt with a recovery action.
-
-        The keys are job row and attempt.
-        """
-        recovery = RECOVERIES.c
-        statement = sa.select(recovery.job_row, recovery.attempt, recovery.state).where(
-            queries.among(recovery.job_row, job_rows), recovery.action != "none"
-        )
-        return {(row, attempt): state for row, attempt, state in self._rows(statement)}
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that have a notice."""
