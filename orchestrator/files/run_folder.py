@@ -157,7 +157,7 @@ class RunFolder:
         """Store the environment of a deferred submission unless there is one; RunFolderError."""
         try:
             _write(self.path / ENVIRONMENT, json.dumps(dict(environ)))
-            _sync(self.path / ENVIRONMENT)
+            files.sync(self.path / ENVIRONMENT)
         except FileExistsError:
             return
         except OSError as exc:
@@ -217,7 +217,7 @@ def create(
             (path / link_name).symlink_to(target)
         # The entries of a folder are on disk once the folder is (man fsync).
         for synced in (*(path / file_name for file_name in texts), path, runs_dir):
-            _sync(synced)
+            files.sync(synced)
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise _cannot_make(path, exc) from exc
@@ -260,11 +260,3 @@ def _write(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(text)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
