@@ -14,8 +14,6 @@ import click
 from orchestrator import metrics
 from orchestrator.cli import (
     commands,
-    completion,
-    job_selection,
     options,
     output,
     session,
@@ -131,7 +129,7 @@ class MetricFilter:
 def show_metrics(
     ctx: click.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, kind=_JobsArgument, shell_complete=completion.job_references
+        nargs=-1, kind=_JobsArgument, shell_complete=options.complete_job
     ),
     sweeps: tuple[str, ...] = options.sweeps,
     metric_filter: MetricFilter = commands.record(MetricFilter),
@@ -188,7 +186,7 @@ def show_metrics(
     }
     options.refuse(problems)
     context = session.open_context(ctx)
-    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
+    selected = options.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
     view = metric_tables.View(
         context=context, query=metric_filter.query(by_row), jobs=by_row, out=out
@@ -306,7 +304,7 @@ def reparse(
     """
     from orchestrator.controller.metrics import reparse
 
-    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
+    selected = options.jobs_and_sweeps(context, references, sweeps)
     rows = [
         {
             "job_row": log.job.row,
