@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,9 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import (
-    commands,
-    options,
-    output,
-    session,
-    value_types,
-)
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import metric_tables, terminal
+from orchestrator.cli.output import metric_tables
 from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
@@ -207,10 +200,7 @@ def show_metrics(
         has_rows = metric_tables.print_table(view)
     else:
         pages = view.row_pages()
-        first = next(pages, [])
-        rows = itertools.chain([first], pages)
-        terminal.print_texts(output.texts("metrics", rows, metric_tables.COLUMNS, form), out)
-        has_rows = bool(first)
+        has_rows = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
     if has_rows:
         return
     if metric_filter.selects_all:

@@ -111,8 +111,7 @@ class Selection:
         chosen = [job for reference in self.references for job in jobs_of(context, reference)]
         if self.names or self.labels:
             live = queries.list_jobs(
-                context,
-                jobs.JobQuery(names=self.names, labels=self.labels, live=True, limit=None),
+                context, jobs.JobQuery(names=self.names, labels=self.labels, live=True, limit=None)
             )[0]
             if not live and not chosen:
                 words = ", ".join([*self.names, *self.labels])

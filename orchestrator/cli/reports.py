@@ -10,13 +10,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors, files, reports
-from orchestrator.cli import (
-    commands,
-    options,
-    output,
-    session,
-    value_types,
-)
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import (
-    commands,
-    options,
-    output,
-    session,
-    spec_options,
-)
+from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.submission import render as rendering
