@@ -71,7 +71,7 @@ def _result(outcome: cancellation.Cancelled) -> str:
 
 def _raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
     problems = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
-    pending = [outcome.job for outcome in outcomes if not outcome.confirmed and not outcome.why]
+    pending = [outcome.job for outcome in outcomes if not outcome.job.ended and not outcome.why]
     if pending:
         problems.append(_not_confirmed(naming.names_of(pending), _scheduler(*pending)))
     if problems:

@@ -38,14 +38,15 @@ def upgrade(context: contexts.Context) -> None:
     changes nothing; to be able to return to an older version, run `orchestrator db backup` before.
     """
     with session.progress("Upgrading the database"):
-        done = context.store.upgrade()
-    if done.before == done.after:
-        output.note(f"{context.store.shown_name} is up to date (schema {done.after}).")
+        before, after, backup = context.store.upgrade()
+    if before == after:
+        output.note(f"{context.store.shown_name} is up to date (schema {after}).")
         return
-    before = done.before or "nothing"
-    output.note(f"Upgraded {context.store.shown_name} from schema {before} to {done.after}.")
-    if done.backup is not None:
-        output.note(f"Backup of the previous version: {done.backup}")
+    output.note(
+        f"Upgraded {context.store.shown_name} from schema {before or 'nothing'} to {after}."
+    )
+    if backup is not None:
+        output.note(f"Backup of the previous version: {backup}")
 
 
 @database_commands.command("check", "orchestrator db check")
@@ -105,10 +106,10 @@ def restore(
     from orchestrator.controller.setup import restore as restoration
 
     with session.progress("Checking the backup"):
-        restored = restoration.restore(store, backup, datetime.datetime.now(datetime.UTC))
+        kept = restoration.restore(store, backup, datetime.datetime.now(datetime.UTC))
     output.note(f"Replaced {store.shown_name} with {backup}.")
-    if restored.kept is not None:
-        output.note(f"The replaced database: {restored.kept}")
+    if kept is not None:
+        output.note(f"The replaced database: {kept}")
 
 
 @database_commands.command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import time
@@ -15,12 +16,12 @@ import click
 
 from orchestrator import config, errors
 from orchestrator.cli import output
-from orchestrator.slurm import process, variables
-from orchestrator.slurm.client import Client
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import freshness
     from orchestrator.controller.session import contexts
+    from orchestrator.slurm import process
+    from orchestrator.slurm.client import Client
 
 #: Notes of the configuration that were printed, in the click context's meta.
 _PRINTED_NOTES = "orchestrator.notes"
@@ -69,7 +70,7 @@ def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context
     return contexts.Context(
         configuration=configuration,
         store=store,
-        slurm=client(quiet=quiet),
+        slurm_client=functools.partial(client, quiet=quiet),
         environ=os.environ,
         folder=current_folder(),
         reporter=contexts.Reporter(
@@ -81,6 +82,9 @@ def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context
 
 def client(*, quiet: bool = False) -> Client:
     """Return Slurm's commands; unless `quiet`, a slow command prints a progress message."""
+    from orchestrator.slurm import variables
+    from orchestrator.slurm.client import Client
+
     plain = Client(environ=variables.for_queries(os.environ))
     if quiet:
         return plain

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from orchestrator.scaling import fits, quantiles
 from orchestrator.scaling.fits import Estimate, Fit
 
-__all__ = ["Estimate", "Fit", "Point", "Run", "Study", "fits", "outliers", "study"]
-
 #: A larger efficiency means that something slowed the smallest size down.
 MOST_EFFICIENCY = 1.05
 CONFIDENCE = 0.95

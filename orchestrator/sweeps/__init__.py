@@ -24,26 +24,6 @@ from orchestrator.sweeps.records import (
 from orchestrator.sweeps.resources import smallest_shapes, total
 from orchestrator.toml import documents
 
-__all__ = [
-    "Point",
-    "PointGroup",
-    "Prerequisites",
-    "ResourceTotals",
-    "Shape",
-    "StoredPoint",
-    "StoredSweep",
-    "Submission",
-    "Sweep",
-    "Table",
-    "expand",
-    "jobs_to_wait_for",
-    "load",
-    "plan",
-    "points_of",
-    "smallest_shapes",
-    "total",
-]
-
 
 def load(
     path: Path,

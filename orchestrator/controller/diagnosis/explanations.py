@@ -15,9 +15,9 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs, queue
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
 from orchestrator.slurm import fields, scontrol
-from orchestrator.tracking import run_folder
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
 READING_SECONDS = 5.0

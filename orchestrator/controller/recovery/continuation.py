@@ -14,7 +14,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, render, submit
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 class NotContinuedError(errors.ConflictError):

@@ -18,9 +18,9 @@ from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import fields
-from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
 JOBS_PER_PASS = 50
@@ -135,7 +135,7 @@ def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
     environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
-        resubmit.send_again(local, job, queue=False, source="controller")
+        resubmit.send_again(local, job, queue=False, is_automatic=True)
     except errors.FencedError:
         raise
     except errors.OrchestratorError as error:

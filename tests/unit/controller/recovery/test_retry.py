@@ -260,7 +260,7 @@ def test_cancel_during_a_requeue(
     ended: list[str] = []
     seen = failed(context, "node_fail", requeue=True)
 
-    def requeued(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+    def requeue_job(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
         if when == "while it is asked":
             (outcome,) = cancel.cancel(context, [seen])
             assert outcome.withdrawn
@@ -278,14 +278,14 @@ def test_cancel_during_a_requeue(
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
     monkeypatch.setattr(confirmed, "refreshed", looked)
-    monkeypatch.setattr(Machine, "requeue", requeued)
+    monkeypatch.setattr(Machine, "requeue", requeue_job)
     monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
     done = retry.step(context)[1:]
     if when == "after":
         assert done == ["local-1 was requeued"] and ended == []
         # As somebody saw it before.
         (outcome,) = cancel.cancel(context, [seen])
-        assert (outcome.already, outcome.confirmed, outcome.withdrawn) == (False, True, False)
+        assert (outcome.already, outcome.job.ended, outcome.withdrawn) == (False, True, False)
     else:
         assert done == ["local-1 was cancelled again"]
     assert ended == ["local-1"] and retry.step(context) == []
@@ -358,7 +358,6 @@ def test_no_requeue_without_the_lease(context: contexts.Context) -> None:
         command="x",
         run=told,
         objection=lambda job: "",
-        is_already_done=lambda job: False,
         is_done=lambda before, now: True,
     )
     with pytest.raises(errors.FencedError):
