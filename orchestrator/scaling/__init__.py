@@ -40,7 +40,7 @@ class Run:
 
     #: number of GPUs, ranks or nodes
     size: int
-    #: samples/s over all ranks, median of the windows
+    #: samples/s over all ranks: median of the windows or epochs
     throughput: float
     #: throughput of each window after warm-up; empty: unknown
     windows: tuple[float, ...] = ()

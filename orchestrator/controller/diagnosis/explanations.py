@@ -117,7 +117,8 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
     rules = log_rules.load_shipped()
     for path in reversed(paths):
         try:
-            text = files.read_given(path, limit_bytes=_RULES_LIMIT_BYTES).decode("utf-8")
+            content = files.read_bytes(path, limit_bytes=_RULES_LIMIT_BYTES, is_given=True)
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise errors.NotFoundError(f"{path} cannot be read: {reason}") from error
