@@ -91,6 +91,7 @@ for name in {modules!r}:
 assert not {{"matplotlib", "numpy", "torch", "trainers"}} & set(sys.modules)
 """)
 
+
 #: Runs a command, and prints the number of our modules that it has loaded.
 COUNT_MODULES = """
 import sys
