@@ -67,24 +67,27 @@ def usage(
     """
     rows = [job.row for word in references for job in session.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, **filters)
-    report = job_usage.of(context, query, keys, since=since, until=until)
+    starts, endless = job_usage.starts(context, query, since=since, until=until)
+    groups = totals.grouped(starts, keys, since=since, until=until)
+    # A job with several labels counts once.
+    total = next(iter(totals.grouped(starts, (), since=since, until=until)), None)
     if output.is_json(form):
-        items = [{**group.words, **output.fields_of(group, _FIELDS)} for group in report.usages]
+        items = [{**group.words, **output.fields_of(group, _FIELDS)} for group in groups]
         output.print_rows("usage", items, (), form)
     else:
-        lines = list(map(_line, report.usages))
-        if form == "table" and report.total is not None and len(lines) > 1:
-            lines.append({**_line(report.total), keys[0]: "total"})
+        lines = list(map(_line, groups))
+        if form == "table" and total is not None and len(lines) > 1:
+            lines.append({**_line(total), keys[0]: "total"})
         output.print_rows("usage", lines, (*keys, *_NUMBERS), form)
-    if report.total is None:
+    if total is None:
         output.note("No job started in this period")
         return
-    unknown = {"GPUs": report.total.unknown_gpus, "CPUs": report.total.unknown_cpus}
-    for resource, starts in unknown.items():
-        if starts:
-            output.note(f"{resource} unknown for {output.count(starts, 'start')}: counted as 0")
-    if report.endless:
-        output.note(f"Excluded: {output.count(report.endless, 'start')} without a known end")
+    unknown = {"GPUs": total.unknown_gpus, "CPUs": total.unknown_cpus}
+    for resource, count in unknown.items():
+        if count:
+            output.note(f"{resource} unknown for {output.count(count, 'start')}: counted as 0")
+    if endless:
+        output.note(f"Excluded: {output.count(endless, 'start')} without a known end")
 
 
 def _line(group: totals.Usage) -> dict[str, object]:

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.controller.session import contexts
 from orchestrator.usage import totals
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobUsage:
-    """Usage, grouped by some keys."""
-
-    usages: tuple[totals.Usage, ...]
-    #: of all groups, in which a job with several labels counts once
-    total: totals.Usage | None
-    #: starts without a known end
-    endless: int
-
-
-def of(
+def starts(
     context: contexts.Context,
     query: jobs.JobQuery,
-    keys: Sequence[str],
     *,
     since: datetime.datetime | None = None,
     until: datetime.datetime | None = None,
-) -> JobUsage:
-    """Return what the selected jobs have used between two times, grouped by keys of totals.KEYS.
+) -> tuple[list[totals.Start], int]:
+    """Return the starts of the selected jobs between two times, and how many have no known end.
 
     Running jobs count up to now.
     """
@@ -39,39 +26,18 @@ def of(
         by_row = {job.row: job for job in work.jobs.find(query)}
         attempts = work.attempts.started(list(by_row), since=since, until=until)
     now = context.clock.now()
-    starts = [_start(by_row[row], attempt, now) for row, attempt in attempts]
-    known = [start for start in starts if start is not None]
-    usages = totals.grouped(known, keys, since=since, until=until)
-    total = totals.grouped(known, (), since=since, until=until)
-    return JobUsage(
-        usages=tuple(usages),
-        total=total[0] if total else None,
-        endless=len(starts) - len(known),
-    )
-
-
-def _start(job: jobs.Job, attempt: jobs.Attempt, now: datetime.datetime) -> totals.Start | None:
-    assert attempt.started_at is not None
-    is_running = attempt.number == job.attempt and job.state not in jobs.TERMINAL
-    ended_at = attempt.ended_at or (now if is_running else None)
-    if ended_at is None:
-        return None
-    return totals.Start(
-        row=job.row,
-        words={
-            "job": job.job_id or f"@{job.row}",
-            "name": job.name,
-            "sweep": job.sweep or "",
-            "partition": job.partition or "",
-            "account": job.account or "",
-            "cluster": job.cluster,
-        },
-        labels=job.labels,
-        state=attempt.state,
-        started_at=attempt.started_at,
+    known, endless = [], 0
+    for row, attempt in attempts:
+        job, started_at = by_row[row], attempt.started_at
+        assert started_at is not None
+        is_running = attempt.number == job.attempt and job.state not in jobs.TERMINAL
+        ended_at = attempt.ended_at or (now if is_running else None)
+        if ended_at is None:
+            endless += 1
+            continue
         # The clocks of this host and of slurmctld may differ.
-        ended_at=max(ended_at, attempt.started_at),
-        nodes=job.nodes,
-        gpus=job.gpus,
-        cpus=job.cpus,
-    )
+        ended_at = max(ended_at, started_at)
+        known.append(
+            totals.Start(job=job, state=attempt.state, started_at=started_at, ended_at=ended_at)
+        )
+    return known, endless
