@@ -40,9 +40,10 @@ def make_context(
     real time. changes: other fields of the Context.
     """
     environ = environ or {}
+    client = changes.pop("slurm", None) or Client(environ={})
     fields: dict[str, Any] = {
+        "slurm_client": lambda: client,
         "configuration": config.load({"HOME": str(folder), **environ}, folder),
-        "slurm": Client(environ={}),
         "environ": environ,
         "reporter": SILENT,
     }

@@ -12,6 +12,7 @@ from db import queries
 from db.tables.jobs import JOB_EVENTS
 from db.tables.service import DELIVERIES, NOTICES, RECOVERIES
 from db.tables.sweeps import SWEEP_POINTS
+from orchestrator import jobs
 from orchestrator.notices import records
 
 _NOTICE, _DELIVERY, _EVENT = NOTICES.c, DELIVERIES.c, JOB_EVENTS.c
@@ -41,12 +42,15 @@ class NoticeStore(queries.Store):
         """Return the row of the newest event of a job, 0 if there is none."""
         return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
 
-    def events_after(self, row: int, limit: int) -> list[records.StoredEvent]:
-        """Return the next events after this one, oldest first."""
-        names = ("job_row", "at", "kind", "state", "source", "detail")
-        columns = (_EVENT.id.label("row"), *(_EVENT[name] for name in names))
+    def events_after(self, row: int, limit: int) -> list[tuple[int, int, jobs.JobEvent]]:
+        """Return the next events after this one, oldest first, each with its and its job's row."""
+        names = ("at", "kind", "state", "source", "detail")
+        columns = (_EVENT.id, _EVENT.job_row, *(_EVENT[name] for name in names))
         statement = sa.select(*columns).where(_EVENT.id > row).order_by(_EVENT.id).limit(limit)
-        return [records.StoredEvent(**row._mapping) for row in self._rows(statement)]
+        return [
+            (row, job_row, jobs.JobEvent(**dict(zip(names, values, strict=True))))
+            for row, job_row, *values in self._rows(statement)
+        ]
 
     def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
         """Return the failure cause of one attempt of each job: "CAUSE: a sentence".

@@ -2,5 +2,3 @@
 
 from db.tables import jobs, metrics, service, sweeps
 from db.tables.base import METADATA
-
-__all__ = ["METADATA", "jobs", "metrics", "service", "sweeps"]

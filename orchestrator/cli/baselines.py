@@ -6,7 +6,8 @@ import dataclasses
 
 import click
 
-from orchestrator.cli import options, output, reports, session
+from orchestrator.cli import commands, job_selection, options, output, reports, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.controller.session import contexts
 from orchestrator.toml import values
@@ -15,26 +16,26 @@ BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
 RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")
 
 
-@click.group("baseline", cls=options.Group)
-def baseline_commands() -> None:
-    """Save results as a baseline and compare later runs with it."""
+baseline_commands = commands.Group(
+    "baseline", help="Save results as a baseline and compare later runs with it."
+)
 
 
-@baseline_commands.command("set")
-@click.argument("name")
-@reports.source_options
-@click.pass_context
-def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
+@baseline_commands.command(
+    "set",
+    "orchestrator baseline set last-week --sweep digits-scaling",
+    "orchestrator baseline set one-node 123 124 125",
+    "orchestrator baseline set published --from figures.csv",
+)
+def set_baseline(
+    ctx: click.Context,
+    name: str = argument(),
+    source: reports.Source = commands.record(reports.Source),
+) -> None:
     """Save results of jobs, a sweep or a file as a baseline.
 
     The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
     `baseline show --all` lists replaced ones too.
-
-    \b
-    Examples:
-      orchestrator baseline set last-week --sweep digits-scaling
-      orchestrator baseline set one-node 123 124 125
-      orchestrator baseline set published --from figures.csv
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
@@ -49,20 +50,18 @@ def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
     click.echo(f"Baseline {name}: {output.count(runs, 'run')} of {study.source}")
 
 
-@baseline_commands.command("show")
-@click.argument("name", required=False)
-@options.option("--all", "List also replaced baselines.", dest="all_")
-@options.format_option
-@session.with_context
-def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> None:
+@baseline_commands.command(
+    "show", "orchestrator baseline show", "orchestrator baseline show last-week --format csv"
+)
+def show(
+    context: contexts.Context,
+    name: str | None = argument(required=False),
+    all_: bool = option("--all", "List also replaced baselines."),
+    form: str = options.form,
+) -> None:
     """List baselines, or the measurements of one.
 
     Without NAME: all baselines, newest first.
-
-    \b
-    Examples:
-      orchestrator baseline show
-      orchestrator baseline show last-week --format csv
     """
     if name is not None and not all_:
         baseline = baselines.find(context, name)
@@ -82,25 +81,24 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> 
     output.print_rows("baselines", rows, BASELINE_COLUMNS, form)
 
 
-@baseline_commands.command("compare")
-@reports.source_options
-@options.option("--against", "Compare with this baseline.", "NAME")
-@options.option(
-    "--history",
-    "Compare with the newest N earlier jobs of the same name and size instead.",
-    click.IntRange(min=1, max=10_000),
+@baseline_commands.command(
+    "compare",
+    "orchestrator baseline compare 131 132 133 --against one-node",
+    "orchestrator baseline compare --sweep digits-scaling --against last-week \\\n"
+    "    --threshold throughput=0.05",
+    "orchestrator baseline compare nightly --history 5",
 )
-@reports.comparison_options
-@options.format_option
-@click.pass_context
 def compare(
     ctx: click.Context,
-    source: reports.Source,
-    against: str | None,
-    history: int | None,
-    metrics: tuple[str, ...],
-    thresholds: tuple[tuple[str, float], ...],
-    form: str,
+    source: reports.Source = commands.record(reports.Source),
+    against: str | None = option("--against", "Compare with this baseline.", "NAME"),
+    history: int | None = option(
+        "--history",
+        "Compare with the newest N earlier jobs of the same name and size instead.",
+        click.IntRange(min=1, max=10_000),
+    ),
+    chosen: reports.Comparison = commands.record(reports.Comparison),
+    form: str = options.form,
 ) -> None:
     """Compare results with a baseline.
 
@@ -108,13 +106,6 @@ def compare(
     size of the baseline has no runs. A difference counts if its 95 % confidence interval excludes
     zero and it exceeds the threshold of its metric. With five or more runs on each side a single
     noisy node does not change the result.
-
-    \b
-    Examples:
-      orchestrator baseline compare 131 132 133 --against one-node
-      orchestrator baseline compare --sweep digits-scaling --against last-week --threshold \\
-        throughput=0.05
-      orchestrator baseline compare nightly --history 5
     """
     if (against is None) == (history is None):
         raise click.UsageError("name a baseline with --against, or use --history N")
@@ -125,11 +116,11 @@ def compare(
     for sentence in study.left_out:
         output.note(sentence)
     if history is not None:
-        selected = session.jobs_and_sweeps(context, source.references, ())
+        selected = job_selection.jobs_and_sweeps(context, source.references, ())
         earlier = studies.history(context, selected, history)
         baseline, name = earlier, earlier.source
     else:
         assert against is not None
         baseline, name = baselines.find(context, against), against
-    compared = reports.compare(study, baseline, metrics, thresholds)
+    compared = reports.compare(study, baseline, chosen)
     reports.print_comparison(compared, name, study, form)

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from orchestrator import config, errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
 from orchestrator.config import channels, paths, projects
 from orchestrator.config import trust as trust_records
@@ -20,24 +21,23 @@ PROBE_TIMEOUT_SECONDS = 120.0
 _CHECK_COLUMNS = ("check", "outcome", "found", "cure")
 
 
-@click.group("config", cls=options.Group)
-def config_commands() -> None:
-    """Show the configuration and its origins, or draft a profile."""
+config_commands = commands.Group(
+    "config", help="Show the configuration and its origins, or draft a profile."
+)
 
 
-@config_commands.command("show")
-@options.option("--origin", "Also show where each value comes from: file, variable or option.")
-@options.format_option
-@click.pass_context
-def show(ctx: click.Context, origin: bool, form: str) -> None:
+@config_commands.command("show", "orchestrator config show --origin")
+def show(
+    ctx: click.Context,
+    origin: bool = option(
+        "--origin", "Also show where each value comes from: file, variable or option."
+    ),
+    form: str = options.form,
+) -> None:
     """Show all keys of the configuration and their values.
 
     Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults. With
     --origin the last row is the project's file and whether it is trusted.
-
-    \b
-    Example:
-      orchestrator config show --origin
     """
     configuration = session.configuration_of(ctx)
     columns = ("key", "value", "origin")
@@ -47,17 +47,12 @@ def show(ctx: click.Context, origin: bool, form: str) -> None:
     output.print_rows("config", rows, columns if origin else columns[:2], form)
 
 
-@config_commands.command("init")
-@options.option("--print", "Print the draft instead of writing a file.", dest="print_")
-def init(print_: bool) -> None:
+@config_commands.command("init", "orchestrator config init --print")
+def init(print_: bool = option("--print", "Print the draft instead of writing a file.")) -> None:
     """Draft a profile for this cluster.
 
     The draft is based on sinfo, scontrol show config and your accounts. It is written to your user
     configuration file, unless that exists.
-
-    \b
-    Example:
-      orchestrator config init --print
     """
     from orchestrator.controller.setup import profile_draft
 
@@ -70,37 +65,28 @@ def init(print_: bool) -> None:
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
-@click.command("doctor")
-@options.option("--job", "Also check a compute node with a job.", dest="with_job")
-@options.option("--partition", "Partition of that job.", "NAME")
-@options.option("--gpus-per-node", "GPUs per node of that job.", click.IntRange(min=1))
-@options.option(
-    "--timeout",
-    "Cancel that job after this time.",
-    options.seconds(least=1),
-    metavar="SECONDS",
-    default=PROBE_TIMEOUT_SECONDS,
-)
-@options.format_option
-@click.pass_context
+@commands.command("doctor", "orchestrator doctor", "orchestrator doctor --job --gpus-per-node 1")
 def doctor(
     ctx: click.Context,
-    with_job: bool,
-    partition: str | None,
-    gpus_per_node: int | None,
-    timeout: float,
-    form: str,
+    with_job: bool = option("--job", "Also check a compute node with a job."),
+    partition: str | None = option("--partition", "Partition of that job.", "NAME"),
+    gpus_per_node: int | None = option(
+        "--gpus-per-node", "GPUs per node of that job.", click.IntRange(min=1)
+    ),
+    timeout: float = option(
+        "--timeout",
+        "Cancel that job after this time.",
+        value_types.seconds(least=1),
+        metavar="SECONDS",
+        default=PROBE_TIMEOUT_SECONDS,
+    ),
+    form: str = options.form,
 ) -> None:
     """Check this machine and the configuration.
 
     Each problem is shown with its fix. With --job, a job of at most one minute checks that the
     compute nodes see runs_dir, their clocks, and which container runtimes, GPU driver and torch
     they have. Exit code 1 if a check fails; warnings do not count.
-
-    \b
-    Examples:
-      orchestrator doctor
-      orchestrator doctor --job --gpus-per-node 1
     """
     from orchestrator.controller.setup import node_checks, site_checks
 
@@ -130,24 +116,21 @@ def doctor(
         raise errors.OrchestratorError(f"{failed} of {len(checks)} checks failed")
 
 
-@click.command("trust")
-@options.option("--list", "List trusted files.", dest="list_")
-@options.option("--remove", "Stop trusting the file in DIR.")
-@options.optional_format
-@click.argument("folder", metavar="[DIR]", required=False)
-def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:
+@commands.command(
+    "trust", "orchestrator trust .", "orchestrator trust --list", "orchestrator trust --remove ."
+)
+def trust(
+    list_: bool = option("--list", "List trusted files."),
+    remove: bool = option("--remove", "Stop trusting the file in DIR."),
+    form: str | None = options.optional_form,
+    folder: str | None = argument(metavar="[DIR]", required=False),
+) -> None:
     """Trust a project's orchestrator.toml after you have reviewed it.
 
     The settings that require trust are printed. A file that is not trusted may only describe jobs:
     account, partition, modules, binds, limits and patterns. A trusted file in DIR may set any key,
     even if other users can write it. Trust ends when the file changes, or a template, pattern file
     or command of the project that it names.
-
-    \b
-    Examples:
-      orchestrator trust .
-      orchestrator trust --list
-      orchestrator trust --remove .
     """
     if (list_ and (remove or folder is not None)) or (not list_ and folder is None):
         raise click.UsageError("name the folder of an orchestrator.toml, or use --list")
@@ -158,7 +141,7 @@ def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> No
         ]
         output.print_rows("trusted", rows, ["path", "state"], form or output.default_format())
         return
-    options.refuse_format("trust DIR", form)
+    options.refuse_format(form, {"trust DIR": True})
     path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)
     shown_path = escaping.visible(str(path))
     if remove:

@@ -9,66 +9,52 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.session import contexts, stores
 
 _BACKUP_COLUMNS = ("path", "made_at", "size_bytes")
 
 
-@click.group("db", cls=options.Group)
-def database_commands() -> None:
-    """Check, back up, restore, upgrade or move the database."""
+database_commands = commands.Group(
+    "db", help="Check, back up, restore, upgrade or move the database."
+)
 
 
-@database_commands.command("path")
-@click.pass_context
+@database_commands.command("path", 'sqlite3 "$(orchestrator db path)" .tables')
 def print_path(ctx: click.Context) -> None:
     """Print the location of the database.
 
     A file, or the URL of a server without the password.
-
-    \b
-    Example:
-      sqlite3 "$(orchestrator db path)" .tables
     """
     click.echo(stores.of(session.configuration_of(ctx)).shown_name)
 
 
-@database_commands.command("upgrade")
-@session.with_context
+@database_commands.command("upgrade", "orchestrator db upgrade")
 def upgrade(context: contexts.Context) -> None:
     """Upgrade the database to this version's schema.
 
     An SQLite file is backed up first. An upgrade of a PostgreSQL database succeeds completely or
     changes nothing; to be able to return to an older version, run `orchestrator db backup` before.
-
-    \b
-    Example:
-      orchestrator db upgrade
     """
     with session.progress("Upgrading the database"):
-        done = context.store.upgrade()
-    if done.before == done.after:
-        output.note(f"{context.store.shown_name} is up to date (schema {done.after}).")
+        before, after, backup = context.store.upgrade()
+    if before == after:
+        output.note(f"{context.store.shown_name} is up to date (schema {after}).")
         return
-    before = done.before or "nothing"
-    output.note(f"Upgraded {context.store.shown_name} from schema {before} to {done.after}.")
-    if done.backup is not None:
-        output.note(f"Backup of the previous version: {done.backup}")
+    output.note(
+        f"Upgraded {context.store.shown_name} from schema {before or 'nothing'} to {after}."
+    )
+    if backup is not None:
+        output.note(f"Backup of the previous version: {backup}")
 
 
-@database_commands.command("check")
-@options.format_option
-@session.with_context
-def check(context: contexts.Context, form: str) -> None:
+@database_commands.command("check", "orchestrator db check")
+def check(context: contexts.Context, form: str = options.form) -> None:
     """Check the integrity of the database.
 
     Checks every page, key and value. Each problem is listed with its table, row and column. Exit
     code 1 if there is one.
-
-    \b
-    Example:
-      orchestrator db check
     """
     with session.progress("Checking the database"):
         findings = context.store.check()
@@ -81,40 +67,35 @@ def check(context: contexts.Context, form: str) -> None:
     output.note("The database is intact.")
 
 
-@database_commands.command("backup")
-@click.argument("target", required=False, type=click.Path(path_type=Path))
-@session.with_context
-def backup(context: contexts.Context, target: Path | None) -> None:
+@database_commands.command("backup", "orchestrator db backup ~/orchestrator-backup.db")
+def backup(
+    context: contexts.Context,
+    target: Path | None = argument(required=False, type=click.Path(path_type=Path)),
+) -> None:
     """Copy the database to a new file while it is in use.
 
     Without TARGET, the backup is written next to the database, where `orchestrator db restore`
     lists it. The backup of a PostgreSQL database is an SQLite file; `orchestrator db copy` copies
     it back.
-
-    \b
-    Example:
-      orchestrator db backup ~/orchestrator-backup.db
     """
     with session.progress("Copying the database"):
         path = context.store.backup(target)
     output.note(f"Copied to {path}.")
 
 
-@database_commands.command("restore")
-@click.argument("backup", required=False, type=click.Path(path_type=Path))
-@options.format_option
-@click.pass_context
-def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
+@database_commands.command(
+    "restore", "orchestrator db restore", "orchestrator db restore ~/orchestrator-backup.db"
+)
+def restore(
+    ctx: click.Context,
+    backup: Path | None = argument(required=False, type=click.Path(path_type=Path)),
+    form: str = options.form,
+) -> None:
     """Replace the database with a backup.
 
     Without BACKUP, the backups next to the database are listed. A damaged backup is refused. The
     replaced database is kept. Jobs that were submitted after the backup was made are missing:
     `orchestrator track` adds them by their job IDs.
-
-    \b
-    Examples:
-      orchestrator db restore
-      orchestrator db restore ~/orchestrator-backup.db
     """
     store = stores.of(session.configuration_of(ctx))
     ctx.call_on_close(store.close)
@@ -125,27 +106,24 @@ def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
     from orchestrator.controller.setup import restore as restoration
 
     with session.progress("Checking the backup"):
-        restored = restoration.restore(store, backup, datetime.datetime.now(datetime.UTC))
+        kept = restoration.restore(store, backup, datetime.datetime.now(datetime.UTC))
     output.note(f"Replaced {store.shown_name} with {backup}.")
-    if restored.kept is not None:
-        output.note(f"The replaced database: {restored.kept}")
+    if kept is not None:
+        output.note(f"The replaced database: {kept}")
 
 
-@database_commands.command("copy")
-@options.option(
-    "--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", dest="url", required=True
+@database_commands.command(
+    "copy", "orchestrator db copy --to postgresql://alice@db.example.org/orchestrator"
 )
-@session.with_context
-def copy(context: contexts.Context, url: str) -> None:
+def copy(
+    context: contexts.Context,
+    url: str = option("--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", required=True),
+) -> None:
     """Copy all rows to another, empty database.
 
     For example from an SQLite file to PostgreSQL, or back. Rows keep their numbers, so `@7` is the
     same job in both. Later changes are not copied: stop the controller first, and set `database` in
     the configuration afterwards.
-
-    \b
-    Example:
-      orchestrator db copy --to postgresql://alice@db.example.org/orchestrator
     """
     with session.progress("Copying the database"):
         rows = context.store.copy_to(url)

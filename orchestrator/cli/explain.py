@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import click
 
 from orchestrator import jobs, recovery
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.recovery import chains
 from orchestrator.diagnosis import causes, records
@@ -46,49 +47,32 @@ class _Explained:
         return [re.sub(r"(?<![-\w])JOB\b", name, fix) for fix in self.explanation.cures]
 
 
-@click.command("explain")
-@options.jobs_argument
-@options.option(
-    "--log",
-    "Explain a log file instead of a job.",
-    click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
+@commands.command(
+    "explain", "orchestrator explain 123", "orchestrator explain --log slurm-123.out --json"
 )
-@options.option(
-    "--attempt",
-    "Explain this attempt, from 0. Default: the newest.",
-    click.IntRange(min=0, max=10**9),
-)
-@options.option(
-    "--rules",
-    "File with rules that precede the built-in ones (docs/explain.md).",
-    click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    dest="rule_files",
-    multiple=True,
-)
-@options.refresh_option
-@options.optional_format
-@click.pass_context
 def explain(
     ctx: click.Context,
-    references: tuple[str, ...],
-    log: str | None,
-    attempt: int | None,
-    rule_files: tuple[str, ...],
-    refresh: bool | None,
-    form: str | None,
+    references: tuple[str, ...] = options.references,
+    log: str | None = option(
+        "--log", "Explain a log file instead of a job.", value_types.INPUT_FILE
+    ),
+    attempt: int | None = option(
+        "--attempt", "Explain this attempt, from 0. Default: the newest.", value_types.INDEX
+    ),
+    rule_files: tuple[str, ...] = option(
+        "--rules",
+        "File with rules that precede the built-in ones (docs/explain.md).",
+        value_types.INPUT_FILE,
+        multiple=True,
+    ),
+    refresh: bool | None = options.refresh,
+    form: str | None = options.optional_form,
 ) -> None:
     """Explain why a job failed or is pending, and how to fix it.
 
     The evidence is shown with file, line and text. If several ranks failed, the first error counts.
     For a pending job: what it is waiting for, and whether it can start at all. For an array: the
     tasks that failed.
-
-    \b
-    Examples:
-      orchestrator explain 123
-      orchestrator explain --log slurm-123.out --json
     """
     if bool(references) == (log is not None):
         raise click.UsageError("name a job, or a log with --log FILE")
@@ -103,7 +87,7 @@ def explain(
         session.refresh(context, refresh)
         selected: list[jobs.Job] = []
         for reference in references:
-            tasks = session.jobs_of(context, reference)
+            tasks = job_selection.jobs_of(context, reference)
             failed = [task for task in tasks if explanations.is_failed(task)]
             selected += failed or tasks[:1]
         decisions = chains.decisions(context, selected, attempt=attempt)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import collections
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from orchestrator import errors, graphs
-from orchestrator.cli import actions, options, output, session
+from orchestrator import errors, graphs, jobs
+from orchestrator.cli import actions, commands, options, output, session
+from orchestrator.cli.commands import argument
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.actions import cancel as cancellation
 from orchestrator.controller.graphs import graphs as graph_management
@@ -18,10 +20,10 @@ from orchestrator.controller.session import contexts
 
 NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")
 GRAPH_COLUMNS = ("name", "state", "nodes", "submitted", "ended", "created_at", "row")
-_graph_argument = click.argument("reference", metavar="GRAPH")
+_graph = argument(metavar="GRAPH")
 
 
-@click.group("graph", cls=options.Group)
+@click.group("graph", cls=commands.Group)
 def graph_commands() -> None:
     """Submit jobs and sweeps that depend on each other.
 
@@ -29,21 +31,18 @@ def graph_commands() -> None:
     """
 
 
-@graph_commands.command("submit")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@options.scheduler_option
-@options.format_option
-@session.with_context
-def submit(context: contexts.Context, file: Path, form: str) -> None:
+@graph_commands.command("submit", "orchestrator graph submit examples/graph/nightly.toml")
+def submit(
+    context: contexts.Context,
+    file: Path = argument(type=click.Path(path_type=Path, dir_okay=False, exists=True)),
+    _scheduler: None = options.scheduler,
+    form: str = options.form,
+) -> None:
     """Submit all nodes of a graph, each exactly once.
 
     A node is the spec file of a job or sweep; its path is relative to FILE. All nodes are checked
     before anything is stored. Slurm starts each node after those that it depends on. If this
     command is killed, `orchestrator tick` submits the rest.
-
-    \b
-    Example:
-      orchestrator graph submit examples/graph/nightly.toml
     """
     prepared = graph_management.prepare(context, file)
     graph = graph_management.create(prepared, str(file), sys.argv)
@@ -53,37 +52,29 @@ def submit(context: contexts.Context, file: Path, form: str) -> None:
         raise errors.ConflictError("\n".join(problems))
 
 
-@graph_commands.command("status")
-@_graph_argument
-@options.refresh_option
-@options.format_option
-@session.with_context
-def status(context: contexts.Context, reference: str, refresh: bool | None, form: str) -> None:
+@graph_commands.command("status", "orchestrator graph status nightly")
+def status(
+    context: contexts.Context,
+    reference: str = _graph,
+    refresh: bool | None = options.refresh,
+    form: str = options.form,
+) -> None:
     """Show the states of a graph's nodes.
 
     For an array or sweep, STATE is the number of jobs in each state.
-
-    \b
-    Example:
-      orchestrator graph status nightly
     """
     graph = graph_management.find(context, reference)
     session.refresh(context, refresh)
     _print_nodes(context, graph, form)
 
 
-@graph_commands.command("list")
-@options.limit_option
-@options.format_option
-@session.with_context
-def list_graphs(context: contexts.Context, limit: int, form: str) -> None:
+@graph_commands.command("list", "orchestrator graph list")
+def list_graphs(
+    context: contexts.Context, limit: int = options.limit, form: str = options.form
+) -> None:
     """List graphs and their progress.
 
     The newest graph is first. Slurm is not asked.
-
-    \b
-    Example:
-      orchestrator graph list
     """
     names = ("cluster", "scheduler", "source", "folder", "profile", "created_at")
     rows: list[dict[str, object]] = []
@@ -92,9 +83,7 @@ def list_graphs(context: contexts.Context, limit: int, form: str) -> None:
             nodes = work.graphs.nodes(graph.row)
             rows.append(
                 {
-                    "row": graph.row if output.is_json(form) else f"@{graph.row}",
-                    "name": graph.name,
-                    "state": graph.state,
+                    **output.fields_of(graph, ("row", "name", "state")),
                     "nodes": len(nodes),
                     "submitted": sum(node.is_bound for node in nodes),
                     "ended": graph_management.has_ended(work, graph),
@@ -104,17 +93,11 @@ def list_graphs(context: contexts.Context, limit: int, form: str) -> None:
     output.print_rows("graphs", rows, GRAPH_COLUMNS, form)
 
 
-@graph_commands.command("cancel")
-@_graph_argument
-@actions.timeout_option
-@session.with_context
-def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
-    """Cancel the jobs of a graph and submit no more nodes.
-
-    \b
-    Example:
-      orchestrator graph cancel nightly
-    """
+@graph_commands.command("cancel", "orchestrator graph cancel nightly")
+def cancel(
+    context: contexts.Context, reference: str = _graph, timeout: float = actions.timeout_option
+) -> None:
+    """Cancel the jobs of a graph and submit no more nodes."""
     graph = graph_management.find(context, reference)
     live = graph_management.close(context, graph)
     name = f"{graph.name} (@{graph.row})"
@@ -127,30 +110,37 @@ def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
 
 
 def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str) -> None:
-    rows: list[dict[str, object]] = []
     with context.store.reading() as work:
-        for node in work.graphs.nodes(graph.row):
-            jobs_of_node = submitted.jobs_of(work, node)
-            states = dict(collections.Counter(str(job.state) for job in jobs_of_node))
-            newest = jobs_of_node[0] if jobs_of_node else None
-            single = newest if len(jobs_of_node) == 1 and node.kind == "job" else None
-            counts = ", ".join(f"{count} {state}" for state, count in states.items())
-            row = node.job_row if node.sweep_row is None else node.sweep_row
-            reason = None if single is None else job_rows.reason_of(single)
-            rows.append(
-                {
-                    "graph": graph.name,
-                    "graph_row": graph.row,
-                    "node": node.name,
-                    "kind": node.kind,
-                    "state": single.state if single else counts or None,
-                    "states": states,
-                    "job_id": newest and (newest.array_job_id or newest.job_id),
-                    "after": [":".join(pair) for pair in node.after],
-                    "reason": node.given_up or reason or (None if newest else "not submitted yet"),
-                    "given_up": node.given_up,
-                    "source": node.source,
-                    "row": row if output.is_json(form) else job_rows.reference_to(node),
-                }
-            )
-    output.print_rows("graph_nodes", rows, NODE_COLUMNS, form)
+        rows = [
+            _node_row(graph, node, submitted.jobs_of(work, node))
+            for node in work.graphs.nodes(graph.row)
+        ]
+    output.print_rows("graph_nodes", rows, NODE_COLUMNS, form, line=_node_line)
+
+
+def _node_row(
+    graph: graphs.StoredGraph, node: graphs.StoredNode, node_jobs: Sequence[jobs.Job]
+) -> dict[str, object]:
+    states = dict(collections.Counter(str(job.state) for job in node_jobs))
+    newest = node_jobs[0] if node_jobs else None
+    single = newest if len(node_jobs) == 1 and node.kind == "job" else None
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    reason = None if single is None else job_rows.reason_of(single)
+    return {
+        "graph": graph.name,
+        "graph_row": graph.row,
+        "node": node.name,
+        "kind": node.kind,
+        "state": single.state if single else counts or None,
+        "states": states,
+        "job_id": newest and (newest.array_job_id or newest.job_id),
+        "after": [":".join(pair) for pair in node.after],
+        "reason": node.given_up or reason or (None if newest else "not submitted yet"),
+        **output.fields_of(node, ("given_up", "source")),
+        "row": node.job_row if node.sweep_row is None else node.sweep_row,
+    }
+
+
+def _node_line(row: output.Row) -> output.Row:
+    is_sweep = row["kind"] == "sweep" and row["row"] is not None
+    return {**row, "row": f"sweep @{row['row']}"} if is_sweep else row

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
@@ -34,133 +35,121 @@ class LogPart:
     is_stderr: bool = False
 
 
-@click.command("logs")
-@options.jobs_argument
-@options.sweeps_option
-@options.option("--all", "With --grep: search the logs of all jobs.", dest="all_")
-@options.option("-n --lines", "Print only the last N lines.", click.IntRange(min=0))
-@options.option("-f --follow", "Print new lines until the jobs end.")
-@options.option("--attempt", "Print only this attempt, from 0.", click.IntRange(min=0, max=10**6))
-@options.option("--stderr", "Print the error log, if it is a separate file.")
-@options.option("--path", "Print the path of the log.", dest="show_path")
-@options.option("--grep", "Print only matching lines; exit with 1 if there are none.", "REGEX")
-@options.option("-i --ignore-case", "With --grep: ignore case.")
-@options.option(
-    "-C --context",
-    "With --grep: also print N lines before and after each match.",
-    click.IntRange(min=0, max=10_000),
-    dest="context_lines",
-    default=0,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What is printed of the logs."""
+
+    lines: int | None = option("-n --lines", "Print only the last N lines.", click.IntRange(min=0))
+    follow: bool = option("-f --follow", "Print new lines until the jobs end.")
+    attempt: int | None = option("--attempt", "Print only this attempt, from 0.", value_types.INDEX)
+    stderr: bool = option("--stderr", "Print the error log, if it is a separate file.")
+    show_path: bool = option("--path", "Print the path of the log.")
+    grep: str | None = option(
+        "--grep", "Print only matching lines; exit with 1 if there are none.", "REGEX"
+    )
+    ignore_case: bool = option("-i --ignore-case", "With --grep: ignore case.")
+    context_lines: int = option(
+        "-C --context",
+        "With --grep: also print N lines before and after each match.",
+        click.IntRange(min=0, max=10_000),
+        default=0,
+    )
+
+    def path_of(self, job: jobs.Job) -> str | None:
+        return job.stderr_path if self.stderr and job.stderr_path else job.stdout_path
+
+
+@commands.command(
+    "logs",
+    "orchestrator logs 123 -n 20",
+    "orchestrator logs digits-ddp -f",
+    "orchestrator logs 123 124 --sweep digits-scaling -f",
+    "orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2",
+    "orchestrator logs --all --grep 'CUDA out of memory' --path",
 )
-@click.pass_context
 def print_logs(
     ctx: click.Context,
-    *,
-    references: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    all_: bool,
-    lines: int | None,
-    follow: bool,
-    attempt: int | None,
-    stderr: bool,
-    show_path: bool,
-    grep: str | None,
-    ignore_case: bool,
-    context_lines: int,
+    references: tuple[str, ...] = options.references,
+    sweeps: tuple[str, ...] = options.sweeps,
+    all_: bool = option("--all", "With --grep: search the logs of all jobs."),
+    shown: LogOptions = commands.record(LogOptions),
 ) -> None:
     """Print or search the logs of jobs.
 
     The log of one job is printed unchanged. Logs of several jobs have a heading each; with --follow
     each line starts with the job ID. REGEX is a regular expression of Python. Each match is printed
     after the job ID and line number, or with --path after the path and line number.
-
-    \b
-    Examples:
-      orchestrator logs 123 -n 20
-      orchestrator logs digits-ddp -f
-      orchestrator logs 123 124 --sweep digits-scaling -f
-      orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2
-      orchestrator logs --all --grep 'CUDA out of memory' --path
     """
-    if all_ and grep is None:
-        raise click.UsageError("--all requires --grep")
-    if not (references or sweeps or all_):
-        raise click.UsageError("name jobs, or use --sweep, or --all with --grep")
-    if grep is not None and (follow or lines is not None):
-        raise click.UsageError("--grep reads whole logs: remove --follow and --lines")
-    if grep is None and (ignore_case or context_lines):
-        raise click.UsageError("--ignore-case and --context require --grep")
-    if attempt is not None and (follow or stderr):
-        raise click.UsageError("--attempt cannot be combined with --follow or --stderr")
+    grep = shown.grep
+    options.refuse(
+        {
+            "--all requires --grep": all_ and grep is None,
+            "name jobs, or use --sweep, or --all with --grep": not (references or sweeps or all_),
+            "--grep reads whole logs: remove --follow and --lines": (
+                grep is not None and (shown.follow or shown.lines is not None)
+            ),
+            "--ignore-case and --context require --grep": (
+                grep is None and (shown.ignore_case or shown.context_lines)
+            ),
+            "--attempt cannot be combined with --follow or --stderr": (
+                shown.attempt is not None and (shown.follow or shown.stderr)
+            ),
+        }
+    )
     context = session.open_context(ctx)
     if all_:
         with context.store.reading() as work:
             selected = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
-        selected = session.jobs_and_sweeps(context, references, sweeps)
+        selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
-        parts = _searched_parts(context, selected, attempt, stderr)
         try:
-            expression = searching.compile_expression(grep, ignore_case=ignore_case)
+            expression = searching.compile_expression(grep, ignore_case=shown.ignore_case)
         except expressions.ExpressionError as exc:
             raise click.UsageError(f"--grep: {grep!r} is not a regular expression: {exc}") from exc
-        if not _print_matches(context, parts, expression, context_lines, show_path=show_path):
+        if not _print_matches(_parts(context, selected, shown), expression, shown):
             ctx.exit(1)
-    elif show_path:
+    elif shown.show_path:
         for job in selected:
-            if (path := _path(job, stderr)) is not None:
+            if (path := shown.path_of(job)) is not None:
                 terminal.print_exactly(f"{path}\n")
             else:
-                output.note(_unknown_path(job))
-    elif follow and len(selected) > 1:
-        _follow_all(context, selected, stderr, lines)
-    elif follow:
-        _follow_one(context, selected[0], stderr, lines)
+                output.note(_missing_log(context, job, None))
+    elif shown.follow and len(selected) > 1:
+        _follow_all(context, selected, shown)
+    elif shown.follow:
+        _follow_one(context, selected[0], shown)
     else:
-        _print_tails(context, selected, attempt, stderr, lines)
-
-
-def _path(job: jobs.Job, stderr: bool) -> str | None:
-    return job.stderr_path if stderr and job.stderr_path else job.stdout_path
+        _print_tails(context, selected, shown)
 
 
 def _parts(
-    context: contexts.Context,
-    selected: Sequence[jobs.Job],
-    attempt: int | None,
-    stderr: bool,
-    *,
-    quiet: bool = False,
+    context: contexts.Context, selected: Sequence[jobs.Job], shown: LogOptions
 ) -> Iterator[LogPart]:
-    """Yield the parts that exist; unless `quiet`, print a message for each that is missing."""
+    """Yield the parts that exist, for --grep with error logs; print a message for missing ones.
 
-    def report(message: str) -> None:
-        if not quiet:
-            output.note(message)
-
+    A search of several logs does not mention missing ones.
+    """
+    is_quiet = shown.grep is not None and len(selected) > 1
     for job in selected:
-        path = _path(job, stderr)
+        path = shown.path_of(job)
+        message = ""
         try:
             if path is None:
-                report(_unknown_path(job))
-            elif attempt is None:
+                message = _missing_log(context, job, None)
+            elif shown.attempt is None:
                 yield LogPart(job=job, path=path)
-            elif (span := _attempt_span(job, path, attempt)) is not None:
+            elif (span := _attempt_span(job, path, shown.attempt)) is not None:
                 yield LogPart(job=job, path=path, span=span)
             else:
-                report(f"the log has no attempt {attempt} of {job.job_id}")
+                message = f"the log has no attempt {shown.attempt} of {job.job_id}"
         except errors.NotFoundError:
-            report(_missing_file(context, job.row, path or ""))
+            message = _missing_log(context, job, path)
         except errors.OrchestratorError as exc:
             output.note(f"{naming.name_of(job)}: {exc}")
-
-
-def _searched_parts(
-    context: contexts.Context, selected: Sequence[jobs.Job], attempt: int | None, stderr: bool
-) -> Iterator[LogPart]:
-    for job in selected:
-        yield from _parts(context, [job], attempt, stderr, quiet=len(selected) > 1)
-        if job.stderr_path and not stderr and attempt is None:
+        if message and not is_quiet:
+            output.note(message)
+        if shown.grep and job.stderr_path and not shown.stderr and shown.attempt is None:
             yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 
@@ -171,16 +160,14 @@ def _attempt_span(job: jobs.Job, path: str, attempt: int) -> searching.Span | No
 
 
 def _print_tails(
-    context: contexts.Context,
-    selected: Sequence[jobs.Job],
-    attempt: int | None,
-    stderr: bool,
-    lines: int | None,
+    context: contexts.Context, selected: Sequence[jobs.Job], shown: LogOptions
 ) -> None:
     separator = ""
-    for part in _parts(context, selected, attempt, stderr):
+    for part in _parts(context, selected, shown):
         try:
-            blocks = tailing.tail(part.path, lines, part.span.begin_bytes, part.span.end_bytes)
+            blocks = tailing.tail(
+                part.path, shown.lines, part.span.begin_bytes, part.span.end_bytes
+            )
             if len(selected) > 1:
                 # Open the file before its heading is printed.
                 first = next(blocks, b"")
@@ -191,7 +178,7 @@ def _print_tails(
                 blocks = _with_final_newline(first, blocks)
             _print_blocks(blocks)
         except errors.NotFoundError:
-            output.note(_missing_file(context, part.job.row, part.path))
+            output.note(_missing_log(context, part.job, part.path))
 
 
 def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -203,27 +190,26 @@ def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
         yield b"\n"
 
 
-def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: int | None) -> None:
+def _follow_one(context: contexts.Context, job: jobs.Job, shown: LogOptions) -> None:
     # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import wait
 
-    path = _path(job, stderr)
-    if path is None:
-        output.note(_unknown_path(job))
-        return
-    by_row = {job.row: job}
-    blocks = following.follow(
-        path, done=lambda: not wait.update(context, by_row), wait=context.clock.sleep, lines=lines
-    )
+    path, by_row = shown.path_of(job), {job.row: job}
     try:
+        if path is None:
+            raise errors.NotFoundError
+        blocks = following.follow(
+            path,
+            done=lambda: not wait.update(context, by_row),
+            wait=context.clock.sleep,
+            lines=shown.lines,
+        )
         _print_blocks(blocks, flush=True)
     except errors.NotFoundError:
-        output.note(_missing_file(context, job.row, path))
+        output.note(_missing_log(context, job, path))
 
 
-def _follow_all(
-    context: contexts.Context, selected: Sequence[jobs.Job], stderr: bool, lines: int | None
-) -> None:
+def _follow_all(context: contexts.Context, selected: Sequence[jobs.Job], shown: LogOptions) -> None:
     """Print new lines of several logs, each after its job ID."""
     from orchestrator.controller.actions import wait
 
@@ -232,12 +218,12 @@ def _follow_all(
 
     def update() -> tuple[bool, Mapping[int, str]]:
         is_live = wait.update(context, by_row)
-        paths = {row: _path(job, stderr) for row, job in by_row.items()}
+        paths = {row: shown.path_of(job) for row, job in by_row.items()}
         return is_live, {row: path for row, path in paths.items() if path is not None}
 
     stdout = terminal.bytes_stream()
     silent = set(rows)
-    first_lines = _FIRST_LINES if lines is None else lines
+    first_lines = _FIRST_LINES if shown.lines is None else shown.lines
     logs = following.follow_all(update, wait=context.clock.sleep, lines=first_lines)
     for row, new_lines in logs:
         silent.discard(row)
@@ -253,12 +239,7 @@ def _follow_all(
 
 
 def _print_matches(
-    context: contexts.Context,
-    parts: Iterator[LogPart],
-    expression: re.Pattern[bytes],
-    context_lines: int,
-    *,
-    show_path: bool,
+    parts: Iterator[LogPart], expression: re.Pattern[bytes], shown: LogOptions
 ) -> bool:
     """Print matching lines as grep does, with `:` after a match and `-` after its context.
 
@@ -268,15 +249,15 @@ def _print_matches(
     has_matches = False
     for part in parts:
         suffix = " stderr" if part.is_stderr else ""
-        name = part.path if show_path else f"{naming.name_of(part.job)}{suffix}"
+        name = part.path if shown.show_path else f"{naming.name_of(part.job)}{suffix}"
         if sys.stdout.isatty():
             name = escaping.one_line(name)
         is_first = True
         try:
             for hit in searching.search(
-                part.path, expression, around=context_lines, span=part.span
+                part.path, expression, around=shown.context_lines, span=part.span
             ):
-                if context_lines and (hit.gap or (is_first and has_matches)):
+                if shown.context_lines and (hit.gap or (is_first and has_matches)):
                     stdout.write(b"--\n")
                 is_first = False
                 has_matches = True
@@ -321,23 +302,20 @@ def _print_blocks(blocks: Iterator[bytes], *, flush: bool = False) -> None:
             stdout.flush()
 
 
-def _unknown_path(job: jobs.Job) -> str:
-    if job.job_id is None:
-        return f"no log yet: @{job.row} has no job ID ({job.state})"
-    if job.tracked_name is not None:
+def _missing_log(context: contexts.Context, job: jobs.Job, path: str | None) -> str:
+    """Return why there is no log; path: where it should be."""
+    if path is None and job.tracked_name is not None:
         return (
             f"the log of {job.job_id} is unknown: "
             f"`orchestrator track {job.job_id} --log PATH` sets it"
         )
-    return f"no log yet: {job.job_id} is {job.state}"
-
-
-def _missing_file(context: contexts.Context, row: int, path: str) -> str:
+    if path is None:
+        return f"no log yet: {naming.name_of(job)} is {job.state}"
     with context.store.reading() as work:
-        job = work.jobs.get(row)
-        was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors.of(row))
-    if was_read:
+        now = work.jobs.get(job.row) or job
+        cursors = work.log_cursors.of(job.row)
+    if any(cursor.path == path and cursor.inode for cursor in cursors):
         return f"the log {path} was deleted"
-    if job is not None and job.state in jobs.TERMINAL:
-        return f"no log: {path} does not exist ({job.state})"
-    return f"no log yet: {path}" + (f" ({job.state})" if job else "")
+    if now.state in jobs.TERMINAL:
+        return f"no log: {path} does not exist ({now.state})"
+    return f"no log yet: {path} ({now.state})"

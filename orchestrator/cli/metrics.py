@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from orchestrator import jobs, metrics
-from orchestrator.cli import completion, options, output, session
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator import metrics
+from orchestrator.cli import (
+    commands,
+    completion,
+    job_selection,
+    options,
+    output,
+    session,
+    value_types,
+)
+from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import metric_tables, terminal
 from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
@@ -20,8 +30,9 @@ FORMATS = (*output.FORMATS, "parquet")
 #: Seconds between two reads of the files of live jobs with --follow.
 _POLL_SECONDS = 1.0
 _REPARSE_COLUMNS = ("job_id", "path", "before", "after", "kept")
-_COUNT = click.IntRange(min=1, max=10**9)
-_INDEX = click.IntRange(min=0, max=10**9)
+
+#: Its ends; None: open.
+Range = tuple[int | None, int | None]
 
 
 class _JobsArgument(click.Argument):
@@ -31,7 +42,7 @@ class _JobsArgument(click.Argument):
         return []
 
 
-class _JobsOrSubcommand(click.Group):
+class _JobsOrSubcommand(commands.Group):
     """A command that takes jobs, unless the first word is a subcommand."""
 
     def make_context(
@@ -43,116 +54,125 @@ class _JobsOrSubcommand(click.Group):
         return super().make_context(info_name, args, parent, **kw)
 
 
-_OPTIONS = (
-    click.argument(
-        "references", nargs=-1, cls=_JobsArgument, shell_complete=completion.job_references
-    ),
-    options.sweeps_option,
-    options.option(
-        "--name", "Only this metric: throughput, 'val_*', ...", "NAME", dest="names", multiple=True
-    ),
-    options.option(
-        "--steps", "Only steps A to B: 100:200, 100:.", options.number_range, metavar="A:B"
-    ),
-    options.option("--epochs", "Only epochs A to B.", options.number_range, metavar="A:B"),
-    options.option("--since", "Only metrics logged since this time.", options.time),
-    options.option("--until", "Only metrics logged until this time.", options.time),
-    options.option("--attempt", "Only this attempt, from 0. Default: all.", _INDEX),
-    options.option("--rank", "Only this rank.", _INDEX),
-    options.option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricFilter:
+    """Which metrics are shown. The fields without a range are those of MetricQuery."""
+
+    names: tuple[str, ...] = option(
+        "--name", "Only this metric: throughput, 'val_*', ...", "NAME", multiple=True
+    )
+    steps: Range | None = option(
+        "--steps", "Only steps A to B: 100:200, 100:.", value_types.number_range, metavar="A:B"
+    )
+    epochs: Range | None = option(
+        "--epochs", "Only epochs A to B.", value_types.number_range, metavar="A:B"
+    )
+    since: datetime.datetime | None = option(
+        "--since", "Only metrics logged since this time.", value_types.time
+    )
+    until: datetime.datetime | None = option(
+        "--until", "Only metrics logged until this time.", value_types.time
+    )
+    attempt: int | None = option(
+        "--attempt", "Only this attempt, from 0. Default: all.", value_types.INDEX
+    )
+    rank: int | None = option("--rank", "Only this rank.", value_types.INDEX)
+    source: str = option(
         "--source",
         "Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
         click.Choice(["auto", "log", "jsonl"]),
         default="auto",
+    )
+    last: int | None = option("--last", "Only the last N of each name and rank.", value_types.COUNT)
+    every: int | None = option("--every", "Only every Nth of each name.", value_types.COUNT)
+    points: int | None = option(
+        "--points", "Only N of each name, evenly distributed.", value_types.COUNT
+    )
+
+    def query(self, rows: Iterable[int]) -> metrics.MetricQuery:
+        """Return the query for the metrics of these jobs."""
+        fields = dict(vars(self))
+        first_step, last_step = fields.pop("steps") or (None, None)
+        first_epoch, last_epoch = fields.pop("epochs") or (None, None)
+        is_auto = fields.pop("source") == "auto"
+        return metrics.MetricQuery(
+            job_rows=tuple(rows),
+            first_step=first_step,
+            last_step=last_step,
+            first_epoch=first_epoch,
+            last_epoch=last_epoch,
+            source=None if is_auto else self.source,
+            prefer_jsonl=is_auto,
+            **fields,
+        )
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether metrics may only be thinned out."""
+        kept = {**vars(self), "last": None, "every": None, "points": None}
+        return all(value in (None, (), "auto") for value in kept.values())
+
+
+@commands.command(
+    "metrics",
+    "orchestrator metrics 123 --name throughput",
+    "orchestrator metrics digits-ddp --last 1 --json",
+    "orchestrator metrics 123 --stat median,p5,p95",
+    "orchestrator metrics 123 124 --compare --name 'val_*' --by epoch",
+    "orchestrator metrics --sweep digits-scaling --name loss --plot loss.svg",
+    "orchestrator metrics 123 -f --name loss",
+    "orchestrator metrics 123 --output numbers.parquet",
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings={"allow_interspersed_args": True},
+    subcommand_metavar="[JOB...] | reparse ...",
+    kind=_JobsOrSubcommand,
+)
+def show_metrics(
+    ctx: click.Context,
+    references: tuple[str, ...] = argument(
+        nargs=-1, kind=_JobsArgument, shell_complete=completion.job_references
     ),
-    options.option("--last", "Only the last N of each name and rank.", _COUNT),
-    options.option("--every", "Only every Nth of each name.", _COUNT),
-    options.option("--points", "Only N of each name, evenly distributed.", _COUNT),
-    options.option(
+    sweeps: tuple[str, ...] = options.sweeps,
+    metric_filter: MetricFilter = commands.record(MetricFilter),
+    stat: str | None = option(
         "--stat",
         "Print statistics of each name: count, nan, first, last, mean, std, min, median, "
         "max, best, p5, p95, any percentile, or all.",
         "LIST",
     ),
-    options.option("--compare", "Print two or more jobs side by side."),
-    options.option(
+    compare: bool = option("--compare", "Print two or more jobs side by side."),
+    by: str | None = option(
         "--by",
         "With --compare: one row for each step or epoch. With --plot: the x axis.",
         click.Choice(["step", "epoch", "time"]),
     ),
-    options.option(
+    plot: Path | None = option(
         "--plot",
         "Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
-        click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
+        value_types.OUTPUT_FILE,
     ),
-    options.option("-f --follow", "Print new metrics until the jobs end."),
-    options.formats_option(
+    follow: bool = option("-f --follow", "Print new metrics until the jobs end."),
+    form: str | None = options.optional_form_of(
         FORMATS, "the suffix of --output; table on a terminal, otherwise tsv; parquet needs pyarrow"
     ),
-    options.option(
-        "-o --output",
-        "Write to FILE instead of stdout.",
-        click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        dest="out",
+    out: Path | None = option(
+        "-o --output", "Write to FILE instead of stdout.", value_types.OUTPUT_FILE
     ),
-)
-
-
-def _metric_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-@click.group(
-    "metrics",
-    cls=_JobsOrSubcommand,
-    invoke_without_command=True,
-    no_args_is_help=False,
-    context_settings={"allow_interspersed_args": True},
-    subcommand_metavar="[JOB...] | reparse ...",
-)
-@_metric_options
-@click.pass_context
-def show_metrics(
-    ctx: click.Context,
-    /,
-    references: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    form: str | None,
-    out: Path | None,
-    follow: bool,
-    stat: str | None,
-    compare: bool,
-    plot: Path | None,
-    by: str | None,
-    **filters: Any,
 ) -> None:
     """Show metrics parsed from job logs.
 
     Metrics also come from metrics.jsonl. New log lines are read first. The oldest metric is printed
     first. To name a job that is called like a subcommand, write it after `--`.
-
-    \b
-    Examples:
-      orchestrator metrics 123 --name throughput
-      orchestrator metrics digits-ddp --last 1 --json
-      orchestrator metrics 123 --stat median,p5,p95
-      orchestrator metrics 123 124 --compare --name 'val_*' --by epoch
-      orchestrator metrics --sweep digits-scaling --name loss --plot loss.svg
-      orchestrator metrics 123 -f --name loss
-      orchestrator metrics 123 --output numbers.parquet
     """
     modes = {"--stat": stat, "--compare": compare, "--plot": plot, "--follow": follow}
-    given = [option for option, value in modes.items() if value]
-    problems = {
+    given = [name for name, value in modes.items() if value]
+    is_thinned = metric_filter.points or metric_filter.every
+    is_two = len(given) > 1 and given != ["--stat", "--compare"]
+    problems: dict[str, object] = {
         "--plot writes a picture: remove --format and --output": plot and (out or form),
-        f"{' and '.join(given[:2])} cannot be combined": (
-            len(given) > 1 and given != ["--stat", "--compare"]
-        ),
-        "--every and --points cannot be combined": filters["every"] and filters["points"],
+        f"{' and '.join(given[:2])} cannot be combined": is_two,
+        "--every and --points cannot be combined": metric_filter.every and metric_filter.points,
         "--by requires --compare or --plot": by and not (compare or plot),
         "--compare requires --by step or epoch: two jobs never log at the same time": (
             compare and by == "time"
@@ -164,41 +184,38 @@ def show_metrics(
             form == "parquet" and given
         ),
         "--follow prints rows as they arrive: use --format jsonl, and remove --output, --every "
-        "and --points": (
-            follow and (form == "json" or out or filters["points"] or filters["every"])
-        ),
+        "and --points": follow and (form == "json" or out or is_thinned),
     }
-    for problem, applies in problems.items():
-        if applies:
-            raise click.UsageError(problem)
+    options.refuse(problems)
     context = session.open_context(ctx)
-    selected = session.jobs_and_sweeps(context, references, sweeps)
+    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
-    query = _query(by_row, **filters)
+    view = metric_tables.View(
+        context=context, query=metric_filter.query(by_row), jobs=by_row, out=out
+    )
     if follow:
-        _follow(context, query, by_row, form)
+        _follow(view, form)
         return
     ingest.ingest_for_command(context, selected)
-    if form not in ("table", "parquet") and not given:
-        has_rows = _print_rows(queries.pages(context, query), by_row, form, out)
+    if plot is not None:
+        has_rows = metric_tables.plot(view, plot, by)
+    elif compare:
+        has_rows = metric_tables.compare(view, stat, by, form)
+    elif stat is not None:
+        has_rows = metric_tables.print_statistics(view, stat, form)
+    elif form == "parquet":
+        has_rows = metric_tables.write_parquet(view)
+    elif form == "table":
+        has_rows = metric_tables.print_table(view)
     else:
-        from orchestrator.cli.output import metric_tables
-
-        view = metric_tables.View(context=context, query=query, jobs=selected, out=out)
-        if plot is not None:
-            has_rows = metric_tables.plot(view, plot, by)
-        elif compare:
-            has_rows = metric_tables.compare(view, stat, by, form)
-        elif stat is not None:
-            has_rows = metric_tables.print_statistics(view, stat, form)
-        elif form == "parquet":
-            has_rows = metric_tables.write_parquet(view)
-        else:
-            has_rows = metric_tables.print_table(view)
+        pages = view.row_pages()
+        first = next(pages, [])
+        rows = itertools.chain([first], pages)
+        terminal.print_texts(output.texts("metrics", rows, metric_tables.COLUMNS, form), out)
+        has_rows = bool(first)
     if has_rows:
         return
-    narrowing = ("names", "steps", "epochs", "since", "until", "attempt", "rank", "source")
-    if all(filters[name] in (None, (), "auto") for name in narrowing):
+    if metric_filter.selects_all:
         output.note(
             "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
             "`orchestrator logs` prints the log)"
@@ -206,28 +223,6 @@ def show_metrics(
     else:
         names = ", ".join(queries.names(context, list(by_row))) or "none"
         output.note(f"No metrics match. Names of these jobs' metrics: {names}")
-
-
-def _query(
-    rows: Iterable[int],
-    *,
-    steps: tuple[int | None, int | None] | None,
-    epochs: tuple[int | None, int | None] | None,
-    source: str,
-    **filters: Any,
-) -> metrics.MetricQuery:
-    first_step, last_step = steps or (None, None)
-    first_epoch, last_epoch = epochs or (None, None)
-    return metrics.MetricQuery(
-        job_rows=tuple(rows),
-        first_step=first_step,
-        last_step=last_step,
-        first_epoch=first_epoch,
-        last_epoch=last_epoch,
-        source=None if source == "auto" else source,
-        prefer_jsonl=source == "auto",
-        **filters,
-    )
 
 
 def _format(form: str | None, out: Path | None) -> str:
@@ -243,43 +238,26 @@ def _format(form: str | None, out: Path | None) -> str:
     return form or output.default_format()
 
 
-def _print_rows(
-    pages: Iterator[list[metrics.MetricRow]],
-    by_row: Mapping[int, jobs.Job],
-    form: str,
-    out: Path | None,
-) -> bool:
-    """Print rows page by page; return whether there are any."""
-    first = next(pages, [])
-    rows = (
-        [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
-        for page in itertools.chain([first], pages)
-    )
-    terminal.print_texts(output.texts("metrics", rows, job_rows.METRIC_COLUMNS, form), out)
-    return bool(first)
-
-
-def _follow(
-    context: contexts.Context, query: metrics.MetricQuery, by_row: dict[int, jobs.Job], form: str
-) -> None:
+def _follow(view: metric_tables.View, form: str) -> None:
     """Print new metrics until all jobs have ended and their files are read to the end."""
     # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import wait
 
+    context, by_row = view.context, dict(view.jobs)
     if form in ("csv", "tsv"):
-        click.echo("".join(output.texts("metrics", [], job_rows.METRIC_COLUMNS, form)), nl=False)
+        click.echo("".join(output.texts("metrics", [], metric_tables.COLUMNS, form)), nl=False)
     while True:
         # Before reading: lines that were written before the end are then certainly read.
         is_live = wait.update(context, by_row)
         deadline = context.deadline.within(ingest.LOOK_SECONDS)
         ingested = ingest.ingest_or_warn(context, list(by_row.values()), deadline=deadline)
-        for page in queries.pages(context, query):
-            newest = max((row.id for row in page), default=0)
-            query = dataclasses.replace(query, after=max(newest, query.after or 0))
-            rows = [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
+        newest = view.query.after or 0
+        for rows in view.row_pages():
+            newest = max([newest, *(row["row"] for row in rows)])
             click.echo(_without_header(rows, form), nl=False)
         # --last limits only the metrics that existed at the start.
-        query = dataclasses.replace(query, last=None)
+        query = dataclasses.replace(view.query, after=newest, last=None)
+        view = dataclasses.replace(view, query=query)
         if ingested.unread:
             continue
         if not is_live:
@@ -290,7 +268,7 @@ def _follow(
 def _without_header(rows: Sequence[output.Row], form: str) -> str:
     if form == "table":
         return "".join(f"{_line(row)}\n" for row in rows)
-    texts = output.texts("metrics", [rows], job_rows.METRIC_COLUMNS, form)
+    texts = output.texts("metrics", [rows], metric_tables.COLUMNS, form)
     if form in ("csv", "tsv"):
         next(texts)
     return "".join(texts)
@@ -307,38 +285,28 @@ def _line(row: output.Row) -> str:
     return f"{row['job_id'] or '':<10} {row['name']:<20} {value:<28} {at}".rstrip()
 
 
-@show_metrics.command("reparse")
-@options.jobs_argument
-@options.sweeps_option
-@options.option(
-    "--pattern",
-    "Use this pattern instead of those of the spec.",
-    "NAME",
-    dest="patterns",
-    multiple=True,
+@commands.command(
+    "reparse",
+    "orchestrator metrics reparse 123",
+    "orchestrator metrics reparse --sweep digits-scaling --pattern olivia",
 )
-@options.format_option
-@session.with_context
 def reparse(
     context: contexts.Context,
-    references: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    patterns: tuple[str, ...],
-    form: str,
+    references: tuple[str, ...] = options.references,
+    sweeps: tuple[str, ...] = options.sweeps,
+    patterns: tuple[str, ...] = option(
+        "--pattern", "Use this pattern instead of those of the spec.", "NAME", multiple=True
+    ),
+    form: str = options.form,
 ) -> None:
     """Parse logs again with the current patterns.
 
     The new metrics replace the old ones in one step. If a log was deleted or truncated, its old
     metrics are kept. Metrics from metrics.jsonl are not affected.
-
-    \b
-    Examples:
-      orchestrator metrics reparse 123
-      orchestrator metrics reparse --sweep digits-scaling --pattern olivia
     """
     from orchestrator.controller.metrics import reparse
 
-    selected = session.jobs_and_sweeps(context, references, sweeps)
+    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     rows = [
         {
             "job_row": log.job.row,
@@ -350,3 +318,6 @@ def reparse(
     output.print_rows("reparsed", rows, _REPARSE_COLUMNS, form)
     if not rows:
         output.note("No metrics: these jobs have no logs yet, or no line matches a pattern")
+
+
+show_metrics.add_command(reparse)

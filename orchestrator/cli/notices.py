@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.session import contexts
 
 COLUMNS = ("at", "kind", "subject", "channel", "state", "tries", "next_at", "error")
 
 
-@click.group("notices", cls=options.Group)
+@click.group("notices", cls=commands.Group)
 def notice_commands() -> None:
     """List sent notifications, or send a test message.
 
@@ -19,22 +20,18 @@ def notice_commands() -> None:
     """
 
 
-@notice_commands.command("list")
-@options.limit_option
-@options.option("--unsent", "Only notifications that are waiting or failed.")
-@options.format_option
-@session.with_context
-def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str) -> None:
+@notice_commands.command("list", "orchestrator notices list", "orchestrator notices list --unsent")
+def list_notices(
+    context: contexts.Context,
+    limit: int = options.limit,
+    unsent: bool = option("--unsent", "Only notifications that are waiting or failed."),
+    form: str = options.form,
+) -> None:
     """List notifications and whether they were sent.
 
     The newest is first, with one row for each channel. A WAITING notification is sent by the next
     controller pass, or at NEXT_AT after an error. FAILED means that sending was given up after a
     day. ERROR is the last error.
-
-    \b
-    Examples:
-      orchestrator notices list
-      orchestrator notices list --unsent
     """
     states = ("waiting", "sending", "failed") if unsent else ()
     with context.store.reading() as work:
@@ -56,16 +53,9 @@ def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str)
     output.print_rows("notices", rows, COLUMNS, form)
 
 
-@notice_commands.command("test")
-@click.argument("channel")
-@session.with_context
-def test(context: contexts.Context, channel: str) -> None:
-    """Send a test message over a channel.
-
-    \b
-    Example:
-      orchestrator notices test mail
-    """
+@notice_commands.command("test", "orchestrator notices test mail")
+def test(context: contexts.Context, channel: str = argument()) -> None:
+    """Send a test message over a channel."""
     from orchestrator.controller.notices import send
 
     channels = context.configuration.notices
@@ -81,16 +71,12 @@ def test(context: contexts.Context, channel: str) -> None:
         output.note(note)
 
 
-@notice_commands.command("retry")
-@options.option("--channel", "Only notifications for this channel.", "NAME")
-@session.with_context
-def retry(context: contexts.Context, channel: str | None) -> None:
-    """Send waiting and failed notifications with the next controller pass.
-
-    \b
-    Example:
-      orchestrator notices retry && orchestrator tick
-    """
+@notice_commands.command("retry", "orchestrator notices retry && orchestrator tick")
+def retry(
+    context: contexts.Context,
+    channel: str | None = option("--channel", "Only notifications for this channel.", "NAME"),
+) -> None:
+    """Send waiting and failed notifications with the next controller pass."""
     with context.store.writing() as work:
         count = work.notices.retry(channel, context.clock.now())
     click.echo(f"The next controller pass sends {output.count(count, 'notification')}")

@@ -12,7 +12,8 @@ from typing import IO, Any
 import click
 
 from orchestrator import files, jobs, patterns
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.logs import lines
 
@@ -28,32 +29,25 @@ _METRIC_WORDS = re.compile(
     r"loss|\bacc|epoch|\bstep(?:s|\b)|\biter|\blr\b|/s\b|per.?sec|throughput|\bmfu", re.IGNORECASE
 )
 
-_files_option = options.option(
+_pattern_files = option(
     "--patterns-file",
     "TOML file with more patterns.",
     click.Path(path_type=Path),
     metavar="FILE",
-    dest="pattern_files",
     multiple=True,
 )
 
 
-@click.group("patterns", cls=options.Group)
-def pattern_commands() -> None:
-    """List and test the patterns that find metrics in logs."""
+pattern_commands = commands.Group(
+    "patterns", help="List and test the patterns that find metrics in logs."
+)
 
 
-@pattern_commands.command("list")
-@_files_option
-@options.format_option
-@click.pass_context
-def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str) -> None:
-    """List all patterns, configured and built-in.
-
-    \b
-    Example:
-      orchestrator patterns list
-    """
+@pattern_commands.command("list", "orchestrator patterns list")
+def list_patterns(
+    ctx: click.Context, pattern_files: tuple[Path, ...] = _pattern_files, form: str = options.form
+) -> None:
+    """List all patterns, configured and built-in."""
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     rows = [
         {
@@ -92,7 +86,7 @@ class _LogFile(click.File):
         if value == "-" or not isinstance(value, str):
             return super().convert(value, param, ctx)
         try:
-            file = files.open_given(value)
+            file = files.open_regular(value, is_given=True)
         except (OSError, ValueError) as exc:
             self.fail(f"{value!r}: {getattr(exc, 'strerror', None) or exc}", param)
         if ctx is not None:
@@ -100,30 +94,27 @@ class _LogFile(click.File):
         return file
 
 
-@pattern_commands.command("test")
-@click.argument("log", metavar="FILE", type=_LogFile())
-@options.option(
-    "--pattern", "Only this pattern. Default: all.", "NAME", dest="names", multiple=True
+_LOG_FILE = _LogFile()
+
+
+@pattern_commands.command(
+    "test",
+    "orchestrator patterns test train.log",
+    "orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json",
 )
-@_files_option
-@options.format_option
-@click.pass_context
 def test_patterns(
     ctx: click.Context,
-    log: IO[bytes],
-    names: tuple[str, ...],
-    pattern_files: tuple[Path, ...],
-    form: str,
+    log: IO[bytes] = argument(metavar="FILE", type=_LOG_FILE),
+    names: tuple[str, ...] = option(
+        "--pattern", "Only this pattern. Default: all.", "NAME", multiple=True
+    ),
+    pattern_files: tuple[Path, ...] = _pattern_files,
+    form: str = options.form,
 ) -> None:
     """Show the metrics that patterns find in a log.
 
     FILE is a log, or - for stdin. Nothing is stored. If no line matches, the lines that look most
     like metrics are printed.
-
-    \b
-    Examples:
-      orchestrator patterns test train.log
-      orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json
     """
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))

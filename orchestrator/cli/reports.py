@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from orchestrator import errors, files, reports
-from orchestrator.cli import completion, options, output, session
+from orchestrator.cli import (
+    commands,
+    completion,
+    job_selection,
+    options,
+    output,
+    session,
+    value_types,
+)
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
 from orchestrator.toml import values
 
+_COLUMN_NAMES = ", ".join(tables.NAMES)
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
-
-Command = Callable[..., Any]
 
 
 class WorseError(errors.OrchestratorError):
     """A result is worse than the baseline."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where measurements come from: jobs, a sweep, or a CSV file."""
-
-    references: tuple[str, ...]
-    sweep: str | None
-    file: Path | None
-    refresh: bool | None
 
 
 def _parse_threshold(text: str) -> tuple[str, float]:
@@ -68,64 +64,59 @@ def _parse_columns(text: str) -> list[str]:
     names = ["size" if word in ("gpus", "ranks") else word for word in words]
     for name in names:
         if name not in tables.NAMES:
-            known = ", ".join(tables.NAMES)
-            raise click.BadParameter(f"there is no column {name!r}; columns are {known}")
+            raise click.BadParameter(f"there is no column {name!r}; columns are {_COLUMN_NAMES}")
     return names
 
 
-def _source_option(function: Command) -> Command:
-    """Add --from and --refresh; the command gets a Source of these, `references` and `sweep`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where measurements come from: jobs, a sweep, or a CSV file."""
 
-    @options.option(
+    references: tuple[str, ...] = options.references
+    sweep: str | None = option("--sweep", "Measure the jobs of this sweep.", "SWEEP")
+    file: Path | None = option(
         "--from",
         "Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
         "one row per run. `-` is stdin.",
         click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
         metavar="FILE.csv",
-        dest="file",
     )
-    @options.refresh_option
-    @functools.wraps(function)
-    def command(
-        *args: Any,
-        references: tuple[str, ...],
-        sweep: str | None,
-        file: Path | None,
-        refresh: bool | None,
-        **kwargs: Any,
-    ) -> Any:
-        source = Source(references=references, sweep=sweep, file=file, refresh=refresh)
-        return function(*args, source=source, **kwargs)
-
-    return command
+    refresh: bool | None = options.refresh
 
 
-def source_options(function: Command) -> Command:
-    """Add [JOB...], --sweep, --from and --refresh; the command gets a Source."""
-    sweep = options.option("--sweep", "Measure the jobs of this sweep.", "SWEEP")
-    return options.jobs_argument(sweep(_source_option(function)))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ReportSource(Source):
+    """A source whose argument is a sweep."""
+
+    references: tuple[str, ...] = option(
+        "--job",
+        "Report on jobs instead of a sweep.",
+        "JOB",
+        multiple=True,
+        shell_complete=completion.job_references,
+    )
+    sweep: str | None = argument(required=False, metavar="[SWEEP]")
 
 
-def comparison_options(function: Command) -> Command:
-    """Add --metric and --threshold."""
-    names = ", ".join(comparison.METRICS)
-    threshold = options.option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared with a baseline."""
+
+    metrics: tuple[str, ...] = option(
+        "--metric",
+        f"Compare only this: {', '.join(comparison.METRICS)}. Default: "
+        f"{' and '.join(comparison.DEFAULT_METRICS)}.",
+        click.Choice([*comparison.METRICS]),
+        metavar="METRIC",
+        multiple=True,
+    )
+    thresholds: tuple[tuple[str, float], ...] = option(
         "--threshold",
         "Ignore smaller differences: throughput=0.05, accuracy=1%.",
         _parse_threshold,
         metavar="METRIC=SHARE",
-        dest="thresholds",
         multiple=True,
     )
-    metric = options.option(
-        "--metric",
-        f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}.",
-        click.Choice([*comparison.METRICS]),
-        metavar="METRIC",
-        dest="metrics",
-        multiple=True,
-    )
-    return metric(threshold(function))
 
 
 def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
@@ -138,7 +129,7 @@ def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     session.refresh(context, source.refresh)
     if source.sweep is not None:
         return studies.of_sweep(context, source.sweep)
-    return studies.of_jobs(context, session.jobs_and_sweeps(context, source.references, ()))
+    return studies.of_jobs(context, job_selection.jobs_and_sweeps(context, source.references, ()))
 
 
 def read_csv(file: Path) -> reports.MeasurementSet:
@@ -150,7 +141,8 @@ def read_csv(file: Path) -> reports.MeasurementSet:
             text = sys.stdin.read(_CSV_LIMIT_BYTES + 1)
         else:
             # Spreadsheets write a byte order mark.
-            text = files.read_given(file, limit_bytes=_CSV_LIMIT_BYTES).decode("utf-8-sig")
+            content = files.read_bytes(file, limit_bytes=_CSV_LIMIT_BYTES, is_given=True)
+            text = content.decode("utf-8-sig")
     except (UnicodeDecodeError, OSError) as exc:
         raise errors.OrchestratorError(f"{name} cannot be read as UTF-8 text: {exc}") from exc
     if len(text) > _CSV_LIMIT_BYTES:
@@ -160,10 +152,7 @@ def read_csv(file: Path) -> reports.MeasurementSet:
 
 
 def compare(
-    study: reports.MeasurementSet,
-    baseline: reports.MeasurementSet,
-    metrics: Sequence[str],
-    thresholds: Sequence[tuple[str, float]],
+    study: reports.MeasurementSet, baseline: reports.MeasurementSet, chosen: Comparison
 ) -> comparison.Comparison:
     """Compare a study with a baseline. ConflictError if nothing can be compared."""
     if study.unit != baseline.unit:
@@ -174,8 +163,8 @@ def compare(
     compared = comparison.compare(
         study.measurements,
         baseline.measurements,
-        dict(thresholds),
-        metrics or comparison.DEFAULT_METRICS,
+        dict(chosen.thresholds),
+        chosen.metrics or comparison.DEFAULT_METRICS,
         unit=study.unit,
     )
     if not compared.lines:
@@ -208,101 +197,73 @@ def print_comparison(
     output.note(f"These runs show nothing worse than {name}.")
 
 
-@click.command("report")
-@click.argument("sweep", required=False, metavar="[SWEEP]")
-@click.option(
-    "--job",
-    "references",
-    multiple=True,
-    metavar="JOB",
-    shell_complete=completion.job_references,
-    help="Report on jobs instead of a sweep. Can be repeated.",
+@commands.command(
+    "report",
+    "orchestrator sweep report digits-scaling",
+    "orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00",
+    "orchestrator sweep report digits-scaling --against last-week",
+    "orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time",
 )
-@_source_option
-@options.option(
-    "--scaling",
-    "Which batch size is constant: the global one (strong), or that of each device (weak). "
-    "Default: detected.",
-    click.Choice(["strong", "weak"]),
-)
-@options.option(
-    "--apart",
-    "Separate curves for the values of an attribute that does not affect speed: base_lr, epochs.",
-    "ATTRIBUTE",
-    multiple=True,
-)
-@options.option(
-    "--efficiency",
-    "Estimate the largest number of GPUs with this parallel efficiency.",
-    click.FloatRange(0.0, 1.0, min_open=True),
-    default=0.8,
-)
-@options.option(
-    "--epochs",
-    "With --within: find the cheapest way to train N epochs.",
-    click.IntRange(min=1, max=10**9),
-)
-@options.option(
-    "--within", "Time for --epochs: 90 (minutes) or 4:00:00.", _parse_time_limit, metavar="TIME"
-)
-@options.option(
-    "--samples-per-epoch",
-    "Used to compute epoch times that were not measured.",
-    click.IntRange(min=1, max=10**15),
-)
-@options.option("--title", "Title. Default: the name of the sweep or file.", "TEXT")
-@options.option(
-    "--against", "Also compare with this baseline; exit with 1 if a result is worse.", "NAME"
-)
-@comparison_options
-@options.option(
-    "--columns",
-    f"Print only these columns: {', '.join(tables.NAMES)}.",
-    _parse_columns,
-    metavar="NAME,...",
-)
-@options.option(
-    "--to",
-    "Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
-    "PNG, PDF and CSV.",
-    click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    dest="folder",
-)
-@options.option("--no-plots", "With --to: write no plots.")
-@options.formats_option(
-    (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
-)
-@click.pass_context
 def report(
     ctx: click.Context,
-    source: Source,
-    scaling: str | None,
-    apart: tuple[str, ...],
-    efficiency: float,
-    epochs: int | None,
-    within: int | None,
-    samples_per_epoch: int | None,
-    title: str | None,
-    against: str | None,
-    metrics: tuple[str, ...],
-    thresholds: tuple[tuple[str, float], ...],
-    columns: list[str] | None,
-    folder: Path | None,
-    no_plots: bool,
-    form: str | None,
+    source: _ReportSource = commands.record(_ReportSource),
+    scaling: str | None = option(
+        "--scaling",
+        "Which batch size is constant: the global one (strong), or that of each device (weak). "
+        "Default: detected.",
+        click.Choice(["strong", "weak"]),
+    ),
+    apart: tuple[str, ...] = option(
+        "--apart",
+        "Separate curves for the values of an attribute that does not affect speed: base_lr, "
+        "epochs.",
+        "ATTRIBUTE",
+        multiple=True,
+    ),
+    efficiency: float = option(
+        "--efficiency",
+        "Estimate the largest number of GPUs with this parallel efficiency.",
+        click.FloatRange(0.0, 1.0, min_open=True),
+        default=0.8,
+    ),
+    epochs: int | None = option(
+        "--epochs", "With --within: find the cheapest way to train N epochs.", value_types.COUNT
+    ),
+    within: int | None = option(
+        "--within", "Time for --epochs: 90 (minutes) or 4:00:00.", _parse_time_limit, metavar="TIME"
+    ),
+    samples_per_epoch: int | None = option(
+        "--samples-per-epoch",
+        "Used to compute epoch times that were not measured.",
+        click.IntRange(min=1, max=10**15),
+    ),
+    title: str | None = option("--title", "Title. Default: the name of the sweep or file.", "TEXT"),
+    against: str | None = option(
+        "--against", "Also compare with this baseline; exit with 1 if a result is worse.", "NAME"
+    ),
+    chosen: Comparison = commands.record(Comparison),
+    columns: list[str] | None = option(
+        "--columns",
+        f"Print only these columns: {_COLUMN_NAMES}.",
+        _parse_columns,
+        metavar="NAME,...",
+    ),
+    folder: Path | None = option(
+        "--to",
+        "Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
+        "PNG, PDF and CSV.",
+        click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+    ),
+    no_plots: bool = option("--no-plots", "With --to: write no plots."),
+    form: str | None = options.optional_form_of(
+        (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
+    ),
 ) -> None:
     """Report how throughput scales with the number of GPUs.
 
     Shows speedup, parallel efficiency and fitted scaling models, with 95 % confidence intervals.
     Jobs that differ in more than their size are separate curves.
-
-    \b
-    Examples:
-      orchestrator sweep report digits-scaling
-      orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00
-      orchestrator sweep report digits-scaling --against last-week
-      orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
     if against is not None and form not in (None, "table"):
         raise click.UsageError(
@@ -331,7 +292,7 @@ def report(
         _print_report(built, targets, columns or [], form or output.default_format())
         return
     baseline = baselines.find(session.open_context(ctx), against)
-    compared = compare(study, baseline, metrics, thresholds)
+    compared = compare(study, baseline, chosen)
     _print_report(built, targets, columns or [], "table")
     click.echo(f"\nCompared with {against}")
     print_comparison(compared, against, study, "table")

@@ -13,7 +13,17 @@ from typing import Any
 import click
 
 from orchestrator import config, errors, specs
-from orchestrator.cli import options, output, service, session, spec_options, sweeps
+from orchestrator.cli import (
+    commands,
+    options,
+    output,
+    service,
+    session,
+    spec_options,
+    sweeps,
+    value_types,
+)
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import schedule_rows
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
@@ -29,10 +39,10 @@ _SHOWN_TRIGGERS = 10
 _START_CONTROLLER = (
     "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 )
-_name_argument = click.argument("name")
+_name = argument()
 
 
-@click.group("schedule", cls=options.Group)
+@click.group("schedule", cls=commands.Group)
 def schedule_commands() -> None:
     """Submit jobs and sweeps at planned times.
 
@@ -41,72 +51,63 @@ def schedule_commands() -> None:
     """
 
 
-@schedule_commands.command("add")
-@_name_argument
-@spec_options.spec_options
-@options.scheduler_option
-@options.option(
-    "--cron",
-    'Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
-    "EXPRESSION",
-    required=True,
+@schedule_commands.command(
+    "add",
+    'orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml',
+    "orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml",
 )
-@options.option("--tz", "IANA time zone: Europe/Oslo. Default: this machine's zone.", "ZONE")
-@options.option(
-    "--catchup",
-    "Which planned times to submit that passed while no controller was running.",
-    click.Choice(["latest", "skip", "all"]),
-    default="latest",
-)
-@options.option(
-    "--grace", "Skip a planned time that is later than this.", options.duration, default="6h"
-)
-@options.option(
-    "--overlap",
-    "While the previous submission has not ended: skip the planned time, wait, or submit. "
-    "Default: skip; with --catchup all: queue.",
-    click.Choice(["skip", "queue", "allow"]),
-)
-@options.option(
-    "--jitter",
-    "Delay each planned time by up to this. The delay of a planned time never changes.",
-    options.duration,
-    default="0",
-)
-@options.option(
-    "--baseline",
-    "Compare results with this baseline. Default: with earlier results of the schedule.",
-    "NAME",
-)
-@options.option("--replace", "Replace the schedule with this name.")
-@options.yes_option
-@options.optional_format
-@click.pass_context
 def add(
     ctx: click.Context,
-    name: str,
-    cron: str,
-    tz: str | None,
-    catchup: records.Catchup,
-    grace: int,
-    overlap: records.Overlap | None,
-    jitter: int,
-    baseline: str | None,
-    replace: bool,
-    yes: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    name: str = _name,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    cron: str = option(
+        "--cron",
+        'Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
+        "EXPRESSION",
+        required=True,
+    ),
+    tz: str | None = option(
+        "--tz", "IANA time zone: Europe/Oslo. Default: this machine's zone.", "ZONE"
+    ),
+    catchup: records.Catchup = option(
+        "--catchup",
+        "Which planned times to submit that passed while no controller was running.",
+        click.Choice(["latest", "skip", "all"]),
+        default="latest",
+    ),
+    grace: int = option(
+        "--grace",
+        "Skip a planned time that is later than this.",
+        value_types.duration,
+        default="6h",
+    ),
+    overlap: records.Overlap | None = option(
+        "--overlap",
+        "While the previous submission has not ended: skip the planned time, wait, or submit. "
+        "Default: skip; with --catchup all: queue.",
+        click.Choice(["skip", "queue", "allow"]),
+    ),
+    jitter: int = option(
+        "--jitter",
+        "Delay each planned time by up to this. The delay of a planned time never changes.",
+        value_types.duration,
+        default="0",
+    ),
+    baseline: str | None = option(
+        "--baseline",
+        "Compare results with this baseline. Default: with earlier results of the schedule.",
+        "NAME",
+    ),
+    replace: bool = option("--replace", "Replace the schedule with this name."),
+    yes: bool = options.yes,
+    form: str | None = options.optional_form,
 ) -> None:
     """Add a schedule for a job or sweep.
 
     The spec, these options, the current folder and the environment variables that affect programs
     are stored now. Later changes to the spec file have no effect until `--replace`. Each planned
     time is submitted once, or skipped with a reason.
-
-    \b
-    Examples:
-      orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
-      orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
     """
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
@@ -137,8 +138,7 @@ def add(
         following = schedule_rows.local_time(summary.next_at, stored.tz)
         click.echo(f"Schedule {stored.name}: next {following} ({stored.tz})")
     else:
-        row = schedule_rows.schedule_row(summary, form)
-        output.print_rows("schedules", [row], schedule_rows.SCHEDULE_COLUMNS, form)
+        schedule_rows.print_schedules([summary], form)
     note_controller(context, [stored])
 
 
@@ -155,9 +155,8 @@ def _checked(
     """
     if spec_options.is_sweep(job):
         sweep, source = spec_options.sweep(job, configuration)
-        prepared = plan.prepare(
-            session.open_context(ctx), sweep.table, sweep.points, source=source, argv=sys.argv
-        )
+        context = session.open_context(ctx)
+        prepared = plan.prepare(context, sweep.table, sweep.points, source=source, argv=sys.argv)
         context = prepared.context
         output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
         sweeps.confirm(plan.needs_consent(prepared), yes=yes)
@@ -187,42 +186,26 @@ def _local_zone() -> str:
     return "UTC"
 
 
-@schedule_commands.command("list")
-@options.option("--all", "List also removed schedules.", dest="all_")
-@options.format_option
-@session.with_context
-def list_schedules(context: contexts.Context, all_: bool, form: str) -> None:
-    """List schedules with the next planned time and the last outcome.
-
-    \b
-    Example:
-      orchestrator schedule list
-    """
+@schedule_commands.command("list", "orchestrator schedule list")
+def list_schedules(
+    context: contexts.Context,
+    all_: bool = option("--all", "List also removed schedules."),
+    form: str = options.form,
+) -> None:
+    """List schedules with the next planned time and the last outcome."""
     with context.store.reading() as work:
-        if all_:
-            stored = work.schedules.all(states=("active", "paused", "removed"))
-        else:
-            stored = work.schedules.all()
-    rows = [
-        schedule_rows.schedule_row(summary, form)
-        for summary in management.summaries(context, stored)
-    ]
-    output.print_rows("schedules", rows, schedule_rows.SCHEDULE_COLUMNS, form)
+        states: Sequence[records.ScheduleState] = ("active", "paused")
+        stored = work.schedules.all(states=(*states, "removed") if all_ else states)
+    schedule_rows.print_schedules(management.summaries(context, stored), form)
     if stored:
         note_controller(context, stored, with_last_pass=True)
 
 
-@schedule_commands.command("show")
-@_name_argument
-@options.optional_format
-@session.with_context
-def show(context: contexts.Context, name: str, form: str | None) -> None:
-    """Show the details of a schedule.
-
-    \b
-    Example:
-      orchestrator schedule show nightly
-    """
+@schedule_commands.command("show", "orchestrator schedule show nightly")
+def show(
+    context: contexts.Context, name: str = _name, form: str | None = options.optional_form
+) -> None:
+    """Show the details of a schedule."""
     stored = management.find(context, name)
     (summary,) = management.summaries(context, [stored], limit=_SHOWN_TRIGGERS)
     with context.store.reading() as work:
@@ -231,10 +214,10 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
         output.note(doubt)
     form = form or "table"
     changed = management.source_change(stored)
-    rows = schedule_rows.trigger_rows(summary.triggers, stored.tz, form)
     if output.is_json(form):
-        row = schedule_rows.schedule_row(summary, form)
-        row |= {"source_changed": bool(changed), "firings": rows}
+        row = schedule_rows.schedule_row(summary)
+        row["source_changed"] = bool(changed)
+        row["firings"] = list(map(schedule_rows.trigger_row, summary.triggers))
         output.print_rows("schedule", [row], (), form)
         return
     if form == "table":
@@ -253,29 +236,28 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
             ("Added", f"{stored.created_at.astimezone():%Y-%m-%dT%H:%M:%S%z}"),
         )
         output.print_fields(fields, width=15)
-        if rows:
+        if summary.triggers:
             click.echo()
-    if rows or form != "table":
-        output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+    if summary.triggers or form != "table":
+        schedule_rows.print_triggers(summary.triggers, stored.tz, form)
     if changed:
         output.note(changed)
 
 
-@schedule_commands.command("next")
-@_name_argument
-@options.option("--count", "Number of planned times.", click.IntRange(min=1, max=10_000), default=5)
-@options.format_option
-@session.with_context
-def print_next(context: contexts.Context, name: str, count: int, form: str) -> None:
+@schedule_commands.command("next", "orchestrator schedule next nightly --count 10")
+def print_next(
+    context: contexts.Context,
+    name: str = _name,
+    count: int = option(
+        "--count", "Number of planned times.", click.IntRange(min=1, max=10_000), default=5
+    ),
+    form: str = options.form,
+) -> None:
     """Show the next planned times of a schedule.
 
     Times are in the schedule's time zone and in UTC. A time that daylight saving time skips is
     planned for the moment after the gap; of a time that occurs twice, the first is used.
     Expressions whose minute or hour starts with * describe intervals and are not adjusted.
-
-    \b
-    Example:
-      orchestrator schedule next nightly --count 10
     """
     stored = management.find(context, name)
     calendar = stored.calendar
@@ -294,78 +276,68 @@ def print_next(context: contexts.Context, name: str, count: int, form: str) -> N
         output.note(f"{name} is paused: `orchestrator schedule resume {name}` resumes it")
 
 
-@schedule_commands.command("history")
-@_name_argument
-@options.limit_option
-@options.format_option
-@session.with_context
-def history(context: contexts.Context, name: str, limit: int, form: str) -> None:
+@schedule_commands.command("history", "orchestrator schedule history nightly --format csv")
+def history(
+    context: contexts.Context,
+    name: str = _name,
+    limit: int = options.limit,
+    form: str = options.form,
+) -> None:
     """List the planned times of a schedule and their outcomes.
 
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
     for a reason, or failed, which means that nothing could be submitted.
-
-    \b
-    Example:
-      orchestrator schedule history nightly --format csv
     """
     stored, triggers = management.history(context, name, limit)
-    rows = schedule_rows.trigger_rows(triggers, stored.tz, form)
-    output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+    schedule_rows.print_triggers(triggers, stored.tz, form)
 
 
-@schedule_commands.command("run")
-@_name_argument
-@options.format_option
-@session.with_context
-def run(context: contexts.Context, name: str, form: str) -> None:
+@schedule_commands.command("run", "orchestrator schedule run nightly")
+def run(context: contexts.Context, name: str = _name, form: str = options.form) -> None:
     """Submit the job or sweep of a schedule once, now.
 
     Also works while the schedule is paused. The overlap rule applies: with skip, exit code 6 while
     an earlier submission has not ended. If it cannot be submitted now, the controller submits it
     later.
-
-    \b
-    Example:
-      orchestrator schedule run nightly
     """
     session.refresh(context, None)
     trigger, messages = management.run_now(context, name)
     for message in messages:
         output.note(message)
-    stored = management.find(context, name)
-    rows = schedule_rows.trigger_rows([trigger], stored.tz, form)
-    output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+    schedule_rows.print_triggers([trigger], management.find(context, name).tz, form)
     if trigger.state == "failed":
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-def _add_change(name: str, state: records.ScheduleState, text: str) -> None:
-    """Add a command that changes the state of a schedule."""
+@schedule_commands.command("pause", "orchestrator schedule pause nightly")
+def pause(context: contexts.Context, name: str = _name) -> None:
+    """Pause a schedule until `schedule resume`.
 
-    @schedule_commands.command(
-        name, help=f"{text}\n\n\b\nExample:\n  orchestrator schedule {name} nightly"
-    )
-    @_name_argument
-    @session.with_context
-    def command(context: contexts.Context, name: str) -> None:
-        stored = management.change_state(context, name, state)
-        click.echo(f"Schedule {stored.name} is {stored.state}")
+    Planned times are skipped while it is paused. Submitted jobs are not affected.
+    """
+    _change_state(context, name, "paused")
 
 
-_add_change(
-    "pause",
-    "paused",
-    "Pause a schedule until `schedule resume`.\n\n"
-    "Planned times are skipped while it is paused. Submitted jobs are not affected.",
-)
-_add_change("resume", "active", "Resume a paused schedule with the next planned time.")
-_add_change(
-    "remove",
-    "removed",
-    "Remove a schedule, but keep its history.\n\n"
-    "Submitted jobs are not affected. The name can be used again.",
-)
+@schedule_commands.command("resume", "orchestrator schedule resume nightly")
+def resume(context: contexts.Context, name: str = _name) -> None:
+    """Resume a paused schedule with the next planned time."""
+    _change_state(context, name, "active")
+
+
+@schedule_commands.command("remove", "orchestrator schedule remove nightly")
+def remove(context: contexts.Context, name: str = _name) -> None:
+    """Remove a schedule, but keep its history.
+
+    Submitted jobs are not affected. The name can be used again.
+    """
+    _change_state(context, name, "removed")
+
+
+def _change_state(context: contexts.Context, name: str, state: records.ScheduleState) -> None:
+    stored = management.change_state(context, name, state)
+    click.echo(f"Schedule {stored.name} is {stored.state}")
+
+
 schedule_commands.add_command(service.install)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator import errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import terminal
 from orchestrator.text import formats
 
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
     from orchestrator.controller.service import controller_process
     from orchestrator.controller.session import contexts
 
-_HEALTH_COLUMNS = (*("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at"),)
+_HEALTH_COLUMNS = ("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at")
 
 
-@click.command("tick")
-@options.option(
-    "--quiet", "Print only problems, and exit with 0 if another controller is running. For cron."
-)
-@options.option("--trust-clock", "Confirm that this host's clock is right after it jumped.")
-@click.pass_context
-def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
+@commands.command("tick", "orchestrator tick")
+def tick(
+    ctx: click.Context,
+    quiet: bool = option(
+        "--quiet",
+        "Print only problems, and exit with 0 if another controller is running. For cron.",
+    ),
+    trust_clock: bool = option(
+        "--trust-clock", "Confirm that this host's clock is right after it jumped."
+    ),
+) -> None:
     """Run one controller pass.
 
     A pass refreshes job states, reads logs, submits what is due, and sends notifications. Start it
@@ -38,10 +43,6 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
 
     Exit code 6 if another controller is running, 5 or 1 if a step failed; the other steps still
     run.
-
-    \b
-    Example:
-      orchestrator tick
     """
     from orchestrator.controller.service import controller_process, leases, passes
     from orchestrator.controller.session import clock_check
@@ -76,30 +77,24 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         output.note("Nothing to do.")
 
 
-@click.command("serve")
-@options.option(
-    "--interval",
-    "Time between passes. Default: the profile's serve_interval_seconds, 60.",
-    options.seconds(least=1),
-    metavar="SECONDS",
-)
-@options.option(
-    "--log-format",
-    "json: one object per line with time, level, event, step, job and text.",
-    click.Choice(["text", "json"]),
-    default="text",
-)
-@options.option("--wait", "Stand by while another controller runs.", dest="stand_by")
-@options.option("--status", "Show the state of the controller.", dest="show_status")
-@options.optional_format
-@click.pass_context
+@commands.command("serve", "orchestrator serve", "orchestrator serve --status")
 def serve(
     ctx: click.Context,
-    interval: float | None,
-    log_format: str,
-    stand_by: bool,
-    show_status: bool,
-    form: str | None,
+    interval: float | None = option(
+        "--interval",
+        "Time between passes. Default: the profile's serve_interval_seconds, 60.",
+        value_types.seconds(least=1),
+        metavar="SECONDS",
+    ),
+    log_format: str = option(
+        "--log-format",
+        "json: one object per line with time, level, event, step, job and text.",
+        click.Choice(["text", "json"]),
+        default="text",
+    ),
+    stand_by: bool = option("--wait", "Stand by while another controller runs."),
+    show_status: bool = option("--status", "Show the state of the controller."),
+    form: str | None = options.optional_form,
 ) -> None:
     """Run the controller until it is stopped.
 
@@ -108,11 +103,6 @@ def serve(
     runs at a time: exit code 6 if another one is running or takes over.
 
     With --status, exit code 0 if a controller is running without problems, otherwise 1.
-
-    \b
-    Examples:
-      orchestrator serve
-      orchestrator serve --status
     """
     context = session.open_context(ctx, quiet=True)
     if show_status:
@@ -153,16 +143,12 @@ def _print_health(context: contexts.Context, form: str) -> None:
     holder = None if lease is None else lease.holder
     row: dict[str, object] = {
         "healthy": not state.problems,
-        "command": lease.command if lease is not None and holder is not None else None,
-        "host": holder and holder.host,
-        "pid": holder and holder.pid,
-        "since": lease and lease.since,
-        "renewed_at": lease and lease.renewed_at,
-        "fence": lease and lease.fence,
-        "last_pass_at": newest and newest.last_pass_at,
-        "took_seconds": newest and newest.took_seconds,
-        "next_pass_at": newest and newest.next_pass_at,
-        "failing_since": newest and newest.failing_since,
+        "command": holder and lease and lease.command,
+        **output.fields_of(holder, ("host", "pid")),
+        **output.fields_of(lease, ("since", "renewed_at", "fence")),
+        **output.fields_of(
+            newest, ("last_pass_at", "took_seconds", "next_pass_at", "failing_since")
+        ),
         "steps": {} if newest is None else newest.steps,
         "problems": state.problems,
     }
@@ -171,29 +157,29 @@ def _print_health(context: contexts.Context, form: str) -> None:
         raise errors.OrchestratorError("\n".join(state.problems))
 
 
-@click.command("install")
-@click.option("--cron", "kind", flag_value="cron", help="Use this user's crontab on this host.")
-@click.option(
-    "--scrontab", "kind", flag_value="scrontab", help="Use Slurm's crontab; each run is a job."
+@commands.command(
+    "install",
+    "orchestrator schedule install --cron",
+    "orchestrator schedule install --systemd --write",
 )
-@click.option("--systemd", "kind", flag_value="systemd", help="Use a timer of the user's systemd.")
-@options.option("--write", "Install the entry instead of printing it.")
-@options.option("--remove", "Remove the installed entry.")
-@click.pass_context
-def install(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> None:
+def install(
+    ctx: click.Context,
+    cron: bool = option("--cron", "Use this user's crontab on this host."),
+    scrontab: bool = option("--scrontab", "Use Slurm's crontab; each run is a job."),
+    systemd: bool = option("--systemd", "Use a timer of the user's systemd."),
+    write: bool = option("--write", "Install the entry instead of printing it."),
+    remove: bool = option("--remove", "Remove the installed entry."),
+) -> None:
     """Print or install an entry that runs `orchestrator tick` regularly.
 
     One entry on one host is enough. Several are safe: only one controller runs at a time. In your
     crontab only the lines between two markers are changed.
-
-    \b
-    Examples:
-      orchestrator schedule install --cron
-      orchestrator schedule install --systemd --write
     """
     from orchestrator.controller.schedules import install as installation
 
-    if kind is None:
+    kinds = {"cron": cron, "scrontab": scrontab, "systemd": systemd}
+    chosen = [kind for kind, is_chosen in kinds.items() if is_chosen]
+    if len(chosen) != 1:
         raise click.UsageError("choose --cron, --scrontab or --systemd")
     if write and remove:
         raise click.UsageError("--write and --remove cannot be combined")
@@ -208,9 +194,9 @@ def install(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> 
         state_dir=configuration.state_dir,
     )
     if not write and not remove:
-        terminal.print_exactly(installation.text(driver, kind))
+        terminal.print_exactly(installation.text(driver, chosen[0]))
         return
-    for message in installation.install(driver, kind, os.environ, remove=remove):
+    for message in installation.install(driver, chosen[0], os.environ, remove=remove):
         output.note(message)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import completion, options, output, session
+from orchestrator.cli import commands, completion, job_selection, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
@@ -26,40 +27,30 @@ from orchestrator.usage import efficiency, gpus
 _MAX_FAILURES = 10
 _FAILURE_COLUMNS = ("job_id", "state", "exit", "ended_at", "stdout_path")
 _BAR_CHARACTERS = 20
+#: Label -> field of a job.
+_SITE = {"Cluster": "cluster", "Partition": "partition", "Account": "account", "QOS": "qos"}
+_TIMES = {"Submitted": "submitted_at", "Started": "started_at", "Ended": "ended_at"}
+_PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_path"}
 
 
-@click.command("show")
-@click.argument("reference", metavar="JOB", shell_complete=completion.job_references)
-@options.option("--script", "Print only the submitted script.")
-@options.option("--spec", "Print only the spec, as JSON.")
-@options.option("--diff", "Print only the uncommitted changes at submission.")
-@options.refresh_option
-@options.optional_format
-@session.with_context
+@commands.command("show", "orchestrator show 123", "orchestrator show digits-ddp --script")
 def show(
     context: contexts.Context,
-    reference: str,
-    script: bool,
-    spec: bool,
-    diff: bool,
-    refresh: bool | None,
-    form: str | None,
+    reference: str = argument(metavar="JOB", shell_complete=completion.job_references),
+    script: bool = option("--script", "Print only the submitted script."),
+    spec: bool = option("--spec", "Print only the spec, as JSON."),
+    diff: bool = option("--diff", "Print only the uncommitted changes at submission."),
+    refresh: bool | None = options.refresh,
+    form: str | None = options.optional_form,
 ) -> None:
     """Show the details of a job.
 
     These are its state and the reason, attempts, efficiency, history and provenance. For a job
     array: the number of tasks in each state, and the tasks that failed first.
-
-    \b
-    Examples:
-      orchestrator show 123
-      orchestrator show digits-ddp --script
     """
-    for option, is_given in (("--script", script), ("--spec", spec), ("--diff", diff)):
-        if is_given:
-            options.refuse_format(option, form)
+    options.refuse_format(form, {"--script": script, "--spec": spec, "--diff": diff})
     session.refresh(context, refresh)
-    tasks = session.jobs_of(context, reference)
+    tasks = job_selection.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
     if script:
@@ -80,33 +71,25 @@ def _show_array(
     tasks: Sequence[jobs.Job], provenance: Mapping[str, object], form: str, now: datetime.datetime
 ) -> None:
     first = tasks[0]
-    failed = [
-        job
-        for job in tasks
-        if job.state in jobs.TERMINAL - {jobs.JobState.COMPLETED, jobs.JobState.NOT_SUBMITTED}
-    ]
+    succeeded = (jobs.JobState.COMPLETED, jobs.JobState.NOT_SUBMITTED)
+    failed = [job for job in tasks if job.state in jobs.TERMINAL.difference(succeeded)]
     failed.sort(key=lambda job: (job.ended_at is None, job.ended_at, job.row))
     failures = [
         {
-            "job_id": job.job_id,
-            "state": job.state,
-            "reason": job.reason,
+            **output.fields_of(job, ("job_id", "state", "reason")),
             "exit": job_rows.exit_text(job.exit_code, job.exit_signal),
-            "ended_at": job.ended_at,
-            "stdout_path": job.stdout_path,
+            **output.fields_of(job, ("ended_at", "stdout_path")),
         }
         for job in failed[:_MAX_FAILURES]
     ]
     if output.is_json(form):
+        names = ("cluster", "partition", "account", "qos", "run_dir", "token")
         record = {
-            "array_job_id": first.array_job_id,
-            "name": first.name,
+            **output.fields_of(first, ("array_job_id", "name")),
             "tasks": len(tasks),
             "states": dict(collections.Counter(job.state for job in tasks).most_common()),
             "first_failures": failures,
-            **output.fields_of(
-                first, ("cluster", "partition", "account", "qos", "run_dir", "token")
-            ),
+            **output.fields_of(first, names),
             "provenance": provenance,
         }
         output.print_rows("array", [record], (), form)
@@ -116,26 +99,22 @@ def _show_array(
             ("Array", f"{first.array_job_id or '-'} (@{first.row}-{tasks[-1].row})"),
             ("Name", first.name),
             ("Tasks", f"{len(tasks)}, {naming.names_of(tasks)}"),
-            *_common_fields(first, provenance),
+            *_named(first, _SITE),
+            ("Labels", ", ".join(first.labels)),
+            ("Run folder", first.run_dir),
+            ("Spec", provenance.get("spec")),
+            ("Token", first.token),
         ]
     )
     click.echo("\nStates:")
-    lines = job_rows.folded_lines(tasks, now)
-    output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, "table")
+    job_rows.print_job_rows(job_rows.folded_rows(tasks, now), "table")
     if failures:
         click.echo("\nFirst failures:")
         output.print_rows("failures", failures, _FAILURE_COLUMNS, "table")
 
 
-def _common_fields(job: jobs.Job, provenance: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    yield "Cluster", job.cluster
-    yield "Partition", job.partition
-    yield "Account", job.account
-    yield "QOS", job.qos
-    yield "Labels", ", ".join(job.labels)
-    yield "Run folder", job.run_dir
-    yield "Spec", provenance.get("spec")
-    yield "Token", job.token
+def _named(job: jobs.Job, fields: Mapping[str, str]) -> list[tuple[str, object]]:
+    return [(name, getattr(job, field)) for name, field in fields.items()]
 
 
 def _show_job(
@@ -150,15 +129,16 @@ def _show_job(
     used = job_efficiency.of(context, details, may_ask=may_ask)
     chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
-    links = [job_rows.link_row(link) for link in chain.links]
+    links = [job_rows.link_row(link) for link in chain]
     row = job_rows.job_row(job, context.clock.now())
     row["arguments"] = queries.arguments(details)
-    row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
+    is_planned = bool(links) and links[-1]["outcome"] == "planned"
+    row["next_start_at"] = links[-1]["due_at"] if is_planned else None
     if form != "table":
         row |= {
             "efficiency": None if used.efficiency is None else dataclasses.asdict(used.efficiency),
             "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
-            "continued_by": None if chain.continued_by is None else chain.continued_by.row,
+            "continued_by": next((each.job.row for each in chain if each.job.row > job.row), None),
             "chain": links,
             "attempts": attempts,
             "events": [job_rows.event_row(event) for event in details.events],
@@ -184,7 +164,7 @@ def _show_job(
 
 
 def _fields(
-    job: jobs.Job, row: Mapping[str, object], provenance: Mapping[str, object]
+    job: jobs.Job, row: output.Row, provenance: Mapping[str, object]
 ) -> Iterator[tuple[str, object]]:
     yield "Job", f"{job.job_id or '-'} (@{job.row})"
     yield "Name", job.name
@@ -200,25 +180,17 @@ def _fields(
     yield "Exit code", f"{code} ({known[1]})" if code and known else code
     if job.cause is not None:
         yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
-    common = dict(_common_fields(job, provenance))
-    for name in ("Cluster", "Partition", "Account", "QOS"):
-        yield name, common[name]
+    yield from _named(job, _SITE)
     yield "Nodes", f"{job.nodes} ({job.node_list})" if job.nodes and job.node_list else job.nodes
     yield "GPUs", job.gpus
-    seconds = row["elapsed_seconds"]
-    elapsed = output.elapsed(seconds) if isinstance(seconds, int) else ""
+    elapsed = output.elapsed(row["elapsed_seconds"])
     limit = output.elapsed(job.time_limit_seconds)
     yield "Time", f"{elapsed} of {limit}" if elapsed and limit else elapsed or limit
-    yield "Submitted", job.submitted_at
-    yield "Started", job.started_at
-    yield "Ended", job.ended_at
-    arguments = row["arguments"]
-    yield "Arguments", shlex.join(arguments) if isinstance(arguments, list) else None
-    yield "Labels", common["Labels"]
-    yield "Run folder", job.run_dir
-    yield "Log", job.stdout_path
-    yield "Error log", job.stderr_path
-    yield "Spec", common["Spec"]
+    yield from _named(job, _TIMES)
+    yield "Arguments", row["arguments"] and shlex.join(row["arguments"])
+    yield "Labels", ", ".join(job.labels)
+    yield from _named(job, _PATHS)
+    yield "Spec", provenance.get("spec")
     commit = str(provenance.get("git_commit") or "")
     changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""
     yield "Commit", f"{commit[:12]}{changes}" if commit else None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import render
 from orchestrator.rendering import batch_file
+from orchestrator.toml import schema
 
 if typing.TYPE_CHECKING:
     from orchestrator import sweeps
-
-Command = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,48 +42,46 @@ class JobOptions:
         return None
 
 
-def spec_options(function: Command) -> Command:
-    """Add SPEC, --set, the options of specs.FLAGS and `-- COMMAND`; the command gets JobOptions."""
+class _JobDeclaration:
+    """SPEC, --set, the options of specs.FLAGS and `-- COMMAND`."""
 
-    @click.argument("words", nargs=-1, metavar="[SPEC.toml | FILE.sbatch] [-- COMMAND...]")
-    @click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Set a key of the spec: --set resources.nodes=2. Can be repeated.",
-    )
-    @_flag_options
-    @functools.wraps(function)
-    def command(
-        *args: Any, words: tuple[str, ...], settings: tuple[str, ...], **kwargs: Any
-    ) -> Any:
-        values = {flag.key: kwargs.pop(flag.parameter) for flag in specs.FLAGS}
-        flags = {key: value for key, value in values.items() if value not in (None, ())}
-        job = JobOptions(words=list(words), settings=settings, flags=flags)
-        return function(*args, job=job, **kwargs)
+    def parameters(self, name: str) -> list[click.Parameter]:
+        words = "[SPEC.toml | FILE.sbatch] [-- COMMAND...]"
+        settings = click.Option(
+            ["--set", "settings"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set a key of the spec: --set resources.nodes=2. Can be repeated.",
+        )
+        argument = click.Argument(["words"], nargs=-1, metavar=words)
+        return [argument, settings, *map(_flag_option, specs.FLAGS)]
 
-    return command
-
-
-def _flag_options(command: Command) -> Command:
-    for flag in reversed(specs.FLAGS):
-        command = _flag_option(flag)(command)
-    return command
+    def value(self, name: str, values: Mapping[str, Any]) -> JobOptions:
+        flags = {flag.key: values[flag.parameter] for flag in specs.FLAGS}
+        return JobOptions(
+            words=list(values["words"]),
+            settings=values["settings"],
+            flags={key: value for key, value in flags.items() if value not in (None, ())},
+        )
 
 
-def _flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
-    names = [f"--{name}" for name in (flag.name, *flag.aliases)]
-    if flag.type is bool:
-        names = [f"--{flag.name}/--no-{flag.name}"]
-    kind = click.INT if flag.type is int else click.STRING
-    return click.option(
-        *names,
-        flag.parameter,
-        type=click.Choice(flag.choices) if flag.choices else None if flag.type is bool else kind,
+#: The declaration of a parameter that is a JobOptions.
+job: Any = _JobDeclaration()
+
+
+def _flag_option(flag: specs.Flag) -> click.Option:
+    names, kind = [f"--{name}" for name in flag.names], flag.kind
+    type_: Any = {int: click.INT, bool: None}.get(kind, click.STRING)
+    if kind is bool:
+        names = [f"--{flag.names[0]}/--no-{flag.names[0]}"]
+    elif schema.is_choice(kind):
+        type_ = click.Choice(typing.get_args(kind))
+    return click.Option(
+        [*names, flag.parameter],
+        type=type_,
         default=None,
-        multiple=flag.multiple,
-        metavar=flag.metavar or None,
+        multiple=typing.get_origin(kind) in (tuple, Mapping),
+        metavar=flag.metavar,
         help=flag.help,
     )
 

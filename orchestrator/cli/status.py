@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from typing import Any
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
 from orchestrator.slurm import fields
@@ -35,69 +35,50 @@ def _parse_state(word: str) -> jobs.JobState:
     return state
 
 
-@click.command("status")
-@options.jobs_argument
-@options.option(
-    "-t --state",
-    "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
-    _parse_states,
-    metavar="STATE,...",
-    dest="wanted_states",
-)
-@options.job_filter
-@options.option(
-    "--sweep",
-    "Only jobs of sweeps with this name, or of one sweep: @3.",
-    "SWEEP",
-    dest="sweeps",
-    multiple=True,
-)
-@options.option(
-    "-S --since",
-    "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
-    options.time,
-)
-@options.option("-a --all", "Also jobs that ended more than a day ago.", dest="all_")
-@options.limit_option
-@options.option("-r --expand", "One row for each task of an array.")
-@options.option("--watch", "Print again every 2 s until Ctrl-C.")
-@options.refresh_option
-@options.format_option
-@session.with_context
+@commands.command("status", "orchestrator status", "orchestrator status -t RUNNING,PENDING --json")
 def status(
     context: contexts.Context,
-    references: tuple[str, ...],
-    wanted_states: tuple[jobs.JobState, ...] | None,
-    sweeps: tuple[str, ...],
-    since: datetime.datetime | None,
-    all_: bool,
-    limit: int,
-    expand: bool,
-    watch: bool,
-    refresh: bool | None,
-    form: str,
-    **filters: Any,
+    references: tuple[str, ...] = options.references,
+    job_states: tuple[jobs.JobState, ...] | None = option(
+        "-t --state",
+        "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+        _parse_states,
+        metavar="STATE,...",
+    ),
+    job_filter: options.JobFilter = options.job_filter,
+    sweeps: tuple[str, ...] = option(
+        "--sweep",
+        "Only jobs of sweeps with this name, or of one sweep: @3.",
+        "SWEEP",
+        multiple=True,
+    ),
+    since: datetime.datetime | None = option(
+        "-S --since",
+        "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+        value_types.time,
+    ),
+    all_: bool = option("-a --all", "Also jobs that ended more than a day ago."),
+    limit: int = options.limit,
+    expand: bool = option("-r --expand", "One row for each task of an array."),
+    watch: bool = option("--watch", "Print again every 2 s until Ctrl-C."),
+    refresh: bool | None = options.refresh,
+    form: str = options.form,
 ) -> None:
     """List jobs and their states.
 
     By default these are live jobs and jobs that ended within the last day, newest first. A table
     shows array tasks with the same state in one row: 41_[0-499]. Slurm is asked only if the stored
     state is older than the profile's poll_floor_seconds.
-
-    \b
-    Examples:
-      orchestrator status
-      orchestrator status -t RUNNING,PENDING --json
     """
-    is_filtered = any((references, wanted_states, sweeps, since, *filters.values()))
+    is_filtered = any((references, job_states, sweeps, since, *vars(job_filter).values()))
     query = jobs.JobQuery(
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
         sweep_rows=_sweep_rows(context, sweeps),
-        states=wanted_states or (),
+        states=job_states or (),
         since=since,
         live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
-        **filters,
+        **vars(job_filter),
     )
     while True:
         fresh = None
@@ -137,7 +118,7 @@ def _print_jobs(
     is_folded = form == "table" and not expand
     with context.store.reading() as work:
         if references:
-            named = [job.row for word in references for job in session.jobs_of(context, word)]
+            named = [job.row for word in references for job in job_selection.jobs_of(context, word)]
             query = dataclasses.replace(query, rows=named, limit=None)
         # An array is folded as a whole: the limit then counts lines.
         matching, slurm_error, damage = queries.list_readable(
@@ -151,19 +132,17 @@ def _print_jobs(
     if clear and form == "table" and output.is_drawable():
         terminal.clear()
     if is_folded:
-        lines = job_rows.folded_lines(matching, now)[: query.limit]
-        output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, form)
-        shown = len(lines)
+        rows = job_rows.folded_rows(matching, now)[: query.limit]
     else:
-        job_rows.print_jobs(matching, now, form)
-        shown = len(matching)
+        rows = [job_rows.job_row(job, now) for job in matching]
+    job_rows.print_job_rows(rows, form)
     if stale := _staleness(matching, error or slurm_error):
         output.note(stale)
     if doubt:
         output.note(doubt)
     if late := _late_controller(context, now):
         output.note(f"{late} For details: `orchestrator serve --status`.")
-    if query.limit is not None and shown >= query.limit:
+    if query.limit is not None and len(rows) >= query.limit:
         output.note(f"Only the newest {query.limit} are shown; --limit changes the number.")
     if damage:
         raise damage[0]
@@ -171,20 +150,16 @@ def _print_jobs(
 
 def _staleness(matching: list[jobs.Job], error: str) -> str:
     """Return a message if states are not confirmed by Slurm, or ""."""
-    no_reply = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
-    stale = [job for job in matching if job.stale_since is not None]
+    reason = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
+    stale = {job.stale_since: job for job in matching if job.stale_since is not None}
     if not stale:
-        return no_reply
-    since = min(job.stale_since for job in stale if job.stale_since is not None)
-    hosts = sorted(
-        {job.cluster.removeprefix("local:") for job in stale if job.scheduler == "local"}
-    )
-    reason = no_reply or "not confirmed by Slurm"
-    if hosts and not no_reply:
-        reason = (
-            f"jobs of {', '.join(hosts)} are updated only there: run `orchestrator status` there"
-        )
-    return f"Stale since {since.astimezone().isoformat(timespec='seconds')}: {reason}"
+        return reason
+    local = {job.cluster for job in stale.values() if job.scheduler == "local"}
+    if local and not error:
+        hosts = ", ".join(sorted(cluster.removeprefix("local:") for cluster in local))
+        reason = f"jobs of {hosts} are updated only there: run `orchestrator status` there"
+    since = min(stale).astimezone().isoformat(timespec="seconds")
+    return f"Stale since {since}: {reason or 'not confirmed by Slurm'}"
 
 
 def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
@@ -195,22 +170,16 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     from orchestrator.controller.service import health
 
     newest = health.load(state_dir)
-    return (
-        health.late_message(newest, now) if newest is not None and newest.command == "serve" else ""
-    )
+    is_serving = newest is not None and newest.command == "serve"
+    return health.late_message(newest, now) if newest and is_serving else ""
 
 
-@click.command("refresh")
-@session.with_context
+@commands.command("refresh", "orchestrator refresh")
 def refresh(context: contexts.Context) -> None:
     """Ask Slurm about all live jobs now.
 
     Also reads their logs, and sends deferred submissions that are due. Runs squeue and sacct at
     most once. Exit code 5 if Slurm does not respond.
-
-    \b
-    Example:
-      orchestrator refresh
     """
     from orchestrator.controller.metrics import ingest
     from orchestrator.controller.resubmission import resend

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import completion, options, output, session, spec_options
+from orchestrator.cli import (
+    commands,
+    completion,
+    job_selection,
+    options,
+    output,
+    session,
+    spec_options,
+)
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
@@ -20,18 +29,15 @@ if typing.TYPE_CHECKING:
     from orchestrator.controller.session import contexts
 
 
-@click.command("render")
-@spec_options.spec_options
-@options.scheduler_option
-@click.pass_context
-def render(ctx: click.Context, job: spec_options.JobOptions) -> None:
+@commands.command("render", "orchestrator render examples/digits_ddp.toml --set resources.nodes=2")
+def render(
+    ctx: click.Context,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+) -> None:
     """Print the batch script of a job.
 
     The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
-
-    \b
-    Example:
-      orchestrator render examples/digits_ddp.toml --set resources.nodes=2
     """
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
@@ -39,25 +45,22 @@ def render(ctx: click.Context, job: spec_options.JobOptions) -> None:
     spec_options.print_command_line(request)
 
 
-@click.command("submit")
-@spec_options.spec_options
-@options.scheduler_option
-@options.option("--dry-run", "Print the script, as `render` does.")
-@options.option("--test-only", "Ask Slurm when the job would start.")
-@options.option("--parsable", "Print only the job ID.")
-@options.queue_option
-@options.wait_option
-@options.optional_format
-@click.pass_context
+@commands.command(
+    "submit",
+    "orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait",
+    "orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5",
+    "orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py",
+)
 def submit(
     ctx: click.Context,
-    dry_run: bool,
-    test_only: bool,
-    parsable: bool,
-    queue: bool | None,
-    wait_: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    dry_run: bool = option("--dry-run", "Print the script, as `render` does."),
+    test_only: bool = option("--test-only", "Ask Slurm when the job would start."),
+    parsable: bool = option("--parsable", "Print only the job ID."),
+    queue: bool | None = options.queue,
+    wait_: bool = options.wait,
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit a job exactly once.
 
@@ -66,17 +69,9 @@ def submit(
 
     FILE.sbatch is a batch script of your own. It runs unchanged. Options given here override its
     #SBATCH directives, and arguments after -- are passed to the script.
-
-    \b
-    Examples:
-      orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait
-      orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5
-      orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
     plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
-    for option, is_given in plain.items():
-        if is_given:
-            options.refuse_format(option, form)
+    options.refuse_format(form, plain)
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
     if dry_run:
@@ -131,24 +126,15 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
 
 
-@click.command("resubmit")
-@click.argument(
-    "references",
-    nargs=-1,
-    required=True,
-    metavar="JOB...",
-    shell_complete=completion.job_references,
-)
-@options.option("--fresh", "Render the stored spec with the current templates.")
-@options.queue_option
-@options.option("--parsable", "Print only the job IDs, one per line.")
-@session.with_context
+@commands.command("resubmit", "orchestrator resubmit @7", "orchestrator resubmit '41_[3,7]'")
 def resubmit(
     context: contexts.Context,
-    references: tuple[str, ...],
-    fresh: bool,
-    queue: bool | None,
-    parsable: bool,
+    references: tuple[str, ...] = argument(
+        nargs=-1, required=True, metavar="JOB...", shell_complete=completion.job_references
+    ),
+    fresh: bool = option("--fresh", "Render the stored spec with the current templates."),
+    queue: bool | None = options.queue,
+    parsable: bool = option("--parsable", "Print only the job IDs, one per line."),
 ) -> None:
     """Submit jobs again that ended or were never submitted.
 
@@ -156,18 +142,13 @@ def resubmit(
     tasks that ended become a new array of those tasks, with the same task numbers. A job in state
     NOT_SUBMITTED keeps its row, script and run folder: if Slurm received it after all, only one of
     the two runs.
-
-    \b
-    Examples:
-      orchestrator resubmit @7
-      orchestrator resubmit '41_[3,7]'
     """
     from orchestrator.controller.resubmission import resubmit as resubmission
     from orchestrator.controller.submission import submit as submission
 
     if queue is None:
         queue = context.profile.queue_submissions
-    selected = session.jobs_and_sweeps(context, references, ())
+    selected = job_selection.jobs_and_sweeps(context, references, ())
     submissions: dict[str, list[jobs.Job]] = {}
     for job in sorted(selected, key=lambda job: job.row):
         submissions.setdefault(job.token, []).append(job)
@@ -188,33 +169,26 @@ def resubmit(
         raise error
 
 
-@click.command("track")
-@click.argument("job_ids", nargs=-1, required=True, metavar="JOBID...")
-@options.option("--name", "Name for the job here. Default: its name in Slurm.", "NAME")
-@options.option("--label", "Label.", "KEY=VALUE", dest="labels", multiple=True)
-@options.option(
-    "--pattern", "Pattern that finds metrics in the log.", "NAME", dest="patterns", multiple=True
+@commands.command(
+    "track", "orchestrator track 123", "orchestrator track 123 --name baseline --label team=vision"
 )
-@options.option("--log", "The log, if Slurm no longer knows its path.", "PATH")
-@session.with_context
 def track(
     context: contexts.Context,
-    job_ids: tuple[str, ...],
-    name: str | None,
-    labels: tuple[str, ...],
-    patterns: tuple[str, ...],
-    log: str | None,
+    job_ids: tuple[str, ...] = argument(nargs=-1, required=True, metavar="JOBID..."),
+    name: str | None = option(
+        "--name", "Name for the job here. Default: its name in Slurm.", "NAME"
+    ),
+    labels: tuple[str, ...] = option("--label", "Label.", "KEY=VALUE", multiple=True),
+    patterns: tuple[str, ...] = option(
+        "--pattern", "Pattern that finds metrics in the log.", "NAME", multiple=True
+    ),
+    log: str | None = option("--log", "The log, if Slurm no longer knows its path.", "PATH"),
 ) -> None:
     """Track jobs that were submitted without orchestrator.
 
     Commands such as status, show, logs, metrics, wait and cancel then accept them like other jobs.
     The ID of an array means all its tasks. A job that ended can be tracked while squeue or sacct
     still shows it.
-
-    \b
-    Examples:
-      orchestrator track 123
-      orchestrator track 123 --name baseline --label team=vision
     """
     from orchestrator.controller.refresh import tracked_jobs
 

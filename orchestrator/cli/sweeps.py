@@ -9,7 +9,17 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs, sweeps
-from orchestrator.cli import actions, options, output, reports, session, spec_options, submit
+from orchestrator.cli import (
+    actions,
+    commands,
+    options,
+    output,
+    reports,
+    session,
+    spec_options,
+    submit,
+)
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import sweep_rows, terminal
 from orchestrator.controller.actions import cancel as cancellation
 from orchestrator.controller.actions import wait
@@ -17,11 +27,11 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-_sweep_argument = click.argument("reference", metavar="SWEEP")
-_dry_run_option = options.option("--dry-run", "Print what would be submitted.")
+_sweep = argument(metavar="SWEEP")
+_dry_run = option("--dry-run", "Print what would be submitted.")
 
 
-@click.group("sweep", cls=options.Group)
+@click.group("sweep", cls=commands.Group)
 def sweep_commands() -> None:
     """Submit many jobs from one spec and follow them together.
 
@@ -29,21 +39,19 @@ def sweep_commands() -> None:
     """
 
 
-@sweep_commands.command("submit")
-@spec_options.spec_options
-@options.scheduler_option
-@_dry_run_option
-@options.yes_option
-@options.wait_option
-@options.optional_format
-@click.pass_context
+@sweep_commands.command(
+    "submit",
+    "orchestrator sweep submit examples/scaling.toml --dry-run",
+    "orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait",
+)
 def submit_sweep(
     ctx: click.Context,
-    dry_run: bool,
-    yes: bool,
-    wait_: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    dry_run: bool = _dry_run,
+    yes: bool = options.yes,
+    wait_: bool = options.wait,
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit all points of a sweep, each exactly once.
 
@@ -53,11 +61,6 @@ def submit_sweep(
 
     The sweep has the name of the job. Confirmation is required above the profile's confirm_points
     and confirm_gpu_hours.
-
-    \b
-    Examples:
-      orchestrator sweep submit examples/scaling.toml --dry-run
-      orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
@@ -75,20 +78,22 @@ def submit_sweep(
         _wait(context, result.sweep)
 
 
-@sweep_commands.command("render")
-@spec_options.spec_options
-@options.scheduler_option
-@options.option("--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1))
-@click.pass_context
-def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) -> None:
+@sweep_commands.command(
+    "render",
+    "orchestrator sweep render examples/scaling.toml",
+    "orchestrator sweep render examples/scaling.toml --point 3",
+)
+def render(
+    ctx: click.Context,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    point: int | None = option(
+        "--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1)
+    ),
+) -> None:
     """Print the batch scripts of a sweep, one for each job array.
 
     The output is byte for byte what `sweep submit` passes to sbatch.
-
-    \b
-    Examples:
-      orchestrator sweep render examples/scaling.toml
-      orchestrator sweep render examples/scaling.toml --point 3
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     if point is not None:
@@ -113,54 +118,41 @@ def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) 
         terminal.print_exactly(ready.script.text)
 
 
-@sweep_commands.command("list")
-@options.limit_option
-@options.format_option
-@session.with_context
-def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
+@sweep_commands.command("list", "orchestrator sweep list")
+def list_sweeps(
+    context: contexts.Context, limit: int = options.limit, form: str = options.form
+) -> None:
     """List sweeps with the number of points in each state.
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
     UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
     again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not asked.
-
-    \b
-    Example:
-      orchestrator sweep list
     """
     with context.store.reading() as work:
         summaries = queries.summaries(work, work.sweeps.newest(limit=limit))
     rows = [sweep_rows.sweep_row(summary) for summary in summaries]
-    if not output.is_json(form):
-        for row in rows:
-            row["row"] = f"@{row['row']}"
     output.print_rows("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form)
 
 
-@sweep_commands.command("status")
-@_sweep_argument
-@options.option("--points", "Print one row for each point.")
-@options.refresh_option
-@options.format_option
-@session.with_context
+@sweep_commands.command(
+    "status",
+    "orchestrator sweep status digits-scaling",
+    "orchestrator sweep status digits-scaling --points --format csv",
+)
 def status(
-    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str
+    context: contexts.Context,
+    reference: str = _sweep,
+    points: bool = option("--points", "Print one row for each point."),
+    refresh: bool | None = options.refresh,
+    form: str = options.form,
 ) -> None:
-    """Show the states of a sweep's points.
-
-    \b
-    Examples:
-      orchestrator sweep status digits-scaling
-      orchestrator sweep status digits-scaling --points --format csv
-    """
+    """Show the states of a sweep's points."""
     sweep = queries.find(context, reference)
     session.refresh(context, refresh)
     if points:
-        now, is_json = context.clock.now(), output.is_json(form)
-        rows = [
-            sweep_rows.point_row(point, now, is_json=is_json)
-            for point in queries.points(context, sweep)
-        ]
+        row_of = sweep_rows.point_row if output.is_json(form) else sweep_rows.point_line
+        now = context.clock.now()
+        rows = [row_of(point, now) for point in queries.points(context, sweep)]
         output.print_rows("sweep_points", rows, sweep_rows.POINT_COLUMNS, form)
     else:
         _print_states(context, sweep, form)
@@ -169,56 +161,40 @@ def status(
 sweep_commands.add_command(reports.report)
 
 
-@sweep_commands.command("resume")
-@_sweep_argument
-@options.optional_format
-@session.with_context
-def resume(context: contexts.Context, reference: str, form: str | None) -> None:
+@sweep_commands.command("resume", "orchestrator sweep resume digits-scaling")
+def resume(
+    context: contexts.Context, reference: str = _sweep, form: str | None = options.optional_form
+) -> None:
     """Submit the points of a sweep that are not submitted yet.
 
     For example after an interrupt, a refusal or `sweep cancel`. Points that were submitted, or
     might have been, and deferred points are not submitted again.
-
-    \b
-    Example:
-      orchestrator sweep resume digits-scaling
     """
     sweep = queries.find(context, reference)
     result = resubmission.resume(context, sweep, argv=sys.argv, report=_print_submission)
     _print_result(context, result, form)
 
 
-@sweep_commands.command("rerun")
-@_sweep_argument
-@options.option("--failed", "Submit points that failed.")
-@options.option("--missing", "Submit points cancelled, lost or never submitted.")
-@options.option(
-    "--point",
-    "Submit this point, by number or name, however it ended.",
-    "POINT",
-    dest="points",
-    multiple=True,
+@sweep_commands.command(
+    "rerun",
+    "orchestrator sweep rerun digits-scaling",
+    "orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081",
 )
-@options.optional_format
-@session.with_context
 def rerun(
     context: contexts.Context,
-    reference: str,
-    failed: bool,
-    missing: bool,
-    points: tuple[str, ...],
-    form: str | None,
+    reference: str = _sweep,
+    failed: bool = option("--failed", "Submit points that failed."),
+    missing: bool = option("--missing", "Submit points cancelled, lost or never submitted."),
+    points: tuple[str, ...] = option(
+        "--point", "Submit this point, by number or name, however it ended.", "POINT", multiple=True
+    ),
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit failed or missing points of a sweep again.
 
     They become new jobs; the newest job of a point counts. Pending and running points are not
     affected. The default is --failed --missing. An array that was never submitted is submitted as a
     whole.
-
-    \b
-    Examples:
-      orchestrator sweep rerun digits-scaling
-      orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081
     """
     sweep = queries.find(context, reference)
     is_default = not (failed or missing or points)
@@ -234,30 +210,22 @@ def rerun(
     _print_result(context, result, form)
 
 
-@sweep_commands.command("add")
-@_sweep_argument
-@spec_options.spec_options
-@_dry_run_option
-@options.yes_option
-@options.optional_format
-@click.pass_context
+@sweep_commands.command(
+    "add", "orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5"
+)
 def add(
     ctx: click.Context,
-    reference: str,
-    dry_run: bool,
-    yes: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    reference: str = _sweep,
+    job: spec_options.JobOptions = spec_options.job,
+    dry_run: bool = _dry_run,
+    yes: bool = options.yes,
+    form: str | None = options.optional_form,
 ) -> None:
     """Add points to a sweep and submit them.
 
     The new points are those of the spec file that the sweep does not have. Two points are the same
     if they set the same keys to the same values. The sweep keeps its max_running and
     baseline_first.
-
-    \b
-    Example:
-      orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
     """
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
@@ -286,19 +254,14 @@ def add(
     _print_result(context, result, form)
 
 
-@sweep_commands.command("cancel")
-@_sweep_argument
-@actions.timeout_option
-@session.with_context
-def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
+@sweep_commands.command("cancel", "orchestrator sweep cancel digits-scaling")
+def cancel(
+    context: contexts.Context, reference: str = _sweep, timeout: float = actions.timeout_option
+) -> None:
     """Cancel the jobs of a sweep and submit no more points.
 
     `sweep resume` submits points that were never submitted, `sweep rerun --missing` also cancelled
     ones.
-
-    \b
-    Example:
-      orchestrator sweep cancel digits-scaling
     """
     sweep = queries.find(context, reference)
     unsubmitted, live = queries.close(context, sweep)
@@ -340,10 +303,7 @@ def confirm(reason: str, *, yes: bool) -> None:
 
 
 def _print_plan(prepared: plan.Prepared, form: str) -> None:
-    rows = [
-        sweep_rows.submission_row(ready.submission, is_json=output.is_json(form))
-        for ready in prepared.ready
-    ]
+    rows = [sweep_rows.submission_row(ready.submission) for ready in prepared.ready]
     output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
 
 

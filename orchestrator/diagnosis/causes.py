@@ -77,14 +77,6 @@ class Cause(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Acts(enum.StrEnum):
-    """Who can fix a cause."""
-
-    USER = "user"
-    SITE = "site"
-    NOBODY = "nobody"
-
-
 class Retry(enum.StrEnum):
     """Whether the job can succeed when it is submitted again."""
 
@@ -103,7 +95,8 @@ class CauseInfo:
     title: str
     #: most likely fix first; JOB is replaced by the job's ID
     cures: tuple[str, ...]
-    acts: Acts = Acts.USER
+    #: who can fix it: user, site or nobody
+    acts: str = "user"
     retry: Retry = Retry.NO
 
 
@@ -113,7 +106,7 @@ def info(cause: Cause) -> CauseInfo:
     return CauseInfo(
         title=table["title"],
         cures=tuple(table["cures"]),
-        acts=Acts(table.get("acts", "user")),
+        acts=table.get("acts", "user"),
         retry=Retry(table.get("retry", "no")),
     )
 

@@ -54,7 +54,6 @@ def explain(facts: Facts) -> Explanation:
             cause=None,
             summary="the job did not fail: COMPLETED",
             evidence=(final_states.evidence(job),),
-            cures=facts.advice,
             also=_notable(facts.findings),
             details={"state": str(job.state)},
         )
@@ -115,7 +114,7 @@ def _failed(facts: Facts) -> Explanation:
         if facts.job is not None and facts.job.exit_code == _SIGTERM_CODE:
             # srun and torchrun end the other ranks with SIGTERM and exit with the highest code.
             level = max(level, Level.OUTCOME)
-        state = dataclasses.replace(state, level=level, order=len(findings) + 1)
+        state = dataclasses.replace(state, level=level)
         if state.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
             # Slurm ended a step at most (srun --kill-on-bad-exit), not the job.
             findings = [_without_job_end(finding) for finding in findings]

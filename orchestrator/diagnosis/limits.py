@@ -83,47 +83,40 @@ def _limit_name(parts: re.Match[str]) -> tuple[str, tuple[str, ...]]:
 
 def _exceeded(limit: Limit, request: Request) -> Exceeded | None:
     """Return how request and usage compare with a limit; None if it cannot be the reason."""
-    name, used = limit.name, limit.used
+    name, allowed, used = limit.name, limit.allowed, limit.used
     if name.startswith(("GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESMins")):
-        budget = f"{limit.owner} has a budget of {_minutes(limit.allowed)} of"
+        budget = f"{limit.owner} has a budget of {_minutes(allowed)} of {limit.resource or 'time'}"
         usage = "" if used is None else f", {_minutes(used)} are used"
-        sentence = f"{budget} {limit.resource or 'time'}{usage}"
-        return Exceeded(limit=limit, sentence=sentence, never=False)
+        return Exceeded(limit=limit, sentence=budget + usage, never=False)
     if name == "MaxWallPJ":
-        seconds, allowed = request.time_limit_seconds, limit.allowed * 60
-        if seconds is None or seconds <= allowed:
-            return None
-        allows = f"{limit.owner} allows {values.elapsed(allowed)} per job"
-        sentence = f"{allows}, it requests {values.elapsed(seconds)}"
-        return Exceeded(limit=limit, sentence=sentence, never=True)
+        seconds = request.time_limit_seconds or 0
+        requests = f"it requests {values.elapsed(seconds)}"
+        sentence = f"{limit.owner} allows {values.elapsed(allowed * 60)} per job, {requests}"
+        never = seconds > allowed * 60
+        return Exceeded(limit=limit, sentence=sentence, never=True) if never else None
     per = _PER.get(name[-2:], "")
     if "Jobs" in name:
-        if used is not None and used < limit.allowed:
+        if used is not None and used < allowed:
             return None
-        number = "1 job" if limit.allowed == 1 else f"{limit.allowed} jobs"
         running = "" if used is None else f", {used} {'is' if used == 1 else 'are'} running"
+        number = "1 job" if allowed == 1 else f"{allowed} jobs"
         sentence = f"{limit.owner} allows {number}{per} at one time{running}"
-        return Exceeded(limit=limit, sentence=sentence, never=limit.allowed == 0)
+        return Exceeded(limit=limit, sentence=sentence, never=allowed == 0)
     amount = request.resources.get(limit.resource, 0)
     if name.endswith("PN") and request.nodes:
         amount = -(-amount // request.nodes)
-    requests = f"it requests {_amount(limit, amount)}"
-    if name.startswith("Min"):
-        sentence = f"{limit.owner} requires {_amount(limit, limit.allowed)} per job, {requests}"
-        return Exceeded(limit=limit, sentence=sentence, never=True)
-    at_once = "" if name.endswith(("PJ", "PN")) else " at one time"
+    unit = "M" if limit.resource == "mem" else ""
+    is_least = name.startswith("Min")
+    at_once = "" if is_least or per in (" per job", " per node") else " at one time"
     usage = "" if used is None else f", {used} {'is' if used == 1 else 'are'} used"
-    allows = f"{limit.owner} allows {_amount(limit, limit.allowed)}{per}{at_once}"
     return Exceeded(
         limit=limit,
-        sentence=f"{allows}{usage}, {requests}",
-        never=amount > limit.allowed,
-        beyond=amount + (used or 0) > limit.allowed,
+        sentence=f"{limit.owner} {'requires' if is_least else 'allows'} "
+        f"{limit.resource}={allowed}{unit}{per}{at_once}{usage}, "
+        f"it requests {limit.resource}={amount}{unit}",
+        never=is_least or amount > allowed,
+        beyond=amount + (used or 0) > allowed,
     )
-
-
-def _amount(limit: Limit, amount: int) -> str:
-    return f"{limit.resource}={amount}" + ("M" if limit.resource == "mem" else "")
 
 
 def _minutes(number: int) -> str:

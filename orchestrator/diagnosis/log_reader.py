@@ -102,7 +102,6 @@ class LogReader:
         self._path = path
         self._tracebacks = tracebacks.Tracebacks(path)
         self._findings: list[records.Finding] = []
-        self._dropped = 0
         self._ordinary_lines = 0
         #: stream -> index of the finding of its last traceback
         self._last_traceback: dict[str, int] = {}
@@ -216,7 +215,7 @@ class LogReader:
         is_known = earlier.rule != "traceback" and earlier.level <= Level.TIMEOUT
         if finding.rule == "traceback" and is_known:
             return
-        self._findings[index] = dataclasses.replace(finding, order=earlier.order)
+        self._findings[index] = finding
         self._ordinary_lines = 0
 
     def _read_summary(self, text: str) -> bool:
@@ -259,10 +258,8 @@ class LogReader:
         self._ordinary_lines = 0
         if len(self._findings) >= _MAX_FINDINGS:
             del self._findings[_MAX_FINDINGS // 2]
-            self._dropped += 1
             self._last_traceback.clear()
-        order = len(self._findings) + self._dropped
-        self._findings.append(dataclasses.replace(finding, order=order))
+        self._findings.append(finding)
 
     def _count_ordinary_lines(self) -> None:
         if self._findings:

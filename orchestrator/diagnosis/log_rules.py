@@ -43,7 +43,6 @@ class _Entry:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _File:
     rule: tuple[_Entry, ...] = ()
-    words: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +141,7 @@ def load_rules(text: str, source: str) -> Rules:
     problems += [document.problem(path, message) for path, message in messages.items()]
     if problems:
         raise errors.ConfigurationError(problems)
-    return Rules.of([_rule(entry, expressions.Expression) for entry in file.rule], file.words)
+    return Rules.of([_rule(entry, expressions.Expression) for entry in file.rule], ())
 
 
 def _rule(entry: _Entry, compile_regex: Callable[[str], Regex]) -> Rule:

@@ -112,7 +112,7 @@ def _without_step_end(finding: Finding, findings: Sequence[Finding]) -> Finding:
     job_ended = any(
         each.level is Level.ENDED and "*** JOB" in each.evidence.text for each in findings
     )
-    task_failed = any(each.rule == "srun-task" and each.order < finding.order for each in findings)
+    task_failed = any(each.rule == "srun-task" for each in findings[: findings.index(finding)])
     if job_ended or not task_failed:
         return finding
     return dataclasses.replace(finding, level=Level.HINT)

@@ -133,13 +133,12 @@ def _cause(job: jobs.Job, meaning: pending_reasons.Reason, prospect: Prospect) -
 
 def _numbers(word: str, request: Request, queue: Queue) -> str:
     """Return the numbers behind a reason; "" if Slurm did not report all of them."""
-    nodes = [f"{node.name} is {node.state} ({node.why})" for node in queue.nodes]
     ahead = {0: "no jobs are", 1: "1 job is"}.get(queue.before or 0, f"{queue.before} jobs are")
     known: dict[str, object] = {
         **vars(request),
         "begins_at": request.eligible_at or request.expected_start,
         "reservation_state": _reservation_state(queue.reservation),
-        "unavailable_nodes": "; ".join(nodes),
+        "unavailable_nodes": "; ".join(queue.unavailable_nodes),
         "ahead": None if queue.before is None else ahead,
     }
     if queue.partition is not None:
@@ -186,9 +185,8 @@ def _allowed_seconds(word: str, queue: Queue, limit: limits.Exceeded | None) -> 
     """Return the longest time limit that the partition or the QOS allows, if it is the reason."""
     if limit is not None and limit.limit.name == "MaxWallPJ":
         return limit.limit.allowed * 60
-    if word == "PartitionTimeLimit" and queue.partition is not None:
-        return queue.partition.max_time_seconds
-    return None
+    partition = queue.partition if word == "PartitionTimeLimit" else None
+    return None if partition is None else partition.max_time_seconds
 
 
 def _cures(
@@ -199,24 +197,26 @@ def _cures(
         # This keeps the job's place in the queue.
         allowed = values.elapsed(allowed_seconds)
         return (f"scontrol update JobId={job.job_id} TimeLimit={allowed}", f"or {again}")
-    if cause is Cause.HELD and re.search(r"\bJobHeldAdmin\b", job.reason or ""):
+    if cause is Cause.HELD and "JobHeldAdmin" in (job.reason or ""):
         return ("ask the site's support why an administrator holds it",)
-    if cause is Cause.LAUNCH_FAILED:
-        return (
+    if cause is None and word in ("Priority", "Resources"):
+        return ("jobs with a shorter time limit or fewer nodes fit into gaps and start sooner",)
+    if cause is None:
+        is_limit = prospect is Prospect.LIMIT
+        renewed = "it starts when other jobs have ended, or when a time budget is renewed"
+        return (renewed,) if is_limit else ()
+    by_cause = {
+        Cause.LAUNCH_FAILED: (
             "`orchestrator release JOB` lets it start on other nodes; `sinfo -R` shows which node "
             "is drained: the site's prolog may have failed there",
-        )
-    if cause is Cause.DEPENDENCY:
-        return ("find out why that job ended: orchestrator explain ITS-JOB", f"or {again}")
-    if cause in (Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE):
-        return (again,)
-    if cause is not None:
-        return causes.info(cause).cures
-    if word in ("Priority", "Resources"):
-        return ("jobs with a shorter time limit or fewer nodes fit into gaps and start sooner",)
-    if prospect is Prospect.LIMIT:
-        return ("it starts when other jobs have ended, or when a time budget is renewed",)
-    return ()
+        ),
+        Cause.DEPENDENCY: (
+            "find out why that job ended: orchestrator explain ITS-JOB",
+            f"or {again}",
+        ),
+        **dict.fromkeys((Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE), (again,)),
+    }
+    return by_cause.get(cause, causes.info(cause).cures)
 
 
 def _local_time(time: datetime.datetime) -> str:

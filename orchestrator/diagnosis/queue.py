@@ -73,20 +73,9 @@ class Limit:
 class Reservation:
     """A reservation (`scontrol show reservation`)."""
 
-    name: str
     state: str
-    nodes: str | None = None
     begins_at: datetime.datetime | None = None
     ends_at: datetime.datetime | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Node:
-    """An unavailable node (`sinfo -R`)."""
-
-    name: str
-    state: str
-    why: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,8 +86,8 @@ class Queue:
     partition: Partition | None = None
     limits: tuple[Limit, ...] = ()
     reservation: Reservation | None = None
-    #: unavailable nodes among those that the job or its reason names
-    nodes: tuple[Node, ...] = ()
+    #: "n4 is down (Not responding)": those that the job or its reason names (`sinfo -N`)
+    unavailable_nodes: tuple[str, ...] = ()
     #: eligible jobs in its partition that are ahead of it
     before: int | None = None
     #: error message of Slurm's command

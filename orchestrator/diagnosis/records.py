@@ -17,8 +17,6 @@ class Source(enum.StrEnum):
     LOG = "log"
     #: state, reason, exit code
     SLURM = "slurm"
-    #: the exit record of the job script
-    RECORD = "record"
     #: the database
     OURS = "orchestrator"
 
@@ -64,7 +62,6 @@ class Frame:
 
     path: str
     line: int
-    function: str
     code: str = ""
 
 
@@ -105,8 +102,6 @@ class Finding:
     #: fixes that come before those of the cause
     cures: tuple[str, ...] = ()
     level: Level = Level.ROOT
-    #: place in the job's logs taken together, for what came first
-    order: int = 0
     #: lines of ordinary output between this finding and the next one
     ordinary_lines: int = 0
     traceback: Traceback | None = None
@@ -142,8 +137,6 @@ class Facts:
     last_line: Evidence | None = None
     #: time of the last write to a log
     written_at: datetime.datetime | None = None
-    #: for a job that succeeded
-    advice: tuple[str, ...] = ()
     #: in the middle of long logs, which is not read
     skipped_bytes: int = 0
     #: skipped bytes whose lines were not counted, so that later line numbers are too low

@@ -11,15 +11,11 @@ import re
 from orchestrator.diagnosis import records
 
 _HEAD = "Traceback (most recent call last):"
-_FRAME = re.compile(
-    r'\s*File "(?P<path>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?$'
-)
+_FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in .{1,200})?$')
 # rich draws a box around the frames; the exception is below it.
 _BOX = ("\u2502", "\u256d", "\u2570")
 _BOX_HEAD = "Traceback (most recent call last) \u2500"
-_BOX_FRAME = re.compile(
-    r"\u2502 (?P<path>[^ :]{1,500}):(?P<line>\d{1,9}) in (?P<function>\S{1,200})"
-)
+_BOX_FRAME = re.compile(r"\u2502 (?P<path>[^ :]{1,500}):(?P<line>\d{1,9}) in \S{1,200}")
 _ERROR_NAME = (
     r"[A-Za-z_][\w.]{0,200}?(?:Error|Exception|Interrupt|Exit|Failure|Failed|Timeout|Empty|Full"
     r"|Warning|Iteration|NotFound|Group)"
@@ -95,13 +91,7 @@ class Tracebacks:
     def _belongs(self, text: str, current: _Open) -> bool:
         frame = _FRAME.match(text) or _BOX_FRAME.match(text)
         if frame is not None:
-            current.frames.append(
-                records.Frame(
-                    path=frame["path"],
-                    line=int(frame["line"]),
-                    function=frame["function"] or "",
-                )
-            )
+            current.frames.append(records.Frame(path=frame["path"], line=int(frame["line"])))
         elif text[:1] in _BOX:
             pass
         elif text[:1] not in (" ", "\t") or not (current.inside or current.frames):

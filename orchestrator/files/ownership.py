@@ -59,18 +59,15 @@ class Exposure:
         )
 
 
-def exposure(
-    path: Path, *, shared_folders: Sequence[Path] = (), uid: int | None = None
-) -> Exposure | None:
+def exposure(path: Path, *, shared_folders: Sequence[Path] = ()) -> Exposure | None:
     """Return how someone other than this user and root can change `path`; None if nobody can.
 
     path: absolute; a missing part of it is as safe as the nearest folder that exists.
     shared_folders: at and below them other owners and group-writable folders are accepted.
-    uid: the user; by default the effective user of this process.
 
     Raises OSError if a folder on the way cannot be examined.
     """
-    own = os.geteuid() if uid is None else uid
+    own = os.geteuid()
     shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
     steps = list(_steps(path))
     exists = os.path.exists(path)

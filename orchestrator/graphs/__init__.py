@@ -2,5 +2,3 @@
 
 from orchestrator.graphs.parsing import build
 from orchestrator.graphs.records import Graph, Node, StoredGraph, StoredNode
-
-__all__ = ["Graph", "Node", "StoredGraph", "StoredNode", "build"]

@@ -1,6 +1,5 @@
 """Jobs: the specification (JobSpec) and the records (Job, Attempt, JobEvent, Metric). No I/O."""
 
-from orchestrator.jobs.arguments import ArgumentValue
 from orchestrator.jobs.query import JobQuery
 from orchestrator.jobs.records import (
     Alert,
@@ -12,7 +11,7 @@ from orchestrator.jobs.records import (
     Submitter,
     Task,
 )
-from orchestrator.jobs.retry import Retry
+from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
     Alerts,
     Array,
@@ -25,29 +24,3 @@ from orchestrator.jobs.spec import (
     SbatchValue,
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
-
-__all__ = [
-    "TERMINAL",
-    "UNCONFIRMED",
-    "Alert",
-    "Alerts",
-    "ArgumentValue",
-    "Array",
-    "Attempt",
-    "Container",
-    "Environment",
-    "Job",
-    "JobEvent",
-    "JobQuery",
-    "JobSpec",
-    "JobState",
-    "Launch",
-    "Metric",
-    "Metrics",
-    "Resources",
-    "Retry",
-    "SbatchValue",
-    "Submission",
-    "Submitter",
-    "Task",
-]

@@ -56,23 +56,14 @@ class StoredDependency:
 class Status:
     """What the dependencies of a submission come to now."""
 
-    #: job IDs for Slurm: it starts after all of these completed, ended, failed
-    after_ok: tuple[str, ...] = ()
-    after_any: tuple[str, ...] = ()
-    after_not_ok: tuple[str, ...] = ()
+    #: the value of sbatch's --dependency; "": no dependency is left
+    text: str = ""
     #: jobs that Slurm does not have or show now, as sentences; the submission is deferred
     unsent: tuple[str, ...] = ()
     #: why it can never start, as sentences
     never: tuple[str, ...] = ()
     #: one of the jobs has [retry]: it may be continued after a failure
     is_recovered: bool = False
-
-    @property
-    def text(self) -> str:
-        """The value of sbatch's --dependency; "": no dependency is left."""
-        kinds = {"afterok": self.after_ok, "afterany": self.after_any}
-        kinds["afternotok"] = self.after_not_ok
-        return ",".join(":".join([kind, *ids]) for kind, ids in kinds.items() if ids)
 
 
 def split(text: str | None) -> tuple[str | None, tuple[Reference, ...]]:
@@ -84,22 +75,15 @@ def split(text: str | None) -> tuple[str | None, tuple[Reference, ...]]:
     for part in text.split(","):
         parsed = _PART.fullmatch(part)
         words = parsed[2].split(":") if parsed else []
-        if parsed is None or not all(_OURS.fullmatch(_bare(word)) for word in words):
+        names = {word: word.removeprefix(_SWEEP) for word in words}
+        if parsed is None or not all(map(_OURS.fullmatch, names.values())):
             slurms.append(part)
             continue
+        kind = cast("Kind", parsed[1])
         references += [
-            Reference(
-                kind=cast("Kind", parsed[1]),
-                name=_bare(word),
-                is_sweep=word.startswith(_SWEEP),
-            )
-            for word in words
+            Reference(kind=kind, name=names[word], is_sweep=names[word] != word) for word in words
         ]
     return ",".join(slurms) or None, tuple(references)
-
-
-def _bare(word: str) -> str:
-    return word.removeprefix(_SWEEP)
 
 
 def never(kind: Kind, job: records.Job) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TypeAlias
 
-from orchestrator.jobs.arguments import ArgumentValue
+#: a program argument
+ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, ...]
 
 #: Causes after which the same job may succeed: Retry.YES and MAYBE in diagnosis.
 RETRIED = (

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from orchestrator.jobs.arguments import ArgumentValue
-from orchestrator.jobs.retry import Retry
+from orchestrator.jobs.retry import ArgumentValue, Retry
 
 SbatchValue: TypeAlias = str | int | bool
 

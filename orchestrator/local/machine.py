@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import tracking
+from orchestrator import files, tracking
+from orchestrator.files import run_folder
 from orchestrator.jobs import JobState
 from orchestrator.local import observations, processes, queue, records, verification
 from orchestrator.local.records import Ended, Entry, Request
@@ -41,22 +42,14 @@ _INHERITED = re.compile(
     r"HOME|USER|LOGNAME|LD_LIBRARY_PATH|PG\w+|KRB5\w*|SSL_CERT_\w+|PYTHONPYCACHEPREFIX"
     r"|ORCHESTRATOR_LOCAL_PYTHONPATH"
 )
+#: Run as `python -m MODULE SPOOL KEY [SHARED_FOLDER...]`.
+_KEEPER_MODULE = "orchestrator.controller.keeper"
 #: The folder of this package, whatever the submitter's PYTHONPATH is.
 _PACKAGES = Path(__file__).resolve().parents[2]
 #: A job can be requeued and depended on for this long after its end.
 RETENTION_SECONDS = 30 * 86400.0
 _CLEANUP_INTERVAL_SECONDS = 86400.0
 _UNKNOWN = "there is no such job on this machine"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KeeperConfig:
-    """How keepers are started. It is passed from process to process and never through a file."""
-
-    #: run as `python -m MODULE SPOOL KEY`; looks a job up in the database before it starts it
-    module: str
-    #: URL; not on the command line, which other users can see, because it may contain a password
-    database: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,8 +60,10 @@ class Machine:
     #: folders in which others may write, and which the user accepts
     shared_folders: tuple[Path, ...] = ()
     host: str = dataclasses.field(default_factory=socket.gethostname)
-    #: None: this process starts no jobs
-    keeper_config: KeeperConfig | None = None
+    #: URL of the database, where keepers look jobs up before they start them. It may contain a
+    #: password, so it is passed on in the environment, never in a file or on a command line, which
+    #: other users can see. None: this process starts no jobs
+    database: str | None = None
 
     @property
     def spool(self) -> Spool:
@@ -116,15 +111,10 @@ class Machine:
             if not self._start(entry, slots):
                 return
 
-    def clear(
-        self,
-        needed: Callable[[], Collection[str] | None],
-        stored_variables: Callable[[Mapping[str, str]], Mapping[str, str]],
-    ) -> list[str]:
+    def clear(self, needed: Callable[[], Collection[str] | None]) -> list[str]:
         """Remove jobs that ended long ago, once a day; return their keys.
 
         `needed` returns the tokens of jobs that are still needed, or None to remove nothing now.
-        `stored_variables` selects the variables that may be stored: earlier versions stored more.
         """
         if not self.spool.is_cleanup_due(after_seconds=_CLEANUP_INTERVAL_SECONDS):
             return []
@@ -136,7 +126,6 @@ class Machine:
             for entry in self.spool.queue():
                 for condition in queue.conditions(entry.dependency):
                     keep |= {job.token for job in self.jobs(condition.job_id)}
-            self.spool.remove_variables(stored_variables)
             before = time.time() - RETENTION_SECONDS
             # Only the other host knows whether its jobs are still needed.
             return self.spool.clear(before=before, host=self.host, keep=keep)
@@ -156,14 +145,30 @@ class Machine:
 
     def end_without_runner(self, entry: Entry, why: str) -> Ended:
         """Return the end of a job whose runner was killed: from its exit record, else LOST."""
-        record = self.spool.exit_record(entry)
         reason = f"its runner on {entry.host} ended unexpectedly: {why}"
-        state, code = JobState.LOST, 0
-        if record is not None and record["outcome"] == "end":
-            code = record["rc"]
-            state = JobState.COMPLETED if code == 0 else JobState.FAILED
-            reason = f"from the exit record; {reason}"
-        return ended_now(entry, state, reason=reason, exit_code=code)
+        record = self.exit_record(entry)
+        if record is None or record.outcome != "end":
+            return ended_now(entry, JobState.LOST, reason=reason)
+        state = JobState.COMPLETED if record.rc == 0 else JobState.FAILED
+        reason = f"from the exit record; {reason}"
+        return ended_now(entry, state, reason=reason, exit_code=record.rc)
+
+    def exit_record(self, entry: Entry) -> run_folder.ExitRecord | None:
+        """Return the record that this attempt's script wrote at its end, if any."""
+        request = self.spool.request(entry.token)
+        if request is None:
+            return None
+        try:
+            if files.exposure(Path(request.run_dir), shared_folders=self.shared_folders):
+                return None
+        except OSError:
+            return None
+        task, attempt = entry.task or 0, entry.restart_count
+        record = run_folder.RunFolder(Path(request.run_dir)).exit_record(task, attempt)
+        owner = str(entry.raw_number)
+        if record and record.fits(token=entry.token, owner=owner, task=task, attempt=attempt):
+            return record
+        return None
 
     def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
         """Return the pending and running jobs that `keep(name, job_id, log_path)` selects."""
@@ -268,14 +273,14 @@ class Machine:
 
     def _start(self, entry: Entry, slots: tuple[str, ...]) -> bool:
         """Start the keeper of a job; False if this machine cannot start one now."""
-        if self.keeper_config is None:
+        if self.database is None:
             return False
         environ = {
             **{name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
             "PATH": os.defpath,
             "LC_ALL": "C.UTF-8",
             "PYTHONPATH": str(_PACKAGES),
-            DATABASE: self.keeper_config.database,
+            DATABASE: self.database,
             KEEPER: entry.mark,
         }
         if KEEPER not in os.environ:
@@ -283,7 +288,7 @@ class Machine:
         arguments = [str(self.folder), entry.key, *map(str, self.shared_folders)]
         try:
             keeper = subprocess.Popen(
-                [sys.executable, "-S", "-P", "-m", self.keeper_config.module, *arguments],
+                [sys.executable, "-S", "-P", "-m", _KEEPER_MODULE, *arguments],
                 cwd="/",
                 env=environ,
                 stdin=subprocess.DEVNULL,

@@ -49,8 +49,7 @@ def identify(pid: int) -> Identity:
 
 def this_process() -> jobs.Submitter:
     """Return host, boot and PID of this process, so that others can check if it still runs."""
-    own = identify(os.getpid())
-    return jobs.Submitter(host=socket.gethostname(), **dataclasses.asdict(own))
+    return jobs.Submitter(host=socket.gethostname(), **vars(identify(os.getpid())))
 
 
 def is_alive(submitter: jobs.Submitter) -> bool | None:
@@ -81,16 +80,11 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def kill_with_parent() -> Callable[[], None]:
-    """Return a function that a child calls before exec to get SIGKILL when its parent dies."""
-    parent = os.getpid()
-
-    def prepare() -> None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(127)
-
-    return prepare
+def die_with(parent: int) -> None:
+    """Get SIGKILL when the parent dies; a child calls it before exec."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(127)
 
 
 def descendants(root: int, *, without: Collection[int] = ()) -> list[int]:

@@ -42,6 +42,8 @@ class Request:
     #: from the start of the task; None: no limit
     time_limit_seconds: int | None
     may_requeue: bool
+    #: of the script
+    umask: int
     #: array tasks; None: not an array
     tasks: tuple[int, ...] | None = None
     #: array tasks that may run at a time
@@ -52,10 +54,6 @@ class Request:
     arguments: tuple[str, ...] = ()
     #: `local-NUMBER`, assigned when the request is accepted
     number: int = 0
-    #: the script's umask; None: the runner's, 077, as in earlier versions
-    umask: int | None = None
-    #: 0: of a version that stored all variables of the shell except apparent secrets
-    format: int = 0
 
     def entry_fields(self, task: int | None) -> dict[str, Any]:
         """Return the fields of a task's entry that never change."""

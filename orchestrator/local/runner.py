@@ -14,11 +14,11 @@ import contextlib
 import dataclasses
 import datetime
 import errno
+import math
 import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -26,24 +26,28 @@ from pathlib import Path
 
 from orchestrator import errors, files
 from orchestrator.jobs import JobState
-from orchestrator.local import environment, machine, processes, submitted, verification
-from orchestrator.local.machine import KeeperConfig, Machine
+from orchestrator.local import machine, processes, submitted, verification
+from orchestrator.local.machine import Machine
 from orchestrator.local.records import Ended, Entry, Request
 
 #: Slurm's signal number for a script that could not be started (0:53, job_exit_code.html).
 LAUNCH_FAILED = 53
 _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+#: Why a script was stopped -> the state and reason of its end.
+_STOPPED = {
+    "time limit": (JobState.TIMEOUT, "TimeLimit"),
+    "terminated": (JobState.CANCELLED, "its runner received SIGTERM"),
+    "cancel": (JobState.CANCELLED, None),
+    "requeue": (JobState.REQUEUED, None),
+    "hold": (JobState.REQUEUED, None),
+}
 
 
-def main(
-    arguments: Sequence[str], *, keeper_config: KeeperConfig, look_up: verification.LookUp
-) -> int:
+def main(arguments: Sequence[str], *, database: str, look_up: verification.LookUp) -> int:
     """Keep one job until it has ended: SPOOL KEY [SHARED_FOLDER...]."""
     folder, key, *shared_folders = arguments
     here = Machine(
-        folder=Path(folder),
-        shared_folders=tuple(map(Path, shared_folders)),
-        keeper_config=keeper_config,
+        folder=Path(folder), shared_folders=tuple(map(Path, shared_folders)), database=database
     )
     for number in _STOP_SIGNALS:
         # A machine that shuts down sends TERM to all: the runner handles it, the keeper waits.
@@ -59,15 +63,10 @@ def main(
             code = 0
         os._exit(code)
     _, status = os.waitpid(runner, 0)
-    if status != 0:
-        _close_without_runner(here, key, keeper, os.waitstatus_to_exitcode(status))
-    return 0
-
-
-def _close_without_runner(
-    here: Machine, key: str, keeper: processes.Identity, exit_code: int
-) -> None:
-    why = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit {exit_code}"
+    if status == 0:
+        return 0
+    code = os.waitstatus_to_exitcode(status)
+    why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
     processes.kill_all(_tree)
 
     def close() -> None:
@@ -78,6 +77,7 @@ def _close_without_runner(
             here.advance()
 
     submitted.until_stored(close)
+    return 0
 
 
 def run(here: Machine, key: str, keeper: processes.Identity, look_up: verification.LookUp) -> None:
@@ -102,7 +102,7 @@ def run(here: Machine, key: str, keeper: processes.Identity, look_up: verificati
     if entry is None:
         return
     try:
-        ended, again = _run_verified(here, entry, look_up)
+        ended = _run_verified(here, entry, look_up)
     except submitted.GoneError:
         return
 
@@ -110,150 +110,175 @@ def run(here: Machine, key: str, keeper: processes.Identity, look_up: verificati
         with here.spool.locked():
             current = here.spool.live_entry(key)
             if current is not None and current.runner == own:
-                final, requeue = _final(ended, current.wish, again)
-                here.close(current, final, again=requeue)
+                final, again = _final(ended, current.wish, _asks_for_requeue(here, entry, ended))
+                here.close(current, final, again=again)
             here.advance()
 
     submitted.until_stored(store)
 
 
-def _final(ended: Ended, request: str, again: str) -> tuple[Ended, str]:
-    """Return the end and whether the job is requeued, given the user's latest request."""
-    if request in ("requeue", "hold"):
-        again = request
-    if request == "cancel" and again:
-        # The script asked to be requeued while its user cancelled it.
+def _asks_for_requeue(here: Machine, entry: Entry, ended: Ended) -> bool:
+    record = here.exit_record(entry) if ended.state is JobState.COMPLETED else None
+    return record is not None and record.outcome == "requeue"
+
+
+def _final(ended: Ended, request: str, asks_for_requeue: bool) -> tuple[Ended, str]:
+    """Return the end and how the job is requeued, given the user's latest request.
+
+    "": not, "requeue" or "hold". A job that asks to be requeued while its user cancels it is
+    cancelled.
+    """
+    if request in ("requeue", "hold") or (asks_for_requeue and request != "cancel"):
+        return dataclasses.replace(ended, state=JobState.REQUEUED), request or "requeue"
+    if asks_for_requeue:
         return dataclasses.replace(ended, state=JobState.CANCELLED), ""
-    return (dataclasses.replace(ended, state=JobState.REQUEUED) if again else ended), again
+    return ended, ""
 
 
-def _run_verified(here: Machine, entry: Entry, look_up: verification.LookUp) -> tuple[Ended, str]:
-    """Verify and run the job; return how it ended, and whether it asked to be requeued."""
-    try:
-        if entry.wish:
-            raise submitted.StoppedError(entry.wish)
-        expected = submitted.read(here, entry, look_up)
-        request = verification.verify(here.spool, entry, expected)
-    except submitted.StoppedError as exc:
-        return _ended(entry, str(exc), -signal.SIGTERM), ""
-    except (errors.OrchestratorError, OSError) as exc:
-        return _not_started(entry, exc), ""
-    try:
-        return _Attempt(here, entry, request).run(expected)
-    except Exception:
-        with contextlib.suppress(Exception), _appended(entry.stdout_path) as log:
-            text = f"orchestrator: the runner failed\n{traceback.format_exc()}"
-            os.write(log, text.encode(errors="replace"))
-        raise
+def _run_verified(here: Machine, entry: Entry, look_up: verification.LookUp) -> Ended:
+    """Verify and run the job; return how it ended."""
+    with contextlib.ExitStack() as stack:
+        try:
+            if entry.wish:
+                raise submitted.StoppedError(entry.wish)
+            expected = submitted.read(here.spool, entry, look_up)
+            request = verification.verify(here.spool, entry, expected)
+            # Its folder stays open while the script runs: bash reads on, and may read $0.
+            script = stack.enter_context(verification.opened(request, expected))
+            path = Path(request.script)
+            exposure = files.exposure(path, shared_folders=here.shared_folders)
+            if exposure is not None:
+                raise verification.DifferentError(exposure.refusal(path, "runs_dir"))
+            attempt = _Attempt(here, entry, request, _start(here, entry, request, script))
+        except submitted.StoppedError as exc:
+            return _ended(entry, str(exc), -signal.SIGTERM)
+        except errors.OrchestratorError as exc:
+            return _not_started(entry, str(exc))
+        except OSError as exc:
+            return _not_started(entry, f"{exc.filename or 'its script'}: {exc.strerror}")
+        try:
+            return attempt.run_to_end()
+        except Exception:
+            with contextlib.suppress(Exception), _appended(entry.stdout_path) as log:
+                text = f"orchestrator: the runner failed\n{traceback.format_exc()}"
+                os.write(log, text.encode(errors="replace"))
+            raise
+
+
+def _start(here: Machine, entry: Entry, request: Request, script: verification.Script) -> int:
+    """Start the script and return its PID."""
+    runner = os.getpid()
+
+    def prepare() -> None:
+        processes.die_with(runner)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    with contextlib.ExitStack() as stack:
+        stdout = stderr = stack.enter_context(_appended(entry.stdout_path))
+        if entry.stderr_path is not None:
+            stderr = stack.enter_context(_appended(entry.stderr_path))
+        process = subprocess.Popen(
+            [*_interpreter(script.first_line), script.path, *request.arguments],
+            cwd=request.folder,
+            env=_environment(entry, request, here.host),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            umask=request.umask,
+            preexec_fn=prepare,
+        )
+    # The runner waits for it itself, together with all orphans.
+    process.returncode = 0
+    return process.pid
+
+
+def _environment(entry: Entry, request: Request, host: str) -> dict[str, str]:
+    """Return the script's environment: the submitter's variables, and Slurm's for one node.
+
+    Without SLURM_NTASKS and SLURM_PROCID: libraries take them for tasks that srun started.
+    """
+    variables: dict[str, str | int | None] = {
+        # A number: scripts compute ports from it.
+        "SLURM_JOB_ID": entry.raw_number,
+        "SLURM_JOBID": entry.raw_number,
+        "SLURM_JOB_NAME": entry.name,
+        "SLURM_JOB_NODELIST": host,
+        "SLURM_JOB_NUM_NODES": 1,
+        "SLURM_NNODES": 1,
+        "SLURM_NODEID": 0,
+        "SLURMD_NODENAME": host,
+        "SLURM_SUBMIT_DIR": request.folder,
+        "SLURM_SUBMIT_HOST": host,
+        "SLURM_CPUS_PER_TASK": request.cpus_per_task,
+        # Slurm sets it from the first restart on.
+        "SLURM_RESTART_COUNT": entry.restart_count or None,
+        machine.MARK: entry.mark,
+    }
+    if request.slots_are_gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(entry.given)
+        variables["SLURM_GPUS_ON_NODE"] = len(entry.given)
+    if request.tasks is not None:
+        variables["SLURM_ARRAY_JOB_ID"] = entry.number
+        variables["SLURM_ARRAY_TASK_ID"] = entry.task
+        variables["SLURM_ARRAY_TASK_COUNT"] = len(request.tasks)
+        variables["SLURM_ARRAY_TASK_MIN"] = min(request.tasks)
+        variables["SLURM_ARRAY_TASK_MAX"] = max(request.tasks)
+    own = {name: str(value) for name, value in variables.items() if value is not None}
+    return {**request.environ, **own}
 
 
 class _Attempt:
-    """One attempt of a job while it runs."""
+    """One attempt of a job while its script runs."""
 
-    def __init__(self, here: Machine, entry: Entry, request: Request) -> None:
+    def __init__(self, here: Machine, entry: Entry, request: Request, script: int) -> None:
         self._here = here
         self._entry = entry
         self._request = request
-        #: why the script was stopped: "", "time limit", cancel, requeue, hold, terminated
+        self._script = script
+        #: why the script was stopped, a key of _STOPPED; "": it was not
         self._cause = ""
-        self._kill_at: float | None = None
+        #: when to send the warning, to stop the script at its limit, and to kill it. Not by the
+        #: time of day: it may be set, and a laptop sleeps.
+        self._due: dict[str, float] = {}
+        if entry.time_limit_seconds is not None:
+            limit_at = time.monotonic() + entry.time_limit_seconds
+            if request.signal_seconds is not None:
+                self._due["warning"] = limit_at - request.signal_seconds
+            self._due["limit"] = limit_at
 
-    def run(self, expected: verification.Submitted) -> tuple[Ended, str]:
-        """Return how the script ended, and whether it asked to be requeued."""
-        script_path = self._request.script
-        with contextlib.ExitStack() as stack:
-            try:
-                # Its folder stays open while the script runs: bash reads on, and may read $0.
-                opened = stack.enter_context(verification.opened(self._request, expected))
-                exposure = files.exposure(
-                    Path(script_path), shared_folders=self._here.shared_folders
-                )
-                if exposure is not None:
-                    raise verification.DifferentError(
-                        exposure.refusal(Path(script_path), "runs_dir")
-                    )
-                script = self._start(opened)
-            except verification.DifferentError as exc:
-                return _not_started(self._entry, exc), ""
-            except OSError as exc:
-                why = f"{exc.filename or script_path}: {exc.strerror}"
-                return _not_started(self._entry, why), ""
-            exit_code = self._wait(script)
-            self._end_tree()
+    def run_to_end(self) -> Ended:
+        """Wait for the script, enforce its time limit, and return how it ended."""
+        while self._script not in (exit_codes := processes.reap()):
+            now = time.monotonic()
+            for action in [action for action, at in self._due.items() if at <= now]:
+                del self._due[action]
+                if action == "warning":
+                    processes.send(self._script, signal.SIGUSR1)
+                elif action == "limit":
+                    self._terminate("time limit")
+                else:
+                    processes.kill_all(_tree)
+            pause = min(self._due.values(), default=math.inf) - time.monotonic()
+            received = signal.sigtimedwait(submitted.SIGNALS, max(0.0, min(pause, 3600.0)))
+            if received is not None and received.si_signo == signal.SIGTERM:
+                entry = self._here.spool.live_entry(self._entry.key)
+                self._terminate((entry.wish if entry else "") or "terminated")
+        self._end_tree()
         # All its processes have ended and were waited for.
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended = dataclasses.replace(
-            _ended(self._entry, self._cause, exit_code),
+        return dataclasses.replace(
+            _ended(self._entry, self._cause, exit_codes[self._script]),
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             largest_process_bytes=usage.ru_maxrss * 1024,
         )
-        record = self._here.spool.exit_record(self._entry)
-        again = ended.state is JobState.COMPLETED and record and record["outcome"] == "requeue"
-        return ended, "requeue" if again else ""
 
-    def _start(self, script: verification.Script) -> int:
-        """Start the script and return its PID."""
-        entry, request = self._entry, self._request
-        with contextlib.ExitStack() as stack:
-            stdout = stderr = stack.enter_context(_appended(entry.stdout_path))
-            if entry.stderr_path is not None:
-                stderr = stack.enter_context(_appended(entry.stderr_path))
-            kill_with_parent = processes.kill_with_parent()
-
-            def prepare() -> None:
-                kill_with_parent()
-                signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-            process = subprocess.Popen(
-                [*_interpreter(script.first_line), script.path, *request.arguments],
-                cwd=request.folder,
-                env=environment.for_script(entry, request, self._here.host),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                umask=-1 if request.umask is None else request.umask,
-                preexec_fn=prepare,
-            )
-        # The runner waits for it itself, together with all orphans.
-        process.returncode = 0
-        return process.pid
-
-    def _wait(self, script: int) -> int:
-        """Wait for the script, enforce its time limit, and return its exit code."""
-        # Not the time of day: it may be set, and a laptop sleeps.
-        started = time.monotonic()
-        limit = self._entry.time_limit_seconds
-        limit_at = None if limit is None else started + limit
-        warn_at: float | None = None
-        if limit_at is not None and self._request.signal_seconds is not None:
-            warn_at = limit_at - self._request.signal_seconds
-        while True:
-            ended = processes.reap()
-            if script in ended:
-                return ended[script]
-            now = time.monotonic()
-            if warn_at is not None and now >= warn_at:
-                warn_at = None
-                processes.send(script, signal.SIGUSR1)
-            if limit_at is not None and now >= limit_at:
-                limit_at = None
-                self._terminate(script, "time limit")
-            if self._kill_at is not None and now >= self._kill_at:
-                self._kill()
-            due = [at for at in (warn_at, limit_at, self._kill_at) if at is not None]
-            pause = max(0.0, min(due) - time.monotonic()) if due else 3600.0
-            received = signal.sigtimedwait(submitted.SIGNALS, pause)
-            if received is not None and received.si_signo == signal.SIGTERM:
-                entry = self._here.spool.live_entry(self._entry.key)
-                self._terminate(script, (entry.wish if entry else "") or "terminated")
-
-    def _terminate(self, script: int, cause: str) -> None:
+    def _terminate(self, cause: str) -> None:
         """Send TERM to the script; its descendants get it when the script has ended."""
         if self._cause:
             return
         self._cause = cause
-        self._kill_at = time.monotonic() + self._request.kill_wait_seconds
+        self._due["kill"] = time.monotonic() + self._request.kill_wait_seconds
         with (
             contextlib.suppress(OSError, verification.DifferentError),
             _appended(self._entry.stdout_path) as log,
@@ -262,44 +287,30 @@ class _Attempt:
             why = {"time limit": " DUE TO TIME LIMIT", "requeue": " DUE TO JOB REQUEUE"}
             line = f"orchestrator: *** JOB {self._entry.job_id} ON {self._here.host} CANCELLED AT"
             os.write(log, f"{line} {at}{why.get(cause, '')} ***\n".encode())
-        processes.send(script, signal.SIGTERM)
+        processes.send(self._script, signal.SIGTERM)
         # Like Slurm: a stopped process does not handle TERM.
-        processes.send(script, signal.SIGCONT)
+        processes.send(self._script, signal.SIGCONT)
 
     def _end_tree(self) -> None:
         """Kill what the script left running; with TERM first if the script got TERM."""
-        if self._kill_at is not None:
+        if kill_at := self._due.get("kill"):
             for pid in _tree():
                 processes.send(pid, signal.SIGTERM)
-            while _tree() and (left := self._kill_at - time.monotonic()) > 0:
+            while _tree() and (left := kill_at - time.monotonic()) > 0:
                 processes.reap()
                 signal.sigtimedwait(submitted.SIGNALS, min(left, 0.1))
-        self._kill()
-
-    def _kill(self) -> None:
-        self._kill_at = None
         processes.kill_all(_tree)
 
 
 def _ended(entry: Entry, cause: str, exit_code: int) -> Ended:
     """Return the end of a script; a negative exit code is a signal."""
-    reason = None
-    match cause:
-        case "":
-            state = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
-        case "time limit":
-            state, reason = JobState.TIMEOUT, "TimeLimit"
-        case "terminated":
-            state, reason = JobState.CANCELLED, "its runner received SIGTERM"
-        case "cancel":
-            state = JobState.CANCELLED
-        case _:
-            state = JobState.REQUEUED
+    by_itself = (JobState.COMPLETED if exit_code == 0 else JobState.FAILED, None)
+    state, reason = _STOPPED.get(cause, by_itself)
     code, number = (0, -exit_code) if exit_code < 0 else (exit_code, 0)
     return machine.ended_now(entry, state, reason=reason, exit_code=code, exit_signal=number)
 
 
-def _not_started(entry: Entry, why: object) -> Ended:
+def _not_started(entry: Entry, why: str) -> Ended:
     return machine.ended_now(
         entry, JobState.FAILED, reason=f"not started: {why}", exit_signal=LAUNCH_FAILED
     )
@@ -341,22 +352,3 @@ def _interpreter(first_line: bytes) -> list[str]:
     first = first_line[:4096].decode(errors="replace")
     words = first[2:].strip().split(maxsplit=1) if first.startswith("#!") else []
     return words or ["/bin/sh"]
-
-
-def hand_back(here: Machine, key: str) -> None:
-    """Make a job pending again that a runner of an earlier version has started.
-
-    Such a runner passes no database. It does so when its own job ends after an upgrade.
-    """
-    own = processes.identify(os.getpid())
-    with here.spool.locked():
-        entry = here.spool.live_entry(key)
-        if entry is not None and entry.keeper == own:
-            pending = dataclasses.replace(
-                entry, state=JobState.PENDING, given=(), started_at=None, keeper=None
-            )
-            here.spool.put(pending)
-
-
-if __name__ == "__main__":
-    hand_back(Machine(folder=Path(sys.argv[1])), sys.argv[2])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,17 +107,16 @@ def _gpus(environ: Mapping[str, str], dev: Path) -> list[str]:
 
 def _nvidia_smi(environ: Mapping[str, str]) -> list[Gpu]:
     """Return the GPUs that nvidia-smi lists; none if it is missing or fails."""
-    command = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
-    if command is None:
-        return []
     try:
         done = subprocess.run(
-            [command, "-L"],
+            ["nvidia-smi", "-L"],
+            env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            errors="replace",
             timeout=_TIMEOUT_SECONDS,
-            check=False,
+            check=True,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return []
-    return parse_gpu_list(done.stdout.decode(errors="replace")) if done.returncode == 0 else []
+    return parse_gpu_list(done.stdout)

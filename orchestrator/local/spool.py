@@ -30,16 +30,14 @@ from orchestrator.local.records import Entry, Request
 
 #: An environment may have 2 MiB (ARG_MAX), and JSON writes a control character as six.
 _MAX_FILE_BYTES = 16 * 1024 * 1024
-#: An exit record has about 150 bytes.
-_MAX_RECORD_BYTES = 16 * 1024
 
 
+@dataclasses.dataclass(frozen=True)
 class Spool:
     """The files; every change is made inside `locked()`."""
 
-    def __init__(self, folder: Path, shared_folders: Sequence[Path] = ()) -> None:
-        self.folder = folder
-        self._shared_folders = shared_folders
+    folder: Path
+    shared_folders: Sequence[Path] = ()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -47,7 +45,7 @@ class Spool:
         try:
             for name in ("", "requests", "queue", "ended"):
                 files.make_private_folder(
-                    self.folder / name, shared_folders=self._shared_folders, setting="state_dir"
+                    self.folder / name, shared_folders=self.shared_folders, setting="state_dir"
                 )
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -86,7 +84,7 @@ class Spool:
         if existing is not None:
             return existing
         path = self.folder / "last"
-        last = int(files.read_text(path, limit_bytes=_MAX_RECORD_BYTES)) if path.exists() else 0
+        last = int(files.read_text(path, limit_bytes=_MAX_FILE_BYTES)) if path.exists() else 0
         _write(path, str(last + len(request.tasks or (0,))))
         accepted = dataclasses.replace(request, number=last + 1)
         data = dataclasses.asdict(accepted)
@@ -116,22 +114,6 @@ class Spool:
     def ended_entry(self, key: str) -> Entry | None:
         """Return the entry of a job that has ended."""
         return _read_entry(self.folder / "ended" / f"{key}.json")
-
-    def exit_record(self, entry: Entry) -> dict[str, Any] | None:
-        """Return rc and outcome from the exit record that this attempt's script wrote, if any."""
-        request = self.request(entry.token)
-        if request is None:
-            return None
-        path = Path(request.run_dir, f"exit.{entry.task or 0}.{entry.restart_count}.json")
-        try:
-            if files.exposure(path.parent, shared_folders=self._shared_folders) is not None:
-                return None
-            record = json.loads(files.read_bytes(path, limit_bytes=_MAX_RECORD_BYTES))
-            is_valid = record["done"] is True and record["job_id"] == str(entry.raw_number)
-            values = {"rc": int(record["rc"]), "outcome": str(record["outcome"])}
-            return values if is_valid else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
 
     def put(self, entry: Entry) -> Entry:
         """Store an entry of queue/; a terminal one is moved to ended/."""
@@ -171,29 +153,14 @@ class Spool:
             else:
                 removed.append(entry.key)
                 path.unlink()
-        for path in self._requests():
+        for path in (self.folder / "requests").glob("[!.]*.json"):
             # The job of a newer request may not be in the queue yet.
             if path.stem not in kept and path.stat().st_mtime < before:
                 path.unlink()
         return sorted(removed)
 
-    def remove_variables(self, stored: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """Reduce the variables of earlier versions' requests to what `stored` returns.
-
-        Except those of jobs in the queue, which were submitted with them.
-        """
-        live = {entry.token for entry in self.queue()}
-        for path in self._requests():
-            data = _read(path)
-            if data is not None and path.stem not in live and not data.get("format"):
-                environ = stored(self.parse_request(data).environ)
-                _write(path, json.dumps({**data, "environ": dict(environ), "format": 1}))
-
     def _request_path(self, token: str) -> Path:
         return self.folder / "requests" / f"{token}.json"
-
-    def _requests(self) -> list[Path]:
-        return list((self.folder / "requests").glob("[!.]*.json"))
 
 
 def _make_private(descriptor: int) -> None:

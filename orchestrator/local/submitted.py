@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from orchestrator import errors
 from orchestrator.local import processes, verification
-from orchestrator.local.machine import Machine
 from orchestrator.local.records import Entry
+from orchestrator.local.spool import Spool
 
 #: A full disk, or one that is read-only after an error, may be repaired while the job waits.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -56,7 +56,7 @@ def until_stored(store: Callable[[], T]) -> T:
         time.sleep(_DISK_RETRY_SECONDS)
 
 
-def read(machine: Machine, entry: Entry, look_up: verification.LookUp) -> verification.Submitted:
+def read(spool: Spool, entry: Entry, look_up: verification.LookUp) -> verification.Submitted:
     """Return what was submitted; retries while the database is unavailable.
 
     Raises DifferentError if the database has no such job, StoppedError, GoneError.
@@ -64,25 +64,25 @@ def read(machine: Machine, entry: Entry, look_up: verification.LookUp) -> verifi
     pause = 1.0
     while True:
         try:
-            submitted = _read_in_child(machine, entry, look_up)
+            submitted = _read_in_child(spool, entry, look_up)
         except _UnavailableError as exc:
-            _store_note(machine, entry, f"waits for the database: {exc}")
+            _store_note(spool, entry, f"waits for the database: {exc}")
         else:
-            _store_note(machine, entry, "")
+            _store_note(spool, entry, "")
             return submitted
-        _wait(machine, entry, time.monotonic() + pause, lambda: False)
+        _wait(spool, entry, time.monotonic() + pause, lambda: False)
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
 def _read_in_child(
-    machine: Machine, entry: Entry, look_up: verification.LookUp
+    spool: Spool, entry: Entry, look_up: verification.LookUp
 ) -> verification.Submitted:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             # A pipe takes 64 KiB at once (man 7 pipe), and this is far less.
-            os.write(writer, json.dumps(_look_up(entry, look_up)).encode())
+            os.write(writer, pickle.dumps(_look_up(entry, look_up)))
         finally:
             os._exit(0)
     os.close(writer)
@@ -94,56 +94,56 @@ def _read_in_child(
 
     with open(reader, "rb") as pipe:
         try:
-            _wait(machine, entry, time.monotonic() + _LOOK_UP_SECONDS, has_ended)
+            _wait(spool, entry, time.monotonic() + _LOOK_UP_SECONDS, has_ended)
         finally:
             if child not in ended:
                 processes.send(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-        if child not in ended:
-            raise _UnavailableError(f"no answer within {_LOOK_UP_SECONDS:.0f} s")
-        text = pipe.read()
-    answer: dict[str, Any] = json.loads(text or '{"unavailable": "its reader was killed"}')
-    if "unavailable" in answer:
-        raise _UnavailableError(answer["unavailable"])
-    if "unknown" in answer:
-        raise verification.DifferentError(answer["unknown"])
-    return verification.Submitted(**answer["submitted"])
+        data = pipe.read()
+    if not data:
+        raise _UnavailableError(f"its reader was killed, or took {_LOOK_UP_SECONDS:.0f} s")
+    answer: verification.Submitted | Exception = pickle.loads(data)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
-def _look_up(entry: Entry, look_up: verification.LookUp) -> dict[str, Any]:
+def _look_up(
+    entry: Entry, look_up: verification.LookUp
+) -> verification.Submitted | verification.DifferentError | _UnavailableError:
     try:
-        return {"submitted": dataclasses.asdict(look_up(entry))}
+        return look_up(entry)
     except errors.NotFoundError as exc:
-        return {"unknown": str(exc)}
+        return verification.DifferentError(str(exc))
     except errors.DatabaseError as exc:
-        return {"unavailable": str(exc)[:_MAX_REASON_CHARACTERS]}
+        return _UnavailableError(str(exc)[:_MAX_REASON_CHARACTERS])
     except BaseException as exc:
-        return {"unavailable": repr(exc)[:_MAX_REASON_CHARACTERS]}
+        return _UnavailableError(repr(exc)[:_MAX_REASON_CHARACTERS])
 
 
-def _wait(machine: Machine, entry: Entry, deadline: float, is_done: Callable[[], bool]) -> None:
+def _wait(spool: Spool, entry: Entry, deadline: float, is_done: Callable[[], bool]) -> None:
     """Wait; raises StoppedError if the job has to end meanwhile, GoneError if it is gone."""
     while not is_done() and (left := deadline - time.monotonic()) > 0:
         received = signal.sigtimedwait(SIGNALS, left)
-        current = _current(machine, entry)
+        current = _current(spool, entry)
         if received is not None and received.si_signo == signal.SIGTERM:
             raise StoppedError(current.wish or "terminated")
 
 
-def _current(machine: Machine, entry: Entry) -> Entry:
-    current = machine.spool.live_entry(entry.key)
+def _current(spool: Spool, entry: Entry) -> Entry:
+    current = spool.live_entry(entry.key)
     if current is None or current.runner != entry.runner:
         raise GoneError
     return current
 
 
-def _store_note(machine: Machine, entry: Entry, note: str) -> None:
+def _store_note(spool: Spool, entry: Entry, note: str) -> None:
     """Store why the script has not started, for `status`."""
 
     def store() -> None:
         # First without the lock, which would create the folders again if they were removed.
-        if _current(machine, entry).note != note:
-            with machine.spool.locked():
-                machine.spool.put(dataclasses.replace(_current(machine, entry), note=note))
+        if _current(spool, entry).note != note:
+            with spool.locked():
+                spool.put(dataclasses.replace(_current(spool, entry), note=note))
 
     until_stored(store)

@@ -53,16 +53,3 @@ class Delivery:
     next_at: datetime.datetime | None
     sent_at: datetime.datetime | None
     error: str | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredEvent:
-    """An event in the history of a job."""
-
-    row: int
-    job_row: int
-    at: datetime.datetime
-    kind: str
-    state: str | None
-    source: str
-    detail: str

@@ -119,7 +119,7 @@ def missed_time(trigger: Trigger, schedule: str) -> Notice:
     )
 
 
-def verdict(trigger: Trigger, schedule: str) -> Notice:
+def verdict(trigger: Trigger, schedule: str, job: jobs.Job | None) -> Notice:
     """Describe the verdict on a job or sweep that a schedule submitted."""
     at = trigger.planned_at.isoformat(timespec="minutes")
     is_sweep = trigger.sweep_row is not None
@@ -134,6 +134,7 @@ def verdict(trigger: Trigger, schedule: str) -> Notice:
         schedule_row=trigger.schedule_row,
         sweep_row=trigger.sweep_row,
         job_row=trigger.job_row,
+        labels=job.labels if job else (),
     )
 
 

@@ -7,16 +7,3 @@ from orchestrator.patterns.loading import check, joined, load, load_shipped, sel
 from orchestrator.patterns.matching import Matcher
 from orchestrator.patterns.prefilter import Prefilter
 from orchestrator.patterns.records import Pattern, Value
-
-__all__ = [
-    "Matcher",
-    "Pattern",
-    "Prefilter",
-    "Value",
-    "check",
-    "joined",
-    "load",
-    "load_shipped",
-    "parse_jsonl",
-    "select",
-]

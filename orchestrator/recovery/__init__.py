@@ -9,5 +9,3 @@ from orchestrator.recovery.records import (
     Progress,
     StoredDecision,
 )
-
-__all__ = ["AWAY", "Action", "Decision", "Facts", "Progress", "StoredDecision", "changed", "decide"]

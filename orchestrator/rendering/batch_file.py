@@ -25,8 +25,6 @@ if typing.TYPE_CHECKING:
 TEMPLATE = "batch.sbatch.j2"
 #: slurmctld's default max_script_size (man slurm.conf).
 _MAX_BYTES = 4 * 1024 * 1024
-#: Options that the database shows before Slurm does.
-_SHOWN = ("partition", "account", "qos", "time", "nodes")
 #: Options that a site's profile sets if the file does not.
 _PROFILE = ("partition", "account", "qos")
 #: Keys of a spec that can override a batch file: options of sbatch, or keys that only we use.
@@ -39,14 +37,12 @@ class BatchFile:
 
     path: pathlib.Path
     text: str
-    #: of its own #SBATCH lines
-    options: tuple[batch_options.Option, ...]
+    #: names and values of the options in its #SBATCH lines
+    options: Mapping[str, str | None]
     #: the values of its options that are keys of a spec, as the lowest layer of a spec
     document: documents.Document
     #: sentences on what is done differently from the file
     notes: tuple[str, ...] = ()
-    #: its error log is replaced by one in the run folder, on sbatch's command line
-    own_error_log: bool = False
 
 
 def is_batch_file(path: pathlib.Path) -> bool:
@@ -67,102 +63,91 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
     """Read a batch file; raises SpecError with all problems."""
     source = str(path)
     text = read_text(path)
-    options = batch_options.read(text, source)
-    by_name = {option.name: option for option in options}
-    document = documents.empty(source)
+    options = {option.name: option for option in batch_options.read(text, source)}
     document = documents.with_value(
-        document, ("launch", "batch_file"), str(path.absolute()), source
+        documents.empty(source), ("launch", "batch_file"), str(path.absolute()), source
     )
+    named = options.get("job-name")
+    if named is None or not named.value:
+        named = batch_options.Option(name="job-name", value=path.stem)
     notes: list[str] = []
-
-    def add(key: str, value: object, name: str) -> None:
-        nonlocal document
-        origin = documents.Origin(source=source)
-        if option := by_name.get(name):
-            origin = documents.Origin(source=source, line=option.line, text=option.text)
-        document = documents.with_value(document, tuple(key.split(".")), value, origin)
-
-    def value_of(name: str) -> str:
-        return (by_name[name].value or "") if name in by_name else ""
-
-    job_name = value_of("job-name") or path.stem
-    valid_name = values.fitting_name(job_name)
-    if valid_name and values.form_error("name", job_name):
-        line = f":{by_name['job-name'].line}" if value_of("job-name") else ""
-        notes.append(
-            f"{source}{line}: the job's name {escaping.visible(job_name)} is {valid_name} here: "
-            "letters, digits, dots, underscores and dashes"
-        )
-        job_name = valid_name
-    add("job.name", job_name, "job-name")
-    for name in ("chdir", "comment"):
-        if name in by_name:
-            add(f"job.{name}", value_of(name), name)
-    depends = value_of("dependency")
-    # submit checks whether Slurm still has these jobs.
-    has_only_job_ids = not dependency.split(depends)[1]
-    if depends and has_only_job_ids and not values.form_error("dependency", depends):
-        add("job.dependency", depends, "dependency")
-    own_error_log = False
-    for name in ("output", "error"):
-        if name not in by_name:
-            continue
-        problem = checks.output_error(value_of(name))
-        if not problem:
-            add(f"job.{name}", value_of(name), name)
-            continue
-        log = "the log" if name == "output" else "stderr"
-        notes.append(
-            f"{source}:{by_name[name].line}: --{name}={value_of(name)} {problem}: "
-            f"{log} goes to the run folder"
-        )
-        if name == "error":
-            own_error_log = True
-            add("job.error", f"{str(runs_dir).replace('%', '%%')}/%x/%j.err", name)
-    for name in _SHOWN:
-        key, value = sbatch_options.OWN_KEYS[name], value_of(name)
-        if name == "nodes":
-            if value.isascii() and value.isdecimal():
-                add(key, int(value), name)
-        elif value and not values.form_error(key.partition(".")[2], value):
-            add(key, value, name)
-    if "open-mode" in by_name and not "append".startswith(value_of("open-mode") or "?"):
-        line = f":{by_name['open-mode'].line}"
-        notes.append(f"{source}{line}: logs are always opened in append mode, for requeues")
+    for option in {**options, "job-name": named}.values():
+        value, note = _spec_value(option, runs_dir)
+        origin = documents.Origin(source=source, line=option.line, text=option.text)
+        if value is not None:
+            key = tuple(sbatch_options.OWN_KEYS[option.name].split("."))
+            document = documents.with_value(document, key, value, origin)
+        if note:
+            notes.append(f"{origin}: {note}")
     return BatchFile(
         path=path,
         text=text,
-        options=tuple(options),
+        options={option.name: option.value for option in options.values()},
         document=document,
         notes=tuple(notes),
-        own_error_log=own_error_log,
     )
+
+
+def _spec_value(
+    option: batch_options.Option, runs_dir: pathlib.Path
+) -> tuple[str | int | None, str]:
+    """Return the value of an option's key in a spec, or None, and what is done differently."""
+    value = option.value or ""
+    key = sbatch_options.OWN_KEYS.get(option.name, "").partition(".")[2]
+    match option.name:
+        case "job-name":
+            valid = values.fitting_name(value)
+            if not valid or not values.form_error("name", value):
+                return value, ""
+            return valid, (
+                f"the job's name {escaping.visible(value)} is {valid} here: letters, digits, dots, "
+                "underscores and dashes"
+            )
+        case "chdir" | "comment":
+            return value, ""
+        case "output" | "error":
+            problem = checks.output_error(value)
+            if not problem:
+                return value, ""
+            note = f"--{option.name}={value} {problem}: "
+            if option.name == "output":
+                return None, note + "the log goes to the run folder"
+            path = f"{str(runs_dir).replace('%', '%%')}/%x/%j.err"
+            return path, note + "stderr goes to the run folder"
+        case "nodes":
+            return int(value) if value.isascii() and value.isdecimal() else None, ""
+        case "open-mode" if not "append".startswith(value or "?"):
+            return None, "logs are always opened in append mode, for requeues"
+        # submit checks whether Slurm still has the jobs of a dependency.
+        case "dependency" if dependency.split(value)[1]:
+            return None, ""
+        case "dependency" | "partition" | "account" | "qos" | "time":
+            return (None if not value or values.form_error(key, value) else value), ""
+    return None, ""
 
 
 def read_text(path: pathlib.Path) -> str:
     """Return the text of a batch file; raises SpecError if sbatch or bash could not read it."""
-    line: int | None = None
-    text = message = ""
+    text, message, index = "", "", None
     try:
-        with files.open_regular(path) as file:
-            content = file.read(_MAX_BYTES + 1)
+        content = files.read_bytes(path, limit_bytes=_MAX_BYTES)
         text = content.decode("utf-8")
+    except files.TooLargeError:
+        message = "is larger than 4 MiB, more than slurmctld accepts"
     except UnicodeDecodeError as exc:
-        line = content[: exc.start].count(10) + 1
+        text, index = content[: exc.start].decode(), exc.start
         message = "is not UTF-8 text: write it as UTF-8"
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         message = f"cannot be read: {getattr(exc, 'strerror', None) or exc}"
-    for characters, problem in (
-        ("\r\n", "has DOS line ends, which sbatch refuses: run dos2unix on the file"),
-        ("\0", "contains NUL, which sbatch refuses"),
-    ):
-        if not message and characters in text:
-            line, message = text[: text.index(characters)].count("\n") + 1, problem
-    if not message and len(text.encode()) > _MAX_BYTES:
-        message = "is larger than 4 MiB, more than slurmctld accepts"
-    if not message and not interpreter(text):
-        line, message = 1, "must begin with #! and an interpreter, such as #!/bin/bash"
+    if not message and "\r\n" in text:
+        index = text.index("\r\n")
+        message = "has DOS line ends, which sbatch refuses: run dos2unix on the file"
+    elif not message and "\0" in text:
+        index, message = text.index("\0"), "contains NUL, which sbatch refuses"
+    elif not message and not interpreter(text):
+        index, message = 0, "must begin with #! and an interpreter, such as #!/bin/bash"
     if message:
+        line = None if index is None else text.count("\n", 0, index) + 1
         source = escaping.visible(str(path))
         raise errors.SpecError([errors.Problem(source=source, line=line, message=message)])
     return text
@@ -187,8 +172,8 @@ def command_line(
         raise errors.SpecError(
             [errors.Problem(source="command line", key=key, message=message) for key in foreign]
         )
-    in_file = {option.name for option in batch.options}
     keys = set(given)
+    error_log = batch.options.get("error", "%j") or ""
     # The profile decides which of the two options requests GPUs.
     if keys & {"resources.gpus_per_node", "resources.gpu_type"}:
         keys |= {"resources.gpus_per_node", "resources.gres"}
@@ -197,9 +182,9 @@ def command_line(
         key = sbatch_options.OWN_KEYS.get(name, f"sbatch.{name}")
         if (
             name == "open-mode"
-            or (name == "error" and batch.own_error_log)
+            or (name == "error" and checks.output_error(error_log))
             or (name != "job-name" and key in keys)
-            or (name in _PROFILE and name not in in_file)
+            or (name in _PROFILE and name not in batch.options)
         ):
             options[name] = True if value is None else value
     return options

@@ -38,10 +38,10 @@ class Option:
     #: the long name, "job-name"; as written if it is unknown
     name: str
     value: str | None = None
-    #: line number, from 1
-    line: int
+    #: line number, from 1; None: not in the file
+    line: int | None = None
     #: the line itself
-    text: str
+    text: str = ""
 
 
 def read(text: str, source: str) -> list[Option]:

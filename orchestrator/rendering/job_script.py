@@ -40,26 +40,6 @@ def render(
 
     Raises TemplateError as templates.render does, or if its directives are not those of the spec.
     """
-    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
-    script = templates.render(
-        TEMPLATE,
-        {**context, "origin": origin},
-        templates_dir=templates_dir,
-        shared_folders=shared_folders,
-    )
-    _check(script.text, directives.intended(spec, profile))
-    return script
-
-
-def _context(
-    spec: jobs.JobSpec,
-    profile: config.Profile,
-    *,
-    runs_dir: pathlib.Path,
-    trainers_dir: pathlib.Path,
-    local: bool,
-) -> dict[str, object]:
-    """Return the template variables; docs/howto/templates.md describes them."""
     # It does not matter whether the profile was merged into the spec before.
     modules = list(spec.environment.modules or profile.modules)
     variables = {**profile.variables, **spec.environment.variables}
@@ -71,11 +51,14 @@ def _context(
         _check_bind_names([str(runs_dir), str(trainers_dir)], ",:")
         _check_bind_names(binds, ",")
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
-    return {
+    intended = directives.intended(spec, profile)
+    # docs/howto/templates.md describes these variables.
+    context = {
         "spec": spec,
+        "origin": origin,
         "local": local,
         "never_run": ["--rocm"] if has_container and spec.container.gpu == "rocm" else [],
-        "directives": directives.intended(spec, profile),
+        "directives": intended,
         "runs_dir": str(runs_dir),
         "modules": modules,
         "purge_modules": bool(modules) if purge is None else purge,
@@ -96,6 +79,11 @@ def _context(
         "task_arguments": arguments.of_tasks(spec),
         "delimiter": shell.delimiter("ORCHESTRATOR_TASK_END", spec.launch.command or ""),
     }
+    script = templates.render(
+        TEMPLATE, context, templates_dir=templates_dir, shared_folders=shared_folders
+    )
+    _check(script.text, intended)
+    return script
 
 
 def _check_bind_names(names: Sequence[str], separators: str) -> None:

@@ -8,15 +8,3 @@ from __future__ import annotations
 from orchestrator.reports.building import build_report
 from orchestrator.reports.csv_input import MeasurementFileError, read_csv
 from orchestrator.reports.records import Curve, Measurement, MeasurementSet, Report, Row, Targets
-
-__all__ = [
-    "Curve",
-    "Measurement",
-    "MeasurementFileError",
-    "MeasurementSet",
-    "Report",
-    "Row",
-    "Targets",
-    "build_report",
-    "read_csv",
-]

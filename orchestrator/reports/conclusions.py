@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator import scaling
 from orchestrator.reports import display, records
@@ -143,49 +143,48 @@ def cheapest(report: records.Report, targets: records.Targets) -> list[str]:
     ]
     if not timed:
         return [f"{target}: the time per epoch is unknown; set --samples-per-epoch"]
-    in_time = [(row, seconds) for row, seconds in timed if seconds <= within_seconds]
-    if in_time:
-        row, seconds = min(in_time, key=lambda item: (item[1] * item[0].charged, item[1]))
-        line = _cost(row.curve, row.unit, row.point.size, seconds, row.charged)
-        throughput = row.point.throughput
-        if throughput.low is not None:
-            slowest = seconds * throughput.value / throughput.low
-            if slowest > within_seconds:
-                line += f"; up to {display.seconds(slowest)} by its confidence interval"
-        return [f"{target}: {line}"]
+    options = [
+        (seconds * row.charged, seconds, row.point.size, row.curve, _slowest(row, seconds, targets))
+        for row, seconds in timed
+        if seconds <= within_seconds
+    ]
     samples = {row.curve: seconds * row.point.throughput.value for row, seconds in timed}
-    return [f"{target}: {_cheapest_by_fit(report, samples, within_seconds)}"]
+    if not (options := options or [*_options_by_fit(report, samples, within_seconds)]):
+        return [
+            f"{target}: no measured size is fast enough, and no size by a fit, which is "
+            "extrapolated up to twice the largest measured size"
+        ]
+    cost, seconds, size, curve, note = min(options, key=lambda option: option[:2])
+    of_curve = f" of {curve}" if curve else ""
+    hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[report.unit]
+    return [
+        f"{target}: cheapest with {display.size(size, report.unit)}{of_curve}: "
+        f"{display.seconds(seconds)} and {display.number(cost / 3600.0)} {hours} of training{note}"
+    ]
 
 
-def _cheapest_by_fit(
+def _slowest(row: records.Row, seconds: float, targets: records.Targets) -> str:
+    throughput = row.point.throughput
+    slowest = seconds * throughput.value / (throughput.low or throughput.value)
+    is_in_time = slowest <= (targets.within_seconds or 0.0)
+    return "" if is_in_time else f"; up to {display.seconds(slowest)} by its confidence interval"
+
+
+def _options_by_fit(
     report: records.Report, samples: dict[str, float], within_seconds: float
-) -> str:
-    """Return the cheapest size by a fit; `samples`: to be trained, by curve."""
-    fits = [(curve.name, best_fit(curve)) for curve in report.curves if curve.name in samples]
-    options = []
-    for name, fit in fits:
-        if fit is None:
+) -> Iterator[tuple[float, float, int, str, str]]:
+    """Yield the cheapest size of each curve by its fit; `samples`: to be trained, by curve."""
+    for curve in report.curves:
+        fit = best_fit(curve)
+        if fit is None or curve.name not in samples:
             continue
         # Up to its peak the throughput grows and so does the cost: the first size is the cheapest.
         last = int(min(fit.largest, fit.peak() or fit.largest))
         sizes = range(fit.sizes[0], max(last, fit.sizes[0]) + 1)
-        enough = samples[name] / within_seconds
+        enough = samples[curve.name] / within_seconds
         first = bisect.bisect_left(sizes, enough, key=fit.throughput)
         if first < len(sizes):
-            seconds = samples[name] / fit.throughput(sizes[first])
-            options.append((seconds * sizes[first], seconds, sizes[first], name, _LAWS[fit.law]))
-    if not any(fit for _, fit in fits):
-        return "no measured size is fast enough, and one size is too few for a fit"
-    if not options:
-        return "no size up to twice the largest measured is fast enough"
-    _, seconds, size, name, law = min(options, key=lambda option: option[:2])
-    return f"{_cost(name, report.unit, size, seconds, size)} (by {law}, not measured)"
-
-
-def _cost(curve: str, unit: str, size: int, seconds: float, charged: float) -> str:
-    of_curve = f" of {curve}" if curve else ""
-    hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[unit]
-    return (
-        f"cheapest with {display.size(size, unit)}{of_curve}: {display.seconds(seconds)} and "
-        f"{display.number(seconds * charged / 3600.0)} {hours} of training"
-    )
+            size = sizes[first]
+            seconds = samples[curve.name] / fit.throughput(size)
+            note = f" (by {_LAWS[fit.law]}, not measured)"
+            yield seconds * size, seconds, size, curve.name, note

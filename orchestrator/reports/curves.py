@@ -21,18 +21,11 @@ _NO_MODE = ("single", "none", "-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Group:
-    """Runs of one curve."""
-
-    attributes: Mapping[str, str]
-    measurements: tuple[records.Measurement, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouping:
     """All runs, grouped into curves."""
 
-    groups: tuple[Group, ...]
+    #: attributes and runs of each curve
+    groups: Sequence[tuple[Mapping[str, str], Sequence[records.Measurement]]]
     #: attributes that differ between curves -> value -> sizes
     differences: Mapping[str, Mapping[str, Sequence[int]]]
     #: attributes that are equal in all runs
@@ -72,15 +65,13 @@ def group(
     differing = [name for name, known in compared.items() if len(known) > 1]
     keys = [tuple(own.get(name, "") for name in differing) for own in attributes]
     return Grouping(
-        groups=tuple(
-            Group(
-                attributes=dict(zip(differing, key, strict=True)),
-                measurements=tuple(
-                    run for run, own in zip(measurements, keys, strict=True) if _matches(own, key)
-                ),
+        groups=[
+            (
+                dict(zip(differing, curve, strict=True)),
+                [run for run, key in zip(measurements, keys, strict=True) if _matches(key, curve)],
             )
-            for key in _curve_keys(keys)
-        ),
+            for curve in _curve_keys(keys)
+        ],
         differences={
             name: {value: sizes(name, value) for value in values[name]} for name in differing
         },

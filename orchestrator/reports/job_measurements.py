@@ -50,26 +50,28 @@ class JobRecord:
         return table if isinstance(table, Mapping) else {}
 
 
-def unit_of(job_records: Sequence[JobRecord]) -> str:
-    """Return gpus if each job had some, else ranks."""
-    return "gpus" if all(record.job.gpus for record in job_records) else "ranks"
-
-
 def measurement(record: JobRecord, unit: str) -> records.Measurement | str:
     """Return the measurement of a job, or why it has none."""
-    series: _Series = collections.defaultdict(list)
+    series: dict[str, list[jobs.Metric]] = {name: [] for name in NAMES}
     for metric in record.metrics:
-        if records.is_plausible(metric.value):
+        if metric.name in series and records.is_plausible(metric.value):
             series[metric.name].append(metric)
-    throughput = _throughput(series)
-    if throughput is None:
+    chosen, warm_up = _throughput(series)
+    if not chosen:
         return "no throughput found"
-    chosen, warm_up = throughput
-    size = _gpus_used(record) if unit == "gpus" else _ranks_used(record)
+    size = _size(record, unit)
     if not size:
         return "number of ranks unknown"
     job = record.job
     throughputs = [metric.value for metric in chosen]
+    waiting = _median(series["data_wait_share"])
+    step = _median(series["step_time"])
+    steps = {}
+    if step is not None and waiting is not None:
+        steps = {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
+    utilisation = gpus.mean_utilization(record.gpus)
+    if utilisation is None and (printed := series["gpu_utilization"]):
+        utilisation = statistics.fmean(metric.value for metric in printed) / 100.0
     return records.Measurement(
         name=f"{job.name} {job.job_id or f'@{job.row}'}",
         size=size,
@@ -79,13 +81,13 @@ def measurement(record: JobRecord, unit: str) -> records.Measurement | str:
         gpus_allocated=job.gpus or None,
         epoch_seconds=_median(_warm(series["epoch_time"])),
         total_seconds=_last(series["total_time"]),
-        data_wait_share=_median(
-            series["data_wait_share"] or _warm(series["epoch_data_wait_share"])
-        ),
+        data_wait_share=_median(_warm(series["epoch_data_wait_share"]))
+        if waiting is None
+        else waiting,
         memory_bytes=_memory(series),
-        utilisation=_utilisation(record.gpus, series["gpu_utilization"]),
+        utilisation=utilisation,
         accuracy=_last(series["val_accuracy"] or series["accuracy"]),
-        step_seconds=_step_seconds(series),
+        step_seconds=steps,
         source=chosen[-1].source,
         warm_up=warm_up,
         node_list=job.node_list or "",
@@ -93,28 +95,19 @@ def measurement(record: JobRecord, unit: str) -> records.Measurement | str:
     )
 
 
-#: Metrics of one job by name.
-_Series = collections.defaultdict[str, list[jobs.Metric]]
-
-
-def _throughput(series: _Series) -> tuple[list[jobs.Metric], str] | None:
+def _throughput(series: Mapping[str, list[jobs.Metric]]) -> tuple[list[jobs.Metric], str]:
     """Return the metrics that give the throughput, and what was left out as warm-up."""
-    windows = _positive(series["window_throughput"])
-    if windows:
+    if windows := _positive(series["window_throughput"]):
         return windows, "the first window of each attempt"
     epochs = _main_unit(series["throughput"])
     # A summary such as "total images/sec: 306.1" has neither epoch nor step.
     of_parts = [metric for metric in epochs if metric.epoch is not None or metric.step is not None]
     epochs = of_parts or epochs
-    if warm := _positive(_warm(epochs)):
-        left_out = "the first epoch of each attempt"
-        if len(warm) == len(_positive(epochs)):
-            left_out = "nothing: it had one epoch"
-        if len(warm) == 1 and not of_parts:
-            left_out = _WHOLE_RUN
-        return warm, left_out
-    total = _positive(series["total_throughput"])
-    return (total[-1:], _WHOLE_RUN) if total else None
+    warm = _positive(_warm(epochs))
+    if not warm or (len(warm) == 1 and not of_parts):
+        return warm or _positive(series["total_throughput"])[-1:], _WHOLE_RUN
+    is_whole = len(warm) == len(_positive(epochs))
+    return warm, "nothing: it had one epoch" if is_whole else "the first epoch of each attempt"
 
 
 def _main_unit(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
@@ -124,8 +117,8 @@ def _main_unit(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
     because they do not say how much a step processes.
     """
     units = [unit for unit, _ in collections.Counter(m.unit for m in metrics).most_common()]
-    main = next((unit for unit in units if unit not in _STEP_RATES), units[0] if units else "")
-    return [metric for metric in metrics if metric.unit == main]
+    units.sort(key=lambda unit: unit in _STEP_RATES)
+    return [metric for metric in metrics if metric.unit == units[0]]
 
 
 def _warm(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
@@ -148,40 +141,35 @@ def _last(metrics: Sequence[jobs.Metric]) -> float | None:
     return metrics[-1].value if metrics else None
 
 
-def _gpus_used(record: JobRecord) -> int | None:
-    """Return how many GPUs the job used: on an exclusive node it is allocated all GPUs.
+def _size(record: JobRecord, unit: str) -> int | None:
+    """Return how many ranks or GPUs the job used.
 
-    (man sbatch, --exclusive; the same for partitions with OverSubscribe=EXCLUSIVE.)
+    On an exclusive node it is allocated all GPUs (man sbatch, --exclusive; the same for partitions
+    with OverSubscribe=EXCLUSIVE).
     """
-    allocated, launch = record.job.gpus, record.spec.launch
+    launch = record.spec.launch
+    starts_ranks = (
+        launch.launcher != "python" and launch.command is None and launch.batch_file is None
+    )
+    sizes = [metric.world_size for metric in record.metrics if metric.world_size]
+    reported = sizes[-1] if sizes else None
+    known = reported or (ranks.known_world_size(record.spec) if starts_ranks else None)
+    if unit != "gpus":
+        return known
+    allocated = record.job.gpus
     surroundings = record.result_table("surroundings")
     mode, world_size = surroundings.get("mode"), surroundings.get("world_size")
+    # One process of DataParallel uses all GPUs that it sees; any other one may use several.
     if allocated is None or mode == "dp":
-        # One process of DataParallel uses all GPUs that it sees.
         return allocated
     if mode in ("single", "ddp") and type(world_size) is int and world_size > 0:
         return min(allocated, world_size)
-    known = _ranks(record.metrics)
-    if launch.launcher == "python" or launch.command is not None or launch.batch_file is not None:
-        # A single process may use several GPUs.
-        return min(allocated, known) if known and known > 1 else allocated
-    return min(allocated, known or ranks.known_world_size(record.spec) or allocated)
+    if known == 1 and not starts_ranks:
+        return allocated
+    return min(allocated, known or allocated)
 
 
-def _ranks_used(record: JobRecord) -> int | None:
-    launch = record.spec.launch
-    starts_ranks = launch.launcher in ("torchrun", "srun")
-    if not starts_ranks or launch.command is not None or launch.batch_file is not None:
-        return _ranks(record.metrics)
-    return _ranks(record.metrics) or ranks.known_world_size(record.spec)
-
-
-def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:
-    sizes = [metric.world_size for metric in metrics if metric.world_size]
-    return sizes[-1] if sizes else None
-
-
-def _memory(series: _Series) -> tuple[float, ...]:
+def _memory(series: Mapping[str, list[jobs.Metric]]) -> tuple[float, ...]:
     """Return the peak of the memory reserved on each rank's GPU."""
     peaks: dict[int, float] = {}
     printed = [metric for metric in series["memory"] if metric.unit == "GB"]
@@ -190,20 +178,6 @@ def _memory(series: _Series) -> tuple[float, ...]:
         rank = metric.rank or 0
         peaks[rank] = max(value, peaks.get(rank, 0.0))
     return tuple(peaks[rank] for rank in sorted(peaks))
-
-
-def _step_seconds(series: _Series) -> dict[str, float]:
-    step, waiting = _median(series["step_time"]), _median(series["data_wait_share"])
-    if step is None or waiting is None:
-        return {}
-    return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
-
-
-def _utilisation(read: Sequence[gpus.GpuUsage], printed: Sequence[jobs.Metric]) -> float | None:
-    measured = gpus.mean_utilization(read)
-    if measured is None and printed:
-        return statistics.fmean(metric.value for metric in printed) / 100.0
-    return measured
 
 
 def attributes(record: JobRecord) -> dict[str, str]:

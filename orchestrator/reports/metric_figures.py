@@ -40,14 +40,14 @@ def build(lines: Sequence[Line], axis: Axis | None = None) -> list[figures.Figur
         own = [line for line in lines if (line.name, line.unit) == (name, unit)]
         own_axis = axis or _default_axis(own)
         series = [_series(line, own_axis, index) for index, line in enumerate(own)]
-        if any(line.x for line in series):
+        if drawn := [line for line in series if line.x]:
             made.append(
                 figures.Figure(
                     name=name,
                     title=name,
                     x_label=_LABELS[own_axis],
                     y_label=f"{name} ({unit})" if unit else name,
-                    series=tuple(line for line in series if line.x),
+                    series=drawn,
                     sizes=(),
                     from_zero=False,
                 )
@@ -63,11 +63,10 @@ def _default_axis(lines: Sequence[Line]) -> Axis:
 
 
 def _series(line: Line, axis: Axis, colour: int) -> figures.Series:
-    xs = _positions(line.points, axis)
     # matplotlib leaves a gap at a NaN.
     values = [
-        (x, math.nan if y is None or not math.isfinite(y) else y)
-        for x, y in zip(xs, (point.value for point in line.points), strict=True)
+        (x, math.nan if point.value is None or not math.isfinite(point.value) else point.value)
+        for x, point in zip(_positions(line.points, axis), line.points, strict=True)
         if x is not None
     ]
     if all(math.isnan(y) for _, y in values):
@@ -75,23 +74,17 @@ def _series(line: Line, axis: Axis, colour: int) -> figures.Series:
     return figures.Series(
         label=line.label,
         kind="line" if len(values) > 1 else "points",
-        x=tuple(x for x, _ in values),
-        y=tuple(y for _, y in values),
+        x=[x for x, _ in values],
+        y=[y for _, y in values],
         colour=colour,
     )
 
 
 def _positions(points: Sequence[metrics.MetricRow], axis: Axis) -> Sequence[float | None]:
-    match axis:
-        case "step":
-            return [point.step for point in points]
-        case "epoch":
-            return [point.epoch for point in points]
-        case "number":
-            return range(1, len(points) + 1)
-    times = [point.time for point in points]
-    first = min((time for time in times if time is not None), default=None)
-    return [
-        None if time is None or first is None else (time - first).total_seconds() / 3600.0
-        for time in times
-    ]
+    if axis == "number":
+        return range(1, len(points) + 1)
+    values = [getattr(point, axis) for point in points]
+    if axis != "time":
+        return values
+    first = min((time for time in values if time is not None), default=None)
+    return [None if time is None else (time - first).total_seconds() / 3600.0 for time in values]

@@ -24,17 +24,11 @@ def is_plausible(value: float) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(scaling.Run):
     """What one run of one size measured."""
 
     #: the job's name and ID, or the line of a file
     name: str = ""
-    #: in the unit of the study
-    size: int
-    #: samples/s over all ranks: median of the windows or epochs
-    throughput: float
-    #: throughput of each window after warm-up
-    windows: tuple[float, ...] = ()
     #: more than `size` if the job had whole nodes; None: unknown
     gpus_allocated: int | None = None
     nodes: int | None = None

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from orchestrator.scaling import fits, quantiles
 from orchestrator.scaling.fits import Estimate, Fit
 
-__all__ = ["Estimate", "Fit", "Point", "Run", "Study", "fits", "outliers", "study"]
-
 #: A larger efficiency means that something slowed the smallest size down.
 MOST_EFFICIENCY = 1.05
 CONFIDENCE = 0.95
@@ -42,7 +40,7 @@ class Run:
 
     #: number of GPUs, ranks or nodes
     size: int
-    #: samples/s over all ranks, median of the windows
+    #: samples/s over all ranks: median of the windows or epochs
     throughput: float
     #: throughput of each window after warm-up; empty: unknown
     windows: tuple[float, ...] = ()

@@ -103,14 +103,12 @@ def _group(values: Sequence[float]) -> _Group:
     count = len(logs)
     cut = math.floor(TRIM * count) if count >= TRIMMED_FROM else 0
     kept = logs[cut : count - cut]
-    mean = math.fsum(kept) / len(kept)
-    if count == 1:
-        return _Group(mean, 0.0, 0, 1)
+    degrees = len(kept) - 1
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     center = math.fsum(winsorised) / count
     squares = math.fsum((log - center) ** 2 for log in winsorised)
-    error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
-    return _Group(mean, error, len(kept) - 1, count)
+    error = math.sqrt(squares / (len(kept) * max(degrees, 1)))
+    return _Group(math.fsum(kept) / len(kept), error, degrees, count)
 
 
 def _degrees_of_freedom(new: _Group, old: _Group) -> float:

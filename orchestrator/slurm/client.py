@@ -35,8 +35,6 @@ class Client:
     timeout_seconds: float = 60.0
     #: for sacct: a hung slurmdbd took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
-    #: for sbatch: it retries for up to 120 s, and connecting takes time too
-    sbatch_timeout_seconds: float = 180.0
     run: Run = process.run
 
     def squeue(self, keep: Keep) -> list[tracking.Observation]:
@@ -80,20 +78,16 @@ class Client:
         """Raise AccountingDisabled or Unreachable if sacct does not work."""
         self.sacct(["1"], datetime.datetime.now(datetime.UTC))
 
-    def cancel(self, job_id: str, name: str) -> None:
-        """Request the cancellation of the job with this ID, if it has this name.
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Request the cancellation of jobs; the caller has checked that no other job has their IDs.
 
-        scancel ignores unknown jobs: only squeue and sacct show whether the job has ended. With a
-        name it fetches the jobs of all users first, and takes no list of names. Cancel tasks of an
-        array by ID alone: with any filter scancel 22.05 treats one pending task as all
-        (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
+        scancel ignores unknown jobs: only squeue and sacct show whether a job has ended. The name
+        is not passed: with it scancel fetches the jobs of all users first, and with any filter
+        scancel 22.05 treats one pending task of an array as all (`scancel --name=a.t 12_3` ended
+        12_[0-9]; 24.11 and 26.05 do not).
         """
-        self._scancel(f"--name={name}", job_id)
-
-    def cancel_all(self, job_ids: Sequence[str]) -> None:
-        """Request the cancellation of jobs by ID alone; the caller has checked whose they are."""
         for some_ids in _chunks(job_ids):
-            self._scancel(*some_ids)
+            _check(failures.without_unknown_jobs(self._run(["scancel", *some_ids])))
 
     def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Request the hold of pending jobs; return why jobs were refused, by job ID.
@@ -162,7 +156,7 @@ class Client:
         text = self._output(squeue.pending_command(partition))
         return squeue.count_jobs_before(text, job_id, priority)
 
-    def unavailable_nodes(self, nodes: str) -> list[queue.Node]:
+    def unavailable_nodes(self, nodes: str) -> list[str]:
         """Return those of the nodes for which sinfo gives a reason."""
         return sinfo.parse_reasons(self._output(sinfo.reasons_command(nodes)))
 
@@ -197,9 +191,6 @@ class Client:
         observations = sacct.parse(lines, observed_at, invalid.append)
         _warn_of_invalid_lines("sacct", invalid)
         return observations
-
-    def _scancel(self, *arguments: str) -> None:
-        _check(failures.without_unknown_jobs(self._run(["scancel", *arguments])))
 
     def _change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
         all_refused: dict[str, str] = {}

@@ -43,7 +43,6 @@ _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", re.A
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=,]+))?(?:[:=]([^:=,]+))?")
 _EXIT_CODE = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
-_FILENAME_PATTERN = re.compile(r"%(\d*)(.?)", re.ASCII | re.DOTALL)
 #: A part of a list of hosts. Commas inside brackets do not separate parts.
 _HOSTS = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
@@ -183,36 +182,6 @@ def parse_text(raw: str) -> str | None:
     """Return the text; None for the words that Slurm prints for a missing value."""
     text = raw.strip()
     return None if text in _MISSING else text
-
-
-def expand_filename_pattern(
-    pattern: str, *, name: str, job_id: str | None, array_job_id: str | None, task: int | None
-) -> str | None:
-    """Expand `%j`, `%A`, `%a`, `%x` as Slurm does; None if the absolute path stays unknown.
-
-    squeue prints the pattern as it was submitted (seen on 22.05, 24.11 and 26.05). 26.05 prints a
-    relative one without its folder.
-    """
-    values = {
-        "j": job_id,
-        "J": job_id,
-        "A": array_job_id or job_id,
-        "a": None if task is None else str(task),
-        "x": name,
-        "%": "%",
-    }
-
-    def expand(match: re.Match[str]) -> str:
-        value = values.get(match[2])
-        if value is None:
-            raise KeyError(match[0])
-        return value.zfill(min(int(match[1] or 0), 10)) if value.isdigit() else value
-
-    try:
-        path = _FILENAME_PATTERN.sub(expand, pattern.strip())
-    except KeyError:
-        return None
-    return path if path.startswith("/") else None
 
 
 def expand_hosts(node_list: str) -> list[str]:

@@ -155,17 +155,15 @@ def _start(
             start_new_session=True,
             pass_fds=() if tie is None else (tie.inherited,),
         )
-    except OSError as exc:
-        raise CommandNotFound(
-            f"{argv[0]} could not be started: {exc.strerror or exc}. "
+    except (OSError, ValueError) as exc:
+        fix = (
             "On a cluster, use a login node and put Slurm's commands on PATH (load the Slurm "
             "module). Without Slurm, use --scheduler local."
-        ) from exc
-    except ValueError as exc:
-        raise CommandNotFound(
-            f"{argv[0]} could not be started: {exc}. Remove the NUL character from its "
-            "arguments or the environment."
-        ) from exc
+        )
+        if isinstance(exc, ValueError):
+            fix = "Remove the NUL character from its arguments or the environment."
+        why = getattr(exc, "strerror", None) or exc
+        raise CommandNotFound(f"{argv[0]} could not be started: {why}. {fix}") from exc
 
 
 def _read(

@@ -21,43 +21,17 @@ _DELIMITER = "\x1f"
 # Without Restarts: 22.05 rejects it, and 24.11 was seen to print 1 for the first attempt of a
 # requeued job. The order of the rows gives the attempts.
 COLUMNS = (
-    "JobID",
-    "JobIDRaw",
-    "State",
-    "ExitCode",
-    "DerivedExitCode",
-    "Submit",
-    "Start",
-    "End",
-    "TimelimitRaw",
-    "NNodes",
-    "ReqTRES",
-    "AllocTRES",
-    "Partition",
-    "Account",
-    "QOS",
-    "NodeList",
-    "Reason",
-    "JobName",
-    # Last, because a command line may contain anything.
-    "SubmitLine",
+    *("JobID", "JobIDRaw", "State", "ExitCode", "DerivedExitCode", "Submit", "Start", "End"),
+    *("TimelimitRaw", "NNodes", "ReqTRES", "AllocTRES", "Partition", "Account", "QOS"),
+    # SubmitLine is last, because a command line may contain anything.
+    *("NodeList", "Reason", "JobName", "SubmitLine"),
 )
 #: 24.11 also has StdOut, 22.05 does not.
 OWNER_COLUMNS = ("JobID", "User", "UID", "WorkDir", "SubmitLine")
 # TRESUsageInTot and not AveRSS: the sum over a step's tasks (man sacct, 22.05).
 USAGE_COLUMNS = (
-    "JobID",
-    "Submit",
-    "End",
-    "ElapsedRaw",
-    "TotalCPU",
-    "NCPUS",
-    "NNodes",
-    "NTasks",
-    "AllocTRES",
-    "MaxRSS",
-    "TRESUsageInTot",
-    "ConsumedEnergyRaw",
+    *("JobID", "Submit", "End", "ElapsedRaw", "TotalCPU", "NCPUS", "NNodes", "NTasks"),
+    *("AllocTRES", "MaxRSS", "TRESUsageInTot", "ConsumedEnergyRaw"),
 )
 _JOB_ID = re.compile(r"\d+(?:_\d+)?", re.ASCII)
 _JOB_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -66,14 +40,8 @@ _CPU_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
 _MAX_JOULES = 1 << 60
 #: Step states, worst first.
 _SEVERITY = (
-    JobState.OUT_OF_MEMORY,
-    JobState.NODE_FAIL,
-    JobState.BOOT_FAIL,
-    JobState.TIMEOUT,
-    JobState.DEADLINE,
-    JobState.FAILED,
-    JobState.PREEMPTED,
-    JobState.CANCELLED,
+    *(JobState.OUT_OF_MEMORY, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.TIMEOUT),
+    *(JobState.DEADLINE, JobState.FAILED, JobState.PREEMPTED, JobState.CANCELLED),
 )
 
 Row = dict[str, str]
@@ -201,7 +169,6 @@ def _tasks(
     step_state, step_exit_code, step_exit_signal = _worst_step(row, steps)
     gpus = fields.parse_gpus(row["AllocTRES"])
     cpus = fields.parse_cpus(row["AllocTRES"])
-    limit_minutes = fields.parse_count(row["TimelimitRaw"])
     for task in job_ids.each_task(job_ids.parse_job_id(row["JobID"])):
         yield tracking.Observation(
             source="sacct",
@@ -224,7 +191,8 @@ def _tasks(
             gpus=fields.parse_gpus(row["ReqTRES"]) if gpus is None else gpus,
             cpus=fields.parse_cpus(row["ReqTRES"]) if cpus is None else cpus,
             node_list=node_list,
-            time_limit_seconds=None if limit_minutes is None else limit_minutes * 60,
+            # A plain number is minutes.
+            time_limit_seconds=fields.parse_duration_seconds(row["TimelimitRaw"]),
             submitted_at=fields.parse_time(row["Submit"]),
             started_at=started_at,
             ended_at=ended_at,

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from orchestrator.slurm import failures, fields, process
 
+#: sbatch retries for up to 120 s, and connecting takes time too
+TIMEOUT_SECONDS = 180.0
+
 
 class OutcomeKind(enum.StrEnum):
     """What is certain after sbatch has ended."""

@@ -41,8 +41,6 @@ class ClusterConfig:
     accounting: bool
     #: whether the accounting database records GPUs
     counts_gpus: bool
-    #: when slurmctld was started
-    boot_time: datetime.datetime | None
     #: by the clock of slurmctld's host
     answered_at: datetime.datetime | None
     #: short names of the hosts of slurmctld and its backups
@@ -85,7 +83,6 @@ def parse_config(text: str) -> ClusterConfig:
         # 22.05 prints accounting_storage/none, 24.11 and later (null).
         accounting=fields.parse_text(storage) is not None and not storage.endswith("/none"),
         counts_gpus="gres/gpu" in settings.get("AccountingStorageTRES", "").split(","),
-        boot_time=fields.parse_time(settings.get("BOOT_TIME", "")),
         answered_at=fields.parse_time(as_of),
         controller_hosts=tuple(
             re.split(r"[.(]", value)[0]
@@ -168,13 +165,10 @@ def parse_partition(text: str) -> queue.Partition | None:
 def parse_reservation(text: str) -> queue.Reservation | None:
     """Parse `scontrol -o show reservation`; None if it names none."""
     record = parse_record(text)
-    name = fields.parse_text(record.get("ReservationName", ""))
-    if name is None:
+    if fields.parse_text(record.get("ReservationName", "")) is None:
         return None
     return queue.Reservation(
-        name=name,
         state=record.get("State", ""),
-        nodes=fields.parse_text(record.get("Nodes", "")),
         begins_at=fields.parse_time(record.get("StartTime", "")),
         ends_at=fields.parse_time(record.get("EndTime", "")),
     )

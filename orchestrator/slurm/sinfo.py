@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from orchestrator.diagnosis import queue
 from orchestrator.slurm import fields
 
 _DELIMITER = "\x1f"
@@ -66,12 +65,12 @@ def reasons_command(nodes: str) -> list[str]:
     return ["sinfo", "-h", "-N", "-n", nodes, "-o", _DELIMITER.join(("%N", "%T", "%E"))]
 
 
-def parse_reasons(text: str) -> list[queue.Node]:
-    """Parse the nodes with a reason, each once."""
-    nodes: dict[str, queue.Node] = {}
+def parse_reasons(text: str) -> list[str]:
+    """Return state and reason of each node that has a reason: "n4 is down (Not responding)"."""
+    nodes: dict[str, str] = {}
     for line in text.splitlines():
         name, state, reason = [*line.split(_DELIMITER, 2), "", ""][:3]
         if reason.strip() not in ("", "none"):
             state = state.rstrip("*$~#!%@^-+")
-            nodes[name] = queue.Node(name=name, state=state, why=reason.strip())
+            nodes[name] = f"{name} is {state} ({reason.strip()})"
     return list(nodes.values())

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from orchestrator import tracking
+from orchestrator.files import run_folder
 from orchestrator.jobs import TERMINAL, JobState
 from orchestrator.slurm import fields, job_ids
 
@@ -16,40 +17,21 @@ DELIMITER = "\x1f"
 # -O and not -o: only -O has the restart count, the exit code, allocated TRES and the log's path
 # (22.05, 24.11 and 26.05). A size of 0 (":" and a suffix) prints a field uncut. Free text is last.
 _FIELDS = (
-    "JobArrayID",
-    "JobID",
-    "State",
-    "exit_code",
-    "RestartCnt",
-    "SubmitTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-    "NumNodes",
-    "tres-alloc",
-    "tres-per-node",
-    "Partition",
-    "Account",
-    "QOS",
-    "NodeList",
-    "STDOUT",
-    "Reason",
-    "Name",
+    *("JobArrayID", "JobID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime"),
+    *("EndTime", "TimeLimit", "NumNodes", "tres-alloc", "tres-per-node", "Partition", "Account"),
+    *("QOS", "NodeList", "STDOUT", "Reason", "Name"),
 )
 #: States whose StartTime is the scheduler's estimate, or that of the previous attempt.
 _NOT_STARTED = frozenset(
     {
-        JobState.PENDING,
-        JobState.REQUEUED,
-        JobState.REQUEUE_FED,
-        JobState.REQUEUE_HOLD,
-        JobState.SPECIAL_EXIT,
-        JobState.RESV_DEL_HOLD,
-        JobState.UNKNOWN,
+        *(JobState.PENDING, JobState.REQUEUED, JobState.REQUEUE_FED, JobState.REQUEUE_HOLD),
+        *(JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD, JobState.UNKNOWN),
     }
 )
 #: A COMPLETING job has its end time and exit code (epilog, or processes that ignore SIGKILL).
 _ENDED = TERMINAL | {JobState.COMPLETING, JobState.STAGE_OUT}
+#: Filename patterns that name a file per node or step (man sbatch).
+_UNKNOWN_ESCAPE = re.compile(r"(?<!%)(?:%%)*%\d*[^jJAaxu%\d]")
 #: Pending reasons of jobs that compete for free nodes.
 _COMPETING = frozenset({"None", "Priority", "Resources"})
 
@@ -124,24 +106,29 @@ def _parse_line(
         restart_count=fields.parse_count(row["RestartCnt"]),
     )
     for task in job_ids.each_task(job_id):
-        stdout = row["STDOUT"]
-        if task.array_task_id is not None:
-            # 22.05 prints slurm-JOBID.out for a task without --output, and writes this.
-            stdout = re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", stdout)
-        path = fields.expand_filename_pattern(
-            stdout,
-            name=row["Name"],
-            job_id=None if job_id.pending_tasks else raw_job_id,
-            array_job_id=task.array_job_id,
-            task=task.array_task_id,
-        )
         yield dataclasses.replace(
             shared,
             job_id=task.text,
             array_job_id=task.array_job_id,
             array_task_id=task.array_task_id,
-            stdout_path=path,
+            stdout_path=_stdout_path(row, task, None if job_id.pending_tasks else raw_job_id),
         )
+
+
+def _stdout_path(row: dict[str, str], task: job_ids.JobId, raw_job_id: str | None) -> str | None:
+    """Return the path of a job's log; None while it is unknown.
+
+    squeue prints the pattern as it was submitted (seen on 22.05, 24.11 and 26.05). 26.05 prints a
+    relative one without its folder.
+    """
+    pattern = row["STDOUT"].strip()
+    if task.array_task_id is not None:
+        # 22.05 prints slurm-JOBID.out for a task without --output, and writes this.
+        pattern = re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", pattern)
+    if not pattern.startswith("/") or _UNKNOWN_ESCAPE.search(pattern):
+        return None
+    own_id = task.text if task.array_task_id is not None else raw_job_id or task.text
+    return run_folder.expand(pattern, job_id=own_id, raw_job_id=raw_job_id, name=row["Name"])
 
 
 def _gpus(row: dict[str, str]) -> int | None:

@@ -24,26 +24,6 @@ from orchestrator.sweeps.records import (
 from orchestrator.sweeps.resources import smallest_shapes, total
 from orchestrator.toml import documents
 
-__all__ = [
-    "Point",
-    "PointGroup",
-    "Prerequisites",
-    "ResourceTotals",
-    "Shape",
-    "StoredPoint",
-    "StoredSweep",
-    "Submission",
-    "Sweep",
-    "Table",
-    "expand",
-    "jobs_to_wait_for",
-    "load",
-    "plan",
-    "points_of",
-    "smallest_shapes",
-    "total",
-]
-
 
 def load(
     path: Path,
@@ -53,15 +33,14 @@ def load(
     *,
     profile: config.Profile,
     environ: Mapping[str, str] | None = None,
-    check_files: bool = True,
-    cwd: Path | None = None,
+    folder: Path | None = Path(),
 ) -> Sweep:
     """Return the sweep of a spec's file and the command line; the parameters are specs.load's.
 
     `--set sweep.samples=20` changes a key of [sweep]. SpecError with all problems.
     """
     document, problems = specs.read(path, settings, flags, program, environ=environ)
-    return expand(document, profile, problems, folder=(cwd or Path()) if check_files else None)
+    return expand(document, profile, problems, folder=folder)
 
 
 def expand(

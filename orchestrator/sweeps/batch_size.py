@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from orchestrator import jobs
-from orchestrator.specs import arguments, ranks
+from orchestrator.specs import ranks
 from orchestrator.sweeps import keys, records
 from orchestrator.toml.key_paths import KeyPath
 
 #: Arguments of our trainers; other programs need `batch_argument`.
-_GLOBAL, _DEVICE = "batch_size", "per_device_batch_size"
+GLOBAL, _DEVICE = ("args", "batch_size"), ("args", "per_device_batch_size")
 _PASSES = "gradient_accumulation_steps"
 
 
@@ -52,25 +52,21 @@ class Batch:
             value *= ranks.world_size(spec)
         return records.Setting(path=self.path, value=value, at=self.at)
 
-    def contradiction(self, spec: jobs.JobSpec) -> str:
-        """Return the argument that fixes the global batch of a weak study; "" if there is none."""
-        if self.kind != "weak" or self.path == ("args", _GLOBAL):
-            return ""
-        return next((key for key in spec.args if keys.argument(key) == ("args", _GLOBAL)), "")
-
 
 def argument(table: records.Table) -> tuple[str, ...]:
     """Return the key of the program's argument for the batch."""
-    return keys.argument(table.batch_argument or (_DEVICE if table.kind == "weak" else _GLOBAL))
+    if table.batch_argument:
+        return keys.argument(table.batch_argument)
+    return _DEVICE if table.kind == "weak" else GLOBAL
 
 
 def batch_of(table: records.Table, args: Mapping[str, jobs.ArgumentValue]) -> Batch | None:
     """Return the batch of a strong or weak study; None for other sweeps."""
     own: Literal["global", "gpu"]
     if table.kind == "strong":
-        own, name, samples = "global", _GLOBAL, table.batch_size
+        own, name, samples = "global", "batch_size", table.batch_size
     elif table.kind == "weak":
-        own, name, samples = "gpu", _DEVICE, table.per_device_batch_size
+        own, name, samples = "gpu", "per_device_batch_size", table.per_device_batch_size
     else:
         return None
     path, of = argument(table), table.batch_argument_of or own
@@ -88,13 +84,13 @@ def indivisible(spec: jobs.JobSpec, global_samples: int | None) -> str:
     `global_samples`: of the sweep; None: those in the arguments, if the program is our trainer.
     """
     is_trainer = (spec.launch.module or "").split(".")[0] == "trainers"
-    given = {arguments.flag(k): value for k, value in spec.args.items()} if is_trainer else {}
-    samples = given.get(arguments.flag(_GLOBAL)) if global_samples is None else global_samples
+    given = spec.args if is_trainer else {}
+    samples = given.get(GLOBAL[1]) if global_samples is None else global_samples
     if type(samples) is not int or samples < 1:
         return ""
     parts = ranks.world_size(spec)
     among = f"{parts} GPUs" if ranks.gpus_per_node(spec) else f"{parts} ranks"
-    device, passes = given.get(arguments.flag(_DEVICE)), given.get(arguments.flag(_PASSES))
+    device, passes = given.get(_DEVICE[1]), given.get(_PASSES)
     if type(device) is int and device > 0:
         parts, among = parts * device, f"{among} of {device} samples each"
     elif type(passes) is int and passes > 1:

@@ -10,13 +10,8 @@ from typing import Any
 
 from orchestrator.specs import arguments, toml_tables
 from orchestrator.sweeps import records
-from orchestrator.toml import key_paths, schema
+from orchestrator.toml import documents, key_paths, schema
 
-#: The keys of each table; None: any.
-_TABLES: dict[str, Mapping[str, Any] | None] = {
-    name: schema.fields_of(hint) if dataclasses.is_dataclass(hint) else None
-    for name, hint in schema.fields_of(toml_tables.FILE).items()
-}
 _REFUSED = {
     ("array",): "a sweep creates its own arrays: remove this",
     ("launch", "batch_file"): "a batch file cannot be swept: describe the job in the spec",
@@ -55,32 +50,19 @@ def resolve(parts: tuple[str, ...]) -> tuple[str, ...]:
     for refused, message in _REFUSED.items():
         if parts[: len(refused)] == refused:
             raise records.InvalidError(message)
-    table, names = parts[0], parts[1:]
-    if table not in _TABLES or not names:
-        raise _unknown(parts)
-    fields = _TABLES[table]
-    if fields is None:
-        name = ".".join(names)
-        return argument(name) if table == "args" else (table, name)
-    hint = fields.get(names[0])
-    is_mapping = typing.get_origin(hint) is collections.abc.Mapping
-    if hint is None or len(parts) != (3 if is_mapping else 2):
-        raise _unknown(parts)
+    if parts[0] == "args" and len(parts) > 1:
+        return argument(".".join(parts[1:]))
+    leaf = documents.with_value(documents.empty(""), parts, "", "")
+    for _, message in schema.unknown_keys(leaf, toml_tables.FILE):
+        advice = f'An argument of the program is "args.{parts[-1]}".'
+        raise records.InvalidError(f"{message} {advice}")
+    hint = schema.bare(schema.hint_at(toml_tables.FILE, parts))
+    is_table = dataclasses.is_dataclass(hint) or typing.get_origin(hint) is collections.abc.Mapping
+    if hint is None or is_table:
+        raise records.InvalidError("is not a key that has a value")
     return parts
 
 
 def argument(name: str) -> tuple[str, ...]:
     """Return the key of a program's argument, the same for all spellings of its flag."""
     return "args", arguments.flag(name).removeprefix("--").replace("-", "_")
-
-
-def _unknown(parts: tuple[str, ...]) -> records.InvalidError:
-    key = parts[-1]
-    known = [f"{table}.{name}" for table, fields in _TABLES.items() for name in fields or ()]
-    near = next((name for name in known if name.endswith(f".{key}")), "")
-    if near := near or schema.did_you_mean(".".join(parts), known):
-        return records.InvalidError(f'is not a key of a spec. Did you mean "{near}"?')
-    return records.InvalidError(
-        'is not a key of a spec: write it with its table, such as "resources.nodes", or '
-        f'"args.{key}" for an argument of the program'
-    )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from orchestrator import jobs
 from orchestrator.specs import arguments
 from orchestrator.sweeps import records
 
-#: By flag: name and value of an argument.
-_Arguments = Mapping[str, tuple[str, jobs.ArgumentValue]]
+_Arguments = Mapping[str, jobs.ArgumentValue]
 
 #: slurmctld refuses scripts of 4 MiB (man slurm.conf, max_script_size).
 MAX_ARGUMENTS_BYTES = 3 * 1024 * 1024
@@ -44,7 +43,7 @@ def plan(
 def _chunks(
     points: Sequence[records.Point], max_tasks: int, max_bytes: int
 ) -> Iterator[Sequence[records.Point]]:
-    shared = _shared([_by_flag(point.spec) for point in points])
+    shared = _shared([point.spec.args for point in points])
     chunk: list[records.Point] = []
     total_bytes = 0
     for point in points:
@@ -59,22 +58,21 @@ def _chunks(
 
 def _size_bytes(spec: jobs.JobSpec, shared: _Arguments) -> int:
     """Estimate what a task's own arguments take in the script."""
-    own = {key: value for flag, (key, value) in _by_flag(spec).items() if flag not in shared}
-    words = arguments.shared(dataclasses.replace(spec, args=own))
+    words = arguments.shared(dataclasses.replace(spec, args=_without(spec.args, shared)))
     return _TASK_BYTES + sum(len(shlex.quote(word).encode()) + 1 for each in words for word in each)
 
 
 def _shared(tasks: Sequence[_Arguments]) -> _Arguments:
     """Return the arguments that are equal in all tasks; 1, 1.0 and true are different words."""
     return {
-        flag: (key, value)
-        for flag, (key, value) in tasks[0].items()
-        if all(flag in task and repr(task[flag][1]) == repr(value) for task in tasks)
+        key: value
+        for key, value in tasks[0].items()
+        if all(key in task and repr(task[key]) == repr(value) for task in tasks)
     }
 
 
-def _by_flag(spec: jobs.JobSpec) -> _Arguments:
-    return {arguments.flag(key): (key, value) for key, value in spec.args.items()}
+def _without(args: _Arguments, names: Container[str]) -> _Arguments:
+    return {key: value for key, value in args.items() if key not in names}
 
 
 def _spec(points: Sequence[records.Point], max_running: int | None) -> jobs.JobSpec:
@@ -82,17 +80,13 @@ def _spec(points: Sequence[records.Point], max_running: int | None) -> jobs.JobS
     spec = points[0].spec
     if len(points) == 1:
         return spec
-    by_flag = [_by_flag(point.spec) for point in points]
-    shared = _shared(by_flag)
-    tasks = tuple(
-        {key: value for flag, (key, value) in task.items() if flag not in shared}
-        for task in by_flag
-    )
+    shared = _shared([point.spec.args for point in points])
+    tasks = tuple(_without(point.spec.args, shared) for point in points)
     throttle = None if max_running is None or max_running >= len(points) else max_running
     array = jobs.Array(size=len(points), max_running=throttle)
     if any(tasks):
         array = jobs.Array(tasks=tasks, max_running=throttle)
-    return dataclasses.replace(spec, args=dict(shared.values()), array=array)
+    return dataclasses.replace(spec, args=shared, array=array)
 
 
 def jobs_to_wait_for(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
-from orchestrator.specs import arguments, checks
+from orchestrator.specs import checks
 from orchestrator.sweeps import batch_size, keys, records, resources, table
 from orchestrator.toml import documents, schema, values
 from orchestrator.toml.key_paths import KeyPath
@@ -27,9 +27,9 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
 
     def spec(point: records.StoredPoint) -> jobs.JobSpec:
         paths = {keys.split(key): value for key, value in point.changes.items()}
-        given = {path[1]: value for path, value in paths.items() if path[0] == "args"}
+        own = {path[1]: value for path, value in paths.items() if path[0] == "args"}
         shared = specs_by_text[point.shape.spec]
-        return dataclasses.replace(shared, args=_merged(shared.args, given))
+        return dataclasses.replace(shared, args=_merged(shared.args, own))
 
     return [
         records.Point(
@@ -46,11 +46,8 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
     ]
 
 
-def _merged(base: _Arguments, given: _Arguments) -> dict[str, jobs.ArgumentValue]:
-    """Return the arguments of both; given ones replace the base's with the same flag."""
-    flags = {arguments.flag(key) for key in given}
-    kept = {key: value for key, value in base.items() if arguments.flag(key) not in flags}
-    return {**kept, **given}
+def _merged(base: _Arguments, own: _Arguments) -> _Arguments:
+    return {**{key: value for key, value in base.items() if key not in own}, **own}
 
 
 def _with_identity(point: records.Point, repeat: int) -> records.Point:
@@ -92,11 +89,13 @@ class Builder:
         self._shapes: dict[str, tuple[records.Shape, jobs.JobSpec] | None] = {}
         self._known: dict[tuple[str, str], str] = {}
         args = self._base.data.get("args")
+        #: as the file spells them
         self._args: dict[str, jobs.ArgumentValue] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in (args.items() if isinstance(args, Mapping) else ())
             if schema.fits(value, jobs.ArgumentValue)
         }
+        self._base_args = {keys.argument(key)[1]: value for key, value in self._args.items()}
         self._batch = batch_size.batch_of(sweep_table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
@@ -131,7 +130,7 @@ class Builder:
             repeat=1,
             settings={documents.dotted(setting.path): setting.value for setting in settings},
             changes={documents.dotted(setting.path): setting.value for setting in [*changes, *own]},
-            spec=dataclasses.replace(spec, args=_merged(self._args, given)),
+            spec=dataclasses.replace(spec, args=_merged(self._base_args, given)),
         )
         self._check_batch(point, settings)
         self._check_unique(point, settings[-1].at if settings else ("sweep",))
@@ -186,7 +185,7 @@ class Builder:
             hours = resources.hours_of(spec, self._profile)
             shape = records.Shape(
                 key=hashlib.sha256(text.encode()).hexdigest()[:12],
-                spec=specs.to_json(dataclasses.replace(spec, args=self._args)),
+                spec=specs.to_json(dataclasses.replace(spec, args=self._base_args)),
                 gpu_hours=None if hours is None else hours[0],
                 node_hours=None if hours is None else hours[1],
             )
@@ -196,9 +195,9 @@ class Builder:
     def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
         document = self._base
         upper = documents.empty(document.origin(()).source)
-        origins = {arguments.flag(setting.path[1]): setting.at for setting in own}
+        origins = {setting.path: setting.at for setting in own}
         for argument in self._args:
-            if (at := origins.get(arguments.flag(argument))) is not None:
+            if (at := origins.get(keys.argument(argument))) is not None:
                 self._check_not_fixed(("args", argument), at)
                 document = documents.without(document, ("args", argument))
         for setting in changes:
@@ -263,14 +262,17 @@ class Builder:
 
     def _check_batch(self, point: records.Point, settings: records.Settings) -> None:
         batch = self._batch
-        if batch is not None and (key := batch.contradiction(point.spec)):
-            at = next((s.at for s in settings if s.path == ("args", key)), ("args", key))
-            self._problems.add(
-                at,
-                "weak scaling fixes the batch of each GPU, but this is the global batch: remove "
-                f'it, or set sweep.batch_argument = "{key}" if it is the batch of each GPU',
-            )
-            return
+        if batch is not None and batch.kind == "weak" and batch.path != batch_size.GLOBAL:
+            ats = [setting.at for setting in settings if setting.path == batch_size.GLOBAL]
+            ats += [("args", key) for key in self._args if keys.argument(key) == batch_size.GLOBAL]
+            if ats:
+                self._problems.add(
+                    ats[0],
+                    "weak scaling fixes the batch of each GPU, but this is the global batch: "
+                    'remove it, or set sweep.batch_argument = "batch_size" if it is the batch of '
+                    "each GPU",
+                )
+                return
         problem = batch_size.indivisible(point.spec, batch.global_samples if batch else None)
         if problem:
             # The problem belongs to the size, else to the batch.

@@ -13,18 +13,6 @@ from orchestrator.tracking.submitted_jobs import is_news, needs_sacct, needs_ste
 from orchestrator.tracking.transitions import Transition
 from orchestrator.tracking.updates import with_exact_exit_code
 
-__all__ = [
-    "Evidence",
-    "Observation",
-    "Transition",
-    "decide",
-    "is_news",
-    "needs_sacct",
-    "needs_steps",
-    "never_started",
-    "with_exact_exit_code",
-]
-
 
 def decide(job: jobs.Job, evidence: Evidence) -> Transition:
     """Return what has to be stored about `job`."""

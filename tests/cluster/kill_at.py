@@ -22,8 +22,8 @@ import threading
 from db.stores import attempts, jobs
 from orchestrator import cli
 from orchestrator.controller.submission import sbatch_call, sbatch_outcomes
+from orchestrator.files import run_folder
 from orchestrator.slurm import process
-from orchestrator.tracking import run_folder
 
 
 def die(*_: object, **__: object) -> None:

@@ -15,7 +15,7 @@ import pytest
 from orchestrator import config, jobs, specs
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
-from orchestrator.slurm import variables
+from orchestrator.slurm import sbatch, variables
 from orchestrator.slurm.client import Client
 from tests import builders
 from tests.flow import command_line
@@ -212,24 +212,23 @@ def test_an_adopted_job_knows_its_log(cli, fake_slurm):
     assert cli("logs", "1").out.splitlines()[1:] == ["here"]
 
 
-def context_of(cli, sbatch_timeout_seconds):
+def context_of(cli):
     configuration = config.load(cli.environ, cli.folder)
     return builders.make_context(
         cli.folder,
         stores.Store(configuration.database),
         configuration=configuration,
-        slurm=Client(
-            environ=variables.for_queries(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
-        ),
+        slurm=Client(environ=variables.for_queries(os.environ)),
         environ=os.environ,
     )
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "not taken"])
-def test_sbatch_hangs(cli, fake_slurm, taken):
+def test_sbatch_hangs(cli, fake_slurm, monkeypatch, taken):
+    monkeypatch.setattr(sbatch, "TIMEOUT_SECONDS", 1.0)
     fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
-    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], cwd=cli.folder)
-    context = context_of(cli, sbatch_timeout_seconds=1)
+    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], folder=cli.folder)
+    context = context_of(cli)
     with context.store:
         request = render.Request(spec=spec, source="flags")
         if taken:

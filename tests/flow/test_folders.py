@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 from tests import zygote
 from tests.flow import command_line, test_local
 

@@ -444,7 +444,7 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     for verb in ("wait", "cancel", "hold"):
         done = here(verb, job_id)
         assert (done.code, done.out) == (6, "")
-        assert done.err == f"Error: {job_id} is a job of machine elsewhere: run the command there\n"
+        assert done.err.startswith(f"Error: {job_id} belongs to cluster local:elsewhere and this ")
 
 
 def test_a_job_that_submits_a_job(here):
@@ -614,7 +614,7 @@ def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
     assert (done.code, done.out) == (0, "local-1\n")
     assert done.err == f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}\n"
     assert here("submit", "--name", "x", "--test-only", "--", "a.py").out.startswith(
-        "This machine has 1 slot; jobs in the queue: "
+        "slots of this machine: 1; jobs in the queue: "
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")

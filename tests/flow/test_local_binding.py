@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -159,7 +158,7 @@ def test_a_dropped_request(here):
     here.wait_until(lambda: machine.spool.ended_entry("50"), "the end of what was dropped")
     (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
-    place = f"sqlite:///{here.state_dir}/orchestrator.db"
+    place = here.database
     assert how.reason == (f"not started: the job is not in {place}; submit it again if it is yours")
     assert not (here.home / "evil").exists() and not Path(log).exists()
 
@@ -327,33 +326,6 @@ def test_a_script_reads_itself_and_knows_its_folder(here):
     assert (folder, name) == (job(here, job_id)["run_dir"], "script.sbatch")
 
 
-def forget_hashes(here: command_line.CommandLine) -> None:
-    """Leave the database as an earlier version would have left it."""
-    with sqlite3.connect(here.database) as connection:
-        connection.execute("UPDATE submissions SET request_sha256 = NULL")
-    connection.close()
-
-
-def test_a_job_that_an_earlier_version_put_into_the_line(here):
-    _, job_id = waiting(here)
-    forget_hashes(here)
-    go(here)
-    assert ended(here, job_id) == ("COMPLETED", "0:0"), "nobody else can have written its request"
-
-
-def test_the_runner_of_an_earlier_version_starts_nothing(here):
-    """At its end it starts the next job as it did then, and names no database."""
-    _, job_id = waiting(here)
-    done = here.run(
-        ["python3", "-S", "-P", "-m", "orchestrator.local.runner", str(local(here)), "2"]
-    )
-    assert done.code == 0, done.err
-    entry = test_local.entry_of(here, job_id)
-    assert entry is not None and entry.state == "PENDING"
-    go(here)
-    assert ended(here, job_id) == ("COMPLETED", "0:0")
-
-
 def test_the_job_waits_for_the_database(here):
     here.needs_file()
     _, job_id = waiting(here)
@@ -424,7 +396,7 @@ def planted(here: command_line.CommandLine) -> str:
 def test_no_variable_of_the_shell_is_stored_that_nobody_named(here):
     spec = here.spec(RETRY)
     told = (
-        "Not passed on (a local job may start later): 9 variables of this shell "
+        "Variables of this shell that are not passed on (a local job may start later): 9 "
         "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
         "pass one with --inherit NAME\n"
     )
@@ -447,17 +419,3 @@ def test_a_variable_that_the_spec_names_reaches_the_job(here):
     assert done.code == 0, done.err
     assert ended(here, "local-1") == ("COMPLETED", "0:0")
     assert here("logs", "local-1").out.splitlines()[1] == "planted-2 planted-9 ."
-
-
-def test_secrets_in_requests_of_an_earlier_version_are_removed(here):
-    job_id = submit(here, "true")
-    assert ended(here, job_id) == ("COMPLETED", "0:0")
-    (path,) = (local(here) / "requests").glob("*.json")
-    rewrite(path, lambda data: data.update(format=0, environ={**data["environ"], **SECRETS}))
-    forget_hashes(here)
-    (local(here) / "cleared").unlink()
-    assert "planted" in path.read_text()
-    assert ended(here, submit(here, "true")) == ("COMPLETED", "0:0")
-    assert planted(here) == ""
-    assert here("requeue", job_id).code == 0
-    assert ended(here, job_id) == ("COMPLETED", "0:0")

@@ -13,7 +13,7 @@ from tests.flow.conftest import FakeSlurm
 SPEC = '[job]\nname = "demo"\ntime_limit = "1"\n[launch]\ncommand = "exit 3"\n'
 
 
-def test_down_for_a_while_and_killed_on_the_way(
+def test_receivers_down_and_controllers_killed(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     fake_slurm.run_jobs()

@@ -280,7 +280,7 @@ def test_the_job_has_the_environment_of_its_submission(cli, fake_slurm):
     done = cli("submit", "--queue", "--name", "demo", *line, **given)
     assert (done.code, done.err.splitlines()[0]) == (
         0,
-        "Not passed on (the job may be submitted later): 2 variables of this shell "
+        "Variables of this shell that are not passed on (the job may be submitted later): 2 "
         "(MY_LEFT_OUT, MY_TOKEN); pass one with --inherit NAME",
     )
     (folder,) = cli.run_folders()

@@ -229,7 +229,7 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: @1 is {state}; only a job that has ended, or that Slurm never had, can be "
-            "resubmitted. `orchestrator status @1` looks for it in Slurm.\n"
+            "resubmitted. `orchestrator status @1` shows it; `cancel` and `requeue` end it.\n"
         )
     assert len(fake_slurm.calls("sbatch")) == 1
 
@@ -270,7 +270,7 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert (live.code, live.out) == (6, "")
     assert live.err == (
         "Error: 1 is PENDING; only a job that has ended, or that Slurm never had, can be "
-        "resubmitted. `orchestrator cancel 1` cancels it.\n"
+        "resubmitted. `orchestrator status 1` shows it; `cancel` and `requeue` end it.\n"
     )
     fake_slurm.set_state(1, "FAILED", exit="3:0")
     fake_slurm.run_jobs()
@@ -308,9 +308,10 @@ def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):
     done = cli("resubmit", "1", "2", "3", "4", "--parsable")
     assert (done.code, done.out) == (6, "5\n6\n")
     live = "only a job that has ended, or that Slurm never had, can be resubmitted. "
+    hint = "shows it; `cancel` and `requeue` end it.\n"
     assert done.err == (
-        f"Error: 1 is PENDING; {live}`orchestrator cancel 1` cancels it.\n"
-        f"3 is PENDING; {live}`orchestrator cancel 3` cancels it.\n"
+        f"Error: 1 is PENDING; {live}`orchestrator status 1` {hint}"
+        f"3 is PENDING; {live}`orchestrator status 3` {hint}"
     )
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     done = cli("resubmit", "1", "2", "4")
@@ -353,12 +354,3 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
         " `orchestrator submit`, without the dependency (`orchestrator show 3` shows its spec)."
         " Nothing was submitted.\n"
     )
-
-
-def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
-    for name in "abc":
-        submit(cli, name)
-    before = len(fake_slurm.calls("scontrol"))
-    submit(cli, "child", "true", "--dependency", "afterok:1:2:3")
-    assert len(fake_slurm.calls("scontrol")) == before
-    assert len(fake_slurm.calls("squeue")) == 1

@@ -7,7 +7,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -18,7 +19,7 @@ from orchestrator.toml import values
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
 
-Row = Mapping[str, object]
+Row = Mapping[str, Any]
 
 
 def default_format() -> str:
@@ -30,8 +31,19 @@ def is_json(form: str) -> bool:
     return form in ("json", "jsonl")
 
 
-def print_rows(kind: str, rows: Sequence[Row], columns: Sequence[str], form: str) -> None:
-    """Print all keys of `rows` as JSON, or their `columns` in another format."""
+def print_rows(
+    kind: str,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    form: str,
+    line: Callable[[Row], Row] | None = None,
+) -> None:
+    """Print all keys of `rows` as JSON, or their `columns` in another format.
+
+    line: returns a row with the values that other formats than JSON show
+    """
+    if line is not None and not is_json(form):
+        rows = list(map(line, rows))
     if form == "json":
         envelope = {"schema": SCHEMA, "kind": kind, "items": [_json_value(row) for row in rows]}
         click.echo(formats.json_text(envelope, indent=2))
@@ -61,17 +73,17 @@ def texts(
     elif form == "csv":
         yield formats.csv_text([columns])
         for rows in pages:
-            yield formats.csv_text([cell(row.get(name)) for name in columns] for row in rows)
+            yield formats.csv_text([_cell(row, name) for name in columns] for row in rows)
     else:
         yield "\t".join(map(escaping.one_line, columns)) + "\n"
         for rows in pages:
-            cells = ([escaping.one_line(cell(row.get(name))) for name in columns] for row in rows)
+            cells = ([escaping.one_line(_cell(row, name)) for name in columns] for row in rows)
             yield "".join("\t".join(line) + "\n" for line in cells)
 
 
 def fields_of(record: object, names: Iterable[str]) -> dict[str, object]:
-    """Return these attributes of a record as a row."""
-    return {name: getattr(record, name) for name in names}
+    """Return these attributes of a record as a row; all are None if the record is."""
+    return {name: None if record is None else getattr(record, name) for name in names}
 
 
 def _json_line(row: Row) -> str:
@@ -110,6 +122,12 @@ def cell(value: object) -> str:
     return str(value)
 
 
+def _cell(row: Row, name: str) -> str:
+    value = row.get(name)
+    # As commands accept it.
+    return f"@{value}" if name == "row" and isinstance(value, int) else cell(value)
+
+
 def is_drawable() -> bool:
     """Return whether stdout is a terminal that supports escape sequences."""
     return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
@@ -125,7 +143,7 @@ _UNLIMITED = 10_000
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     from rich import cells, console, table, text
 
-    lines = [{name: escaping.one_line(cell(row.get(name))) for name in columns} for row in rows]
+    lines = [{name: escaping.one_line(_cell(row, name)) for name in columns} for row in rows]
     longest = {
         name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
     }

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import math
 import typing
 from collections.abc import Sequence
 
-from orchestrator import jobs, metrics
+from orchestrator import jobs
 from orchestrator.cli import output
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.recovery import chains
-    from orchestrator.controller.schedules import submitted
 
 #: Columns of a table; JSON has all fields of job_row().
 JOB_COLUMNS = (
@@ -22,7 +20,6 @@ JOB_COLUMNS = (
 )
 ATTEMPT_COLUMNS = ("number", "state", "exit", "node_list", "started_at", "ended_at", "reason")
 CHAIN_COLUMNS = ("job_id", "attempt", "state", "step", "then")
-METRIC_COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
 
 _JOB_FIELDS = (
     *("row", "job_id", "array_job_id", "array_task_id", "name", "cluster", "scheduler", "state"),
@@ -36,48 +33,46 @@ _ATTEMPT_FIELDS = (
     *("submitted_at", "started_at", "ended_at"),
 )
 _EVENT_FIELDS = ("at", "kind", "attempt", "state", "raw_state", "source", "detail")
-_METRIC_FIELDS = ("unit", "step", "epoch", "rank", "world_size")
 
 
 def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     """Return a job with all its JSON fields."""
-    computed: dict[str, object] = {
+    row: dict[str, object] = dict.fromkeys(_JOB_FIELDS)
+    alerts = [output.fields_of(alert, ("rule", "since", "detail")) for alert in job.current_alerts]
+    computed = {
         "elapsed_seconds": elapsed_seconds(job, now),
         "labels": list(job.labels),
         "resend_at": job.resend_at if job.is_deferred else None,
-        "alerts": [
-            output.fields_of(alert, ("rule", "since", "detail")) for alert in job.current_alerts
-        ],
+        "alerts": alerts,
     }
-    return {
-        name: computed[name] if name in computed else getattr(job, name) for name in _JOB_FIELDS
-    }
-
-
-def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
-    """Return a job as a row of a table, with values in Slurm's short forms."""
-    row = job_row(job, now)
-    reason = reason_of(job) or ""
-    if alerts := job.current_alerts:
-        reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
-    if job.is_deferred and job.resend_at is not None:
-        reason = f"{reason}; next try {output.time_of_day(job.resend_at)}"
-    row.update(
-        job_id=job.job_id or "",
-        reason=reason,
-        elapsed=output.elapsed(elapsed_seconds(job, now)),
-        time_limit=output.elapsed(job.time_limit_seconds),
-        row=f"@{job.row}",
-    )
+    row.update(output.fields_of(job, row.keys() - computed.keys()), **computed)
     return row
 
 
+def job_line(row: output.Row) -> output.Row:
+    """Return a job's row for a table, with values in Slurm's short forms."""
+    reason = "" if row["reason"] in (None, "None") else row["reason"]
+    if row["alerts"]:
+        reason = f"alert: {', '.join(alert['rule'] for alert in row['alerts'])}"
+    if row["resend_at"]:
+        reason = f"{reason}; next try {output.time_of_day(row['resend_at'])}"
+    return {
+        **row,
+        "reason": reason,
+        "elapsed": output.elapsed(row["elapsed_seconds"]),
+        "time_limit": output.elapsed(row["time_limit_seconds"]),
+    }
+
+
 def print_jobs(shown: Sequence[jobs.Job], now: datetime.datetime, form: str) -> None:
-    as_row = job_row if output.is_json(form) else job_line
-    output.print_rows("jobs", [as_row(job, now) for job in shown], JOB_COLUMNS, form)
+    print_job_rows([job_row(job, now) for job in shown], form)
 
 
-def folded_lines(shown: Sequence[jobs.Job], now: datetime.datetime) -> list[dict[str, object]]:
+def print_job_rows(rows: Sequence[output.Row], form: str) -> None:
+    output.print_rows("jobs", rows, JOB_COLUMNS, form, line=job_line)
+
+
+def folded_rows(shown: Sequence[jobs.Job], now: datetime.datetime) -> list[dict[str, object]]:
     """Return jobs as rows of a table. Array tasks with the same state and reason are one row.
 
     squeue folds pending tasks only; this also folds tasks that ended.
@@ -91,16 +86,16 @@ def folded_lines(shown: Sequence[jobs.Job], now: datetime.datetime) -> list[dict
         if is_folded:
             key = (job.token, job.state, job.reason, job.exit_code, job.array_job_id is None)
         groups.setdefault(key, []).append(job)
-    return [_folded_line(group, now) for group in groups.values()]
+    return [_folded_row(group, now) for group in groups.values()]
 
 
-def _folded_line(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str, object]:
-    lines = [job_line(job, now) for job in tasks]
-    if len(lines) == 1:
-        return lines[0]
+def _folded_row(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str, object]:
+    first, *others = (job_row(job, now) for job in tasks)
+    if not others:
+        return first
     common = {
-        name: value if all(line[name] == value for line in lines) else None
-        for name, value in lines[0].items()
+        name: value if all(row[name] == value for row in others) else None
+        for name, value in first.items()
     }
     rows = sorted(job.row for job in tasks)
     has_id = tasks[0].array_job_id is not None
@@ -132,8 +127,9 @@ def exit_text(exit_code: int | None, exit_signal: int | None) -> str | None:
 
 
 def attempt_row(attempt: jobs.Attempt) -> dict[str, object]:
+    row = dict.fromkeys(_ATTEMPT_FIELDS)
     shown = exit_text(attempt.exit_code, attempt.exit_signal)
-    return {name: shown if name == "exit" else getattr(attempt, name) for name in _ATTEMPT_FIELDS}
+    return {**row, **output.fields_of(attempt, row.keys() - {"exit"}), "exit": shown}
 
 
 def event_row(event: jobs.JobEvent) -> dict[str, object]:
@@ -143,38 +139,19 @@ def event_row(event: jobs.JobEvent) -> dict[str, object]:
 def link_row(link: chains.Link) -> dict[str, object]:
     """Return a job of a recovery chain, and what was decided when it ended."""
     stored = link.decision
-    decision = None if stored is None else stored.decision
     return {
         "job_id": link.job.job_id,
         "row": link.job.row,
-        "attempt": link.attempt,
-        "state": link.state,
-        "cause": decision and decision.cause,
-        "step": decision and decision.step,
-        "action": decision and decision.action,
+        **output.fields_of(link, ("attempt", "state")),
+        **output.fields_of(stored and stored.decision, ("cause", "step", "action")),
         "outcome": stored and stored.state,
         "then": stored and stored.detail,
-        "due_at": decision and decision.due_at,
+        "due_at": stored and stored.decision.due_at,
     }
 
 
-def reference_to(submission: submitted.Submitter) -> str:
-    """Return how a job or sweep that was submitted is named on the command line, or ""."""
-    if submission.sweep_row is not None:
-        return f"sweep @{submission.sweep_row}"
-    return "" if submission.job_row is None else f"@{submission.job_row}"
-
-
-def metric_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, object]:
-    return {
-        "row": row.id,
-        "job_id": job.job_id,
-        "array_task_id": job.array_task_id,
-        "attempt": row.attempt,
-        "name": row.name,
-        "value": math.nan if row.value is None else row.value,
-        **output.fields_of(row, _METRIC_FIELDS),
-        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
-        "source": row.source,
-        "line": row.line,
-    }
+def reference_to(sweep_row: int | None, job_row: int | None) -> str:
+    """Return how a sweep or job is named on the command line, or ""."""
+    if sweep_row is not None:
+        return f"sweep @{sweep_row}"
+    return "" if job_row is None else f"@{job_row}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib
 import locale
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,17 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator.cli.output import terminal
 from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
 
+COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
+_PARQUET_COLUMNS = (
+    *("row", "job_row", "job_id", "array_task_id", "job_name", "attempt", "name", "value"),
+    *("unit", "step", "epoch", "rank", "world_size", "time", "source", "line"),
+)
 #: Rows of a table, unless the number is given.
 MAX_ROWS = 1000
 #: Points of a line in a plot: more than a figure has pixels cannot be seen.
@@ -44,14 +50,19 @@ class View:
 
     context: contexts.Context
     query: metrics.MetricQuery
-    jobs: Sequence[jobs.Job]
+    #: by their rows
+    jobs: Mapping[int, jobs.Job]
     #: None: stdout
     out: Path | None
 
-    def pages(self, *, points: int | None = None) -> Iterable[list[metrics.MetricRow]]:
+    def pages(self, points: int | None = None) -> Iterator[list[metrics.MetricRow]]:
         """Yield the metrics page by page, at most `points` of each series."""
         query = self.query if points is None else queries.thinned(self.query, points)
         return queries.pages(self.context, query)
+
+    def row_pages(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the metrics page by page as rows with their JSON fields."""
+        return ([_row(row, self.jobs[row.job_row]) for row in page] for page in self.pages())
 
     def print_rows(
         self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
@@ -64,20 +75,31 @@ class View:
         return bool(rows)
 
 
+def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
+    return {
+        "row": row.id,
+        **output.fields_of(job, ("job_id", "array_task_id")),
+        **output.fields_of(row, ("attempt", "name")),
+        "value": math.nan if row.value is None else row.value,
+        **output.fields_of(row, ("unit", "step", "epoch", "rank", "world_size")),
+        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
+        **output.fields_of(row, ("source", "line")),
+    }
+
+
 def _six_digits(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def print_table(view: View) -> bool:
     """Print metrics, and on a terminal a sparkline of each series."""
-    by_row = {job.row: job for job in view.jobs}
     query = view.query
     is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
     count, newest = queries.newest(view.context, query, limit)
-    rows = [job_rows.metric_row(row, by_row[row.job_row]) for page in newest for row in page]
+    rows = [_row(row, view.jobs[row.job_row]) for page in newest for row in page]
     with terminal.printing_to(view.out):
-        output.print_rows("metrics", rows, job_rows.METRIC_COLUMNS, "table")
+        output.print_rows("metrics", rows, COLUMNS, "table")
     if count > len(rows):
         output.note(
             f"Only the newest {len(rows):,} of {count:,} rows are shown; "
@@ -95,21 +117,19 @@ def _print_sparklines(view: View) -> None:
     # Beside the name and the range; a sparkline must not be wrapped.
     width = min(max(shutil.get_terminal_size().columns - 56, 8), 48)
     series: dict[tuple[int, str, str, int | None], list[float | None]] = {}
-    for page in view.pages(points=width):
+    for page in view.pages(width):
         for row in page:
             key = (row.job_row, row.name, row.unit, row.rank)
             series.setdefault(key, []).append(row.value)
-    by_row = {job.row: job for job in view.jobs}
     lines = []
     for (job_row, name, unit, rank), values in series.items():
         if len(set(values)) > 1:
-            job = f"{naming.name_of(by_row[job_row])} " if len(by_row) > 1 else ""
-            head = f"{job}{name}" + ("" if rank is None else f" rank {rank}")
+            job = f"{naming.name_of(view.jobs[job_row])} " if len(view.jobs) > 1 else ""
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            lines.append(
-                (head, summaries.sparkline(values, glyphs), f"{low:.6g} to {high:.6g} {unit}")
-            )
+            limits = f"{low:.6g} to {high:.6g} {unit}"
+            line = summaries.sparkline(values, glyphs)
+            lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
     head_width = max((len(head) for head, _, _ in lines), default=0)
     if lines:
         click.echo()
@@ -117,22 +137,25 @@ def _print_sparklines(view: View) -> None:
         click.echo(f"{head:<{head_width}}  {line}  {limits}".rstrip())
 
 
+def _of_rank(rank: int | None) -> str:
+    return "" if rank is None else f" rank {rank}"
+
+
 def print_statistics(view: View, stat: str, form: str) -> bool:
     """Print one row for each job, name and unit."""
     names = _statistics(stat)
     computed = _summaries(view)
     rows: list[dict[str, object]] = []
-    for job in view.jobs:
+    for job in view.jobs.values():
         for (name, unit), summary in computed.get(job.row, {}).items():
             row: dict[str, object] = {
                 "job_row": job.row,
-                "job_id": job.job_id,
-                "array_task_id": job.array_task_id,
+                **output.fields_of(job, ("job_id", "array_task_id")),
                 "job_name": job.name,
                 "name": name,
                 "unit": unit,
+                **{statistic: summary.of(statistic) for statistic in names},
             }
-            row |= {statistic: summary.of(statistic) for statistic in names}
             if "best" in names:
                 row |= {"best_step": summary.best_step, "best_epoch": summary.best_epoch}
             rows.append(row)
@@ -158,13 +181,13 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
                         "value": value,
                         "ratio": summaries.ratio(value, values[0]),
                     }
-                    for job, value in zip(view.jobs, values, strict=True)
+                    for job, value in zip(view.jobs.values(), values, strict=True)
                 ],
             }
             for head, values in lines
         ]
         return view.print_rows("metric_comparison", items, heads, form)
-    first, *others = [naming.name_of(job) for job in view.jobs]
+    first, *others = [naming.name_of(job) for job in view.jobs.values()]
     columns = [*heads, first]
     for label in others:
         columns += [label, f"{label}/{first}"]
@@ -200,7 +223,7 @@ def _compared_statistics(
     computed = _summaries(view)
     lines: list[tuple[tuple[str, str, object], Values]] = []
     for name, unit in sorted({key for of_job in computed.values() for key in of_job}):
-        of_jobs = [computed.get(job.row, {}).get((name, unit)) for job in view.jobs]
+        of_jobs = [computed.get(row, {}).get((name, unit)) for row in view.jobs]
         for statistic in _statistics(stat) if stat else (summaries.usual(name),):
             values = [None if summary is None else summary.of(statistic) for summary in of_jobs]
             lines.append(((name, unit, statistic), values))
@@ -209,7 +232,7 @@ def _compared_statistics(
 
 def _compared_values(view: View, by: str) -> list[tuple[tuple[str, str, object], Values]]:
     """Return the last value of each job at each step or epoch."""
-    numbers = {job.row: number for number, job in enumerate(view.jobs)}
+    numbers = {row: number for number, row in enumerate(view.jobs)}
     lines: dict[tuple[str, str, int], Values] = {}
     for page in view.pages():
         for row in page:
@@ -250,16 +273,13 @@ def _plotted_lines(view: View) -> list[Any]:
     from orchestrator.reports import metric_figures
 
     points: dict[tuple[str, str, int, int | None], list[metrics.MetricRow]] = {}
-    for page in view.pages(points=MAX_POINTS):
+    for page in view.pages(MAX_POINTS):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(row)
-    labels = {job.row: f"{naming.name_of(job)} {job.name}" for job in view.jobs}
+    labels = {row: f"{naming.name_of(job)} {job.name}" for row, job in view.jobs.items()}
     return [
         metric_figures.Line(
-            name=name,
-            unit=unit,
-            label=labels[job_row] + ("" if rank is None else f" rank {rank}"),
-            points=of_series,
+            name=name, unit=unit, label=f"{labels[job_row]}{_of_rank(rank)}", points=of_series
         )
         for (name, unit, job_row, rank), of_series in sorted(
             points.items(), key=lambda item: item[0][:2]
@@ -274,36 +294,21 @@ def write_parquet(view: View) -> bool:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as exc:
         raise MissingPyarrowError from exc
-    text, integer = arrow.string(), arrow.int64()
     types = {
-        "row": integer,
-        "job_row": integer,
-        "job_id": text,
-        "array_task_id": integer,
-        "job_name": text,
-        "attempt": integer,
-        "name": text,
+        **dict.fromkeys(("job_id", "job_name", "name", "unit", "source"), arrow.string()),
         "value": arrow.float64(),
-        "unit": text,
-        "step": integer,
-        "epoch": integer,
-        "rank": integer,
-        "world_size": integer,
         "time": arrow.timestamp("us", tz="UTC"),
-        "source": text,
-        "line": integer,
     }
-    schema = arrow.schema(types.items())
-    by_row = {job.row: job for job in view.jobs}
+    schema = arrow.schema((name, types.get(name, arrow.int64())) for name in _PARQUET_COLUMNS)
     assert view.out is not None, "--format parquet requires --output"
     has_rows = False
     with terminal.replacing(view.out) as new, parquet.ParquetWriter(new, schema) as writer:
         for page in view.pages():
-            rows = [_parquet_row(row, by_row[row.job_row]) for row in page]
+            rows = [_parquet_row(row, view.jobs[row.job_row]) for row in page]
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
             has_rows = has_rows or bool(rows)
     return has_rows
 
 
-def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> Mapping[str, object]:
-    return {**job_rows.metric_row(row, job), "job_row": job.row, "job_name": job.name}
+def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
+    return {**_row(row, job), "job_row": job.row, "job_name": job.name}

@@ -12,49 +12,57 @@ from orchestrator.cli.output import job_rows
 from orchestrator.controller.schedules import management
 from orchestrator.schedules import records
 
-SCHEDULE_COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
-TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
+_SCHEDULE_COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
+_TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
+_HIDDEN = ("version", "source_hash", "decided_until")
 
 
-def schedule_row(summary: management.Summary, form: str) -> dict[str, object]:
-    stored = summary.stored
-    newest = summary.triggers[0] if summary.triggers else None
-    names = [field.name for field in dataclasses.fields(stored)]
-    hidden = ("version", "source_hash", "decided_until")
-    row = output.fields_of(stored, (name for name in names if name not in hidden))
-    if output.is_json(form):
-        last = None if newest is None else trigger_row(newest, stored.tz, form)
-        return {**row, "next_at": summary.next_at, "last": last}
+def schedule_row(summary: management.Summary) -> dict[str, object]:
+    fields = dataclasses.fields(summary.stored)
+    names = [field.name for field in fields if field.name not in _HIDDEN]
+    last = trigger_row(summary.triggers[0]) if summary.triggers else None
+    row = output.fields_of(summary.stored, names)
+    return {**row, "next_at": summary.next_at, "last": last}
+
+
+def print_schedules(summaries: Sequence[management.Summary], form: str) -> None:
+    rows = list(map(schedule_row, summaries))
+    output.print_rows("schedules", rows, _SCHEDULE_COLUMNS, form, line=_schedule_line)
+
+
+def _schedule_line(row: output.Row) -> output.Row:
+    last, tz = row["last"] or {}, row["tz"]
     return {
         **row,
-        "next": local_time(summary.next_at, stored.tz),
-        "last": newest and local_time(newest.planned_at, stored.tz),
-        "outcome": newest and (newest.verdict or newest.state),
+        "next": local_time(row["next_at"], tz),
+        "last": local_time(last.get("planned_at"), tz),
+        "outcome": last.get("verdict") or last.get("state"),
     }
 
 
-def trigger_row(trigger: records.Trigger, tz: str, form: str) -> dict[str, object]:
-    if output.is_json(form):
-        planned = ("row", "planned_at", "due_at", "by_hand", "state", "reason", "decided_at")
-        return {
-            **output.fields_of(trigger, planned),
-            "sweep": trigger.sweep_row,
-            "job": trigger.job_row,
-            **output.fields_of(trigger, ("verdict", "verdict_detail", "verdict_at")),
-        }
+def trigger_row(trigger: records.Trigger) -> dict[str, object]:
+    planned = ("row", "planned_at", "due_at", "by_hand", "state", "reason", "decided_at")
     return {
-        "planned": local_time(trigger.planned_at, tz) + (" by hand" if trigger.by_hand else ""),
-        "state": trigger.state,
-        "of": job_rows.reference_to(trigger),
-        "verdict": trigger.verdict,
-        "reason": trigger.verdict_detail.get("sentence") or trigger.reason,
+        **output.fields_of(trigger, planned),
+        "sweep": trigger.sweep_row,
+        "job": trigger.job_row,
+        **output.fields_of(trigger, ("verdict", "verdict_detail", "verdict_at")),
     }
 
 
-def trigger_rows(
-    triggers: Sequence[records.Trigger], tz: str, form: str
-) -> list[dict[str, object]]:
-    return [trigger_row(trigger, tz, form) for trigger in triggers]
+def print_triggers(triggers: Sequence[records.Trigger], tz: str, form: str) -> None:
+    """Print triggers; all formats but JSON show times in the time zone `tz`."""
+
+    def line(row: output.Row) -> output.Row:
+        return {
+            "planned": local_time(row["planned_at"], tz) + (" by hand" if row["by_hand"] else ""),
+            "state": row["state"],
+            "of": job_rows.reference_to(row["sweep"], row["job"]),
+            "verdict": row["verdict"],
+            "reason": row["verdict_detail"].get("sentence") or row["reason"],
+        }
+
+    output.print_rows("firings", list(map(trigger_row, triggers)), _TRIGGER_COLUMNS, form, line)
 
 
 def local_time(at: datetime.datetime | None, tz: str) -> str:

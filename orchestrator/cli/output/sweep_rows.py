@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 
 from orchestrator import jobs, sweeps
@@ -18,7 +19,13 @@ SWEEP_COLUMNS = (
 STATE_COLUMNS = ("state", "points", "exit", "reason")
 POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
 SUBMISSION_COLUMNS = (
-    *("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last"),
+    "points",
+    "nodes",
+    "gpus_per_node",
+    "partition",
+    "time_limit",
+    "first",
+    "last",
 )
 #: Fields of a point's job.
 _JOB_FIELDS = (
@@ -63,8 +70,7 @@ def _count_of(group: sweeps.PointGroup) -> str:
 
 def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
     """Return a row for each state and reason of a sweep's points."""
-    points: dict[tuple[object, ...], int] = {}
-    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    counts: collections.Counter[tuple[tuple[str, object], ...]] = collections.Counter()
     for group in summary.groups:
         reason = None if group.reason == "None" else group.reason
         if group.state is None:
@@ -77,41 +83,39 @@ def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
             "sweep": summary.sweep.name,
             "sweep_row": summary.sweep.row,
             "state": group.state,
-            "points": 0,
+            "points": None,
             "exit": job_rows.exit_text(group.exit_code, group.exit_signal),
             **output.fields_of(group, ("exit_code", "exit_signal", "cause")),
             "reason": reason,
             "waits_for_room": group.is_deferred,
         }
-        key = tuple(row.values())
-        points[key] = points.get(key, 0) + group.points
-        rows[key] = row
-    return [{**row, "points": points[key]} for key, row in rows.items()]
+        counts[tuple(row.items())] += group.points
+    return [{**dict(row), "points": points} for row, points in counts.items()]
 
 
-def point_row(
-    point: sweeps.StoredPoint, now: datetime.datetime, *, is_json: bool
-) -> dict[str, object]:
+def point_row(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, object]:
     """Return a point; its job's fields are None if it has no job."""
     job = point.job
-    row: dict[str, object] = {
+    job_row = {} if job is None else job_rows.job_row(job, now)
+    return {
         **output.fields_of(point, ("number", "name", "identity", "repeat", "settings", "changes")),
-        **dict.fromkeys(_JOB_FIELDS),
-        "exit": None,
+        **{name: job_row.get(name) for name in _JOB_FIELDS},
+        "exit": job and job_rows.exit_text(job.exit_code, job.exit_signal),
     }
-    if job is None:
-        return row
-    of_job = job_rows.job_row(job, now) if is_json else job_rows.job_line(job, now)
-    names = _JOB_FIELDS if is_json else (*_JOB_FIELDS, "elapsed")
-    row |= {name: of_job[name] for name in names}
-    row["exit"] = job_rows.exit_text(job.exit_code, job.exit_signal)
-    return row
 
 
-def submission_row(submission: sweeps.Submission, *, is_json: bool) -> dict[str, object]:
-    """Return a planned submission; in JSON with its points."""
+def point_line(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, object]:
+    """Return a point as a row of a table."""
+    row, job = point_row(point, now), point.job
+    line = {} if job is None else job_rows.job_line(job_rows.job_row(job, now))
+    return {**row, "reason": line.get("reason"), "elapsed": line.get("elapsed")}
+
+
+def submission_row(submission: sweeps.Submission) -> dict[str, object]:
+    """Return a planned submission with its points."""
     spec, points = submission.spec, submission.points
-    row: dict[str, object] = {
+    fields = ("name", "identity", "settings")
+    return {
         "points": len(points),
         "name": spec.name,
         "nodes": spec.resources.nodes,
@@ -121,8 +125,5 @@ def submission_row(submission: sweeps.Submission, *, is_json: bool) -> dict[str,
         "max_running": spec.array.max_running,
         "first": points[0].name,
         "last": points[-1].name,
+        "members": [output.fields_of(point, fields) for point in points],
     }
-    if is_json:
-        fields = ("name", "identity", "settings")
-        row["members"] = [output.fields_of(point, fields) for point in points]
-    return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, recovery
@@ -11,26 +11,24 @@ from orchestrator.controller.actions import confirmed
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity, refresh
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.jobs import naming
+from orchestrator.files import run_folder
 from orchestrator.slurm import job_ids
-from orchestrator.tracking import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled:
     """The result of cancelling one job."""
 
+    #: as it is now: ended, unless Slurm does not show its end yet
     job: jobs.Job
-    #: Slurm shows that it ended, or it had ended before
-    confirmed: bool
     #: it had ended before
-    already: bool = False
+    already: bool
     #: why it cannot be cancelled now; "" otherwise
-    why: str = ""
+    why: str
     #: a planned retry was withdrawn
-    withdrawn: bool = False
+    withdrawn: bool
     #: continuation job of a job that had ended
-    followed_by: jobs.Job | None = None
+    followed_by: jobs.Job | None
 
 
 def cancel(
@@ -44,37 +42,45 @@ def cancel(
     A job that cannot be cancelled now (`why`) does not keep others from it: one whose submission
     has no known outcome has no ID, and a deferred array can only be cancelled as a whole.
     """
-    selected, withdrawn, objections = _withdraw_retries(context, selected)
-    ended_before = {job.row for job in selected if job.ended}
-    current, deferred_tasks = _cancel_deferred(context, selected)
-    objections |= deferred_tasks
+    withdrawn, requeued = _withdraw_retries(context, selected)
+    ended_before = {job.row for job in selected if job.ended} - requeued
+    current, objections = _cancel_deferred(context, selected)
+    live: list[jobs.Job] = []
     for job in current:
-        if job.row not in objections and (why := _objection(job)):
+        if (job.ended and job.row not in requeued) or job.row in objections:
+            continue
+        if why := _objection(job):
             objections[job.row] = why
-    possible = [job for job in current if job.row not in objections]
-    by_name: set[int] = set()
-    live = [job for job in possible if not job.ended]
+        else:
+            live.append(job)
     for group_context, group in contexts.by_scheduler(context, live):
-        by_name |= _scancel(group_context, group)
-    by_row = {job.row: job for job in _confirm(context, possible, by_name, confirm_seconds)}
+        _cancel_live(group_context, group)
+    if live:
+        confirmed.poll(
+            context,
+            live,
+            lambda job: not job.ended,
+            change="the end of",
+            confirm_seconds=confirm_seconds,
+        )
+    last = confirmed.stored(context, current)
     # Last, because a continuation job may have been stored meanwhile.
-    newest = chains.last_jobs(context, [row for row, job in by_row.items() if job.ended])
+    newest = chains.last_jobs(
+        context, [job.row for job in last if job.ended and job.row not in objections]
+    )
     return [
         Cancelled(
-            job=by_row.get(job.row, job),
-            confirmed=by_row.get(job.row, job).ended,
+            job=job,
             already=job.row in ended_before,
             why=objections.get(job.row, ""),
             withdrawn=job.row in withdrawn,
             followed_by=newest[job.row] if newest.get(job.row, job).row != job.row else None,
         )
-        for job in current
+        for job in last
     ]
 
 
 def _objection(job: jobs.Job) -> str:
-    if job.ended:
-        return ""
     if job.job_id is None:
         return (
             f"@{job.row} has no job ID yet ({job.state}). `orchestrator status @{job.row}` looks "
@@ -83,101 +89,81 @@ def _objection(job: jobs.Job) -> str:
     return clusters.other_machine(job)
 
 
-def _scancel(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
-    """Cancel jobs of one scheduler; return the rows of those cancelled by ID and name."""
-    shown: Collection[int] = ()
-    # scancel accepts one name, and fetches the jobs of all users each time to compare it. For
-    # several jobs one squeue is enough to know that no other job has one of these IDs.
-    if len(_by_submission(live)) > 1 and not context.is_local:
-        live, shown = _shown_by_squeue(context, live)
+def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
+    """Cancel jobs of one scheduler, but no other job that has one of their IDs by now."""
+    if context.is_local:
+        _store_request(context, live)
+        for job in live:
+            context.machine.cancel(str(job.job_id), run_folder.name_in_slurm(job))
+        return
+    live, shown = _look_up(context, live)
     try:
         _store_request(context, live)
     except errors.DatabaseError as error:
         context.reporter.warn(f"scancel runs, but that cannot be stored: {error}")
-    without_name: list[str] = []
-    by_name: set[int] = set()
+    ids: list[str] = []
     for tasks in _by_submission(live):
-        ids = _ids(context, tasks)
-        if all(job.row in shown for job in tasks):
-            without_name += ids
-            continue
-        if any("_" in job_id for job_id in ids) and not context.is_local:
-            # scancel 22.05 with a name cancels tasks that were not named, too (slurm.scontrol).
-            record = context.slurm.show_job(str(tasks[0].array_job_id))
-            if record is not None and identity.is_record_of(context, tasks[0], record):
-                without_name += ids
-            continue
-        by_name |= {job.row for job in tasks}
-        for job_id in ids:
-            context.scheduler.cancel(job_id, run_folder.name_in_slurm(tasks[0]))
-    if without_name:
-        context.slurm.cancel_all(without_name)
-    return by_name
+        if not all(job.row in shown for job in tasks):
+            record = context.slurm.show_job(str(tasks[0].array_job_id or tasks[0].job_id))
+            if record is None or not identity.is_record_of(context, tasks[0], record):
+                continue
+        ids += _ids(context, tasks)
+    context.slurm.cancel(ids)
 
 
-def _shown_by_squeue(
+def _look_up(
     context: contexts.Context, live: Sequence[jobs.Job]
-) -> tuple[Sequence[jobs.Job], Collection[int]]:
-    """Return the jobs that have not ended, and the rows of those that squeue shows now."""
+) -> tuple[Sequence[jobs.Job], set[int]]:
+    """Return the jobs that have not ended meanwhile, and the rows of those that squeue shows."""
     started = context.clock.now()
     try:
-        current = confirmed.refreshed(context, live)
+        refresh.refresh_one(context, floor_seconds=0)
     except (errors.SlurmError, errors.DatabaseError):
         # scancel may work all the same; and one of these jobs may be what fills the disk.
-        return live, ()
-    live = [job for job in current if not job.ended]
-    return live, {job.row for job in live if not confirmed.not_shown(job, started)}
+        return live, set()
+    # The stored state of a job that a rule has just requeued may be that of its last attempt.
+    requeued = {job.row for job in live if job.ended}
+    live = [job for job in confirmed.stored(context, live) if not job.ended or job.row in requeued]
+    shown = [job for job in live if not job.ended and not confirmed.not_shown(job, started)]
+    return live, {job.row for job in shown}
 
 
 def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
     detail = "its end was asked for" if context.is_local else "scancel was asked"
-    at = context.clock.now()
     with context.store.writing() as work:
         for job in live:
-            event = jobs.JobEvent(
-                at=at, kind="cancel", attempt=job.attempt, source="user", detail=detail
-            )
-            work.events.add(job.row, event)
+            work.events.add(job.row, _event(context, detail, job.attempt))
+
+
+def _event(context: contexts.Context, detail: str, attempt: int = 0) -> jobs.JobEvent:
+    at = context.clock.now()
+    return jobs.JobEvent(at=at, kind="cancel", attempt=attempt, source="user", detail=detail)
 
 
 def _withdraw_retries(
     context: contexts.Context, selected: Sequence[jobs.Job]
-) -> tuple[Sequence[jobs.Job], set[int], dict[int, str]]:
+) -> tuple[set[int], set[int]]:
     """Withdraw the planned retries of jobs that have ended.
 
-    Returns the jobs, as Slurm has them if a rule has just requeued them; the rows of those with a
-    withdrawn retry; and by row why a job cannot be cancelled now.
+    Returns the rows of these jobs, and of those that a rule has just requeued: they are live again.
     """
-    retriable = [job for job in selected if job.ended and not job.is_over]
+    retriable = {job.row: job for job in selected if job.ended and not job.is_over}
     if not retriable:
-        return selected, set(), {}
-    attempts = {job.row: job.attempt for job in retriable}
-    at = context.clock.now()
+        return set(), set()
     with context.store.writing() as work:
-        requeued_rows = {
+        requeued = {
             stored.job_row
-            for stored in work.recovery.of_jobs(list(attempts))
-            if stored.attempt == attempts[stored.job_row]
+            for stored in work.recovery.of_jobs(list(retriable))
+            if stored.attempt == retriable[stored.job_row].attempt
             and (stored.state, stored.decision.action) == ("done", recovery.Action.REQUEUE)
         }
-        withdrawn = [job for job in retriable if job.row not in requeued_rows]
-        work.recovery.withdraw(list(attempts), "its user cancelled it")
-        for job in withdrawn:
-            event = jobs.JobEvent(
-                at=at, kind="cancel", attempt=job.attempt, source="user", detail="not started again"
-            )
-            work.events.add(job.row, event)
-    current: dict[int, jobs.Job] = {}
-    objections: dict[int, str] = {}
-    requeued = [job for job in retriable if job.row in requeued_rows]
-    for group_context, group in contexts.by_scheduler(context, requeued):
-        try:
-            current.update({job.row: job for job in confirmed.refreshed(group_context, group)})
-        except errors.SlurmError as error:
-            objections |= {job.row: f"{job.job_id} was requeued just now: {error}" for job in group}
-    jobs_now = [current.get(job.row, job) for job in selected]
-    return jobs_now, {job.row for job in withdrawn}, objections
+        work.recovery.withdraw(list(retriable), "its user cancelled it")
+        withdrawn = retriable.keys() - requeued
+        for row in sorted(withdrawn):
+            event = _event(context, "not started again", retriable[row].attempt)
+            work.events.add(row, event)
+    return withdrawn, requeued
 
 
 def _cancel_deferred(
@@ -196,7 +182,7 @@ def _cancel_deferred(
         # In one transaction: another process submits an array as a whole.
         stored = work.jobs.of_submissions(tokens)
         partial = {job.token for job in stored if job.row not in unsent and job.is_deferred}
-        cancelled: list[jobs.Job] = []
+        changes: list[tuple[int, dict[str, object], None]] = []
         for job in stored:
             if job.row not in unsent or job.job_id is not None or job.resend_at is None:
                 continue
@@ -205,23 +191,14 @@ def _cancel_deferred(
                     f"@{job.row} is a task of an array that is deferred as a whole: "
                     f"`orchestrator cancel {job.name}` cancels all its tasks"
                 )
-            else:
-                cancelled.append(job)
-        reason = {"reason": "cancelled before it was submitted"}
-        work.jobs.change_many(
-            [
-                (
-                    job.row,
-                    {"resend_at": None, "refusals": 0, **(reason if job.is_deferred else {})},
-                    None,
-                )
-                for job in cancelled
-            ]
-        )
-        event = jobs.JobEvent(
-            at=context.clock.now(), kind="cancel", source="user", detail="not sent again"
-        )
-        work.events.add_many((job.row, event) for job in cancelled)
+                continue
+            fields: dict[str, object] = {"resend_at": None, "refusals": 0}
+            if job.is_deferred:
+                fields["reason"] = "cancelled before it was submitted"
+            changes.append((job.row, fields, None))
+        work.jobs.change_many(changes)
+        event = _event(context, "not sent again")
+        work.events.add_many((row, event) for row, _, _ in changes)
         current = {job.row: job for job in work.jobs.of_submissions(tokens)}
     for folder in {current[row].run_dir for row in unsent if current[row].ended}:
         run_folder.RunFolder(Path(folder)).drop_environment()
@@ -238,56 +215,12 @@ def _by_submission(selected: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
 def _ids(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[str]:
     """Return the IDs for scancel: of a job, of a whole array, or of some of its tasks."""
     array_job_id = tasks[0].array_job_id
-    if array_job_id is None or len(tasks) == 1 or tasks[0].scheduler == "local":
+    if array_job_id is None or len(tasks) == 1:
         return [str(job.job_id) for job in tasks]
     rows = {job.row for job in tasks}
     with context.store.reading() as work:
-        others = [job for job in work.jobs.of_submissions([tasks[0].token]) if job.row not in rows]
+        remaining = work.jobs.of_submissions([tasks[0].token])
     # Of a tracked array some tasks may not be in the database.
-    if tasks[0].tracked_name is None and all(job.ended for job in others):
+    if tasks[0].tracked_name is None and all(job.ended for job in remaining if job.row not in rows):
         return [array_job_id]
     return job_ids.array_arguments(array_job_id, (job.array_task_id or 0 for job in tasks))
-
-
-def _confirm(
-    context: contexts.Context,
-    selected: Sequence[jobs.Job],
-    by_name: Collection[int],
-    confirm_seconds: float,
-) -> list[jobs.Job]:
-    """Refresh after 1, 2, 4 ... seconds, whatever the profile's floor: a person waits for it."""
-    started = context.clock.now()
-    pause_seconds = 1.0
-    while True:
-        if not all(job.ended for job in selected):
-            refresh.refresh(context, floor_seconds=0)
-        current = confirmed.stored(context, selected)
-        left_seconds = confirm_seconds - (context.clock.now() - started).total_seconds()
-        live = [job for job in current if not job.ended]
-        if not live or left_seconds <= 0:
-            return current
-        if pause_seconds == 1.0:
-            names, scheduler = naming.names_of(live), contexts.scheduler_name(live)
-            context.reporter.info(f"Waiting until {scheduler} shows the end of {names} ...")
-        elif pause_seconds == 2.0:
-            _scancel_renamed(context, [job for job in live if job.row in by_name])
-        longest_seconds = confirmed.LONGEST_PAUSE_SECONDS
-        if all(job.scheduler == "local" for job in live):
-            longest_seconds = refresh.LOCAL_FLOOR_SECONDS
-        context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
-        pause_seconds = min(pause_seconds * 2, confirmed.LONGEST_PAUSE_SECONDS)
-
-
-def _scancel_renamed(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
-    """Cancel jobs that were renamed in Slurm by their present names."""
-    for tasks in _by_submission(live):
-        first = tasks[0]
-        scheduler = context.with_scheduler(first.scheduler).scheduler
-        # A pending array is renamed as a whole, so its first record has the name.
-        record = scheduler.show_job(first.job_id or "")
-        if record is None or not identity.is_record_of(context, first, record):
-            continue
-        name = record.get("JobName", "")
-        if name and name != run_folder.name_in_slurm(first):
-            for job_id in _ids(context, tasks):
-                scheduler.cancel(job_id, name)

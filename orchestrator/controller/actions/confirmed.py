@@ -47,10 +47,6 @@ class Outcome:
     why: str = ""
 
 
-def _never_too_late(before: jobs.Job, now: jobs.Job) -> str:
-    return ""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Action:
     """hold, release or requeue."""
@@ -61,11 +57,10 @@ class Action:
     run: Callable[[contexts.Scheduler, Sequence[str]], Mapping[str, str]]
     #: why it is impossible for a job; "": it is possible
     objection: Callable[[jobs.Job], str]
-    is_already_done: Callable[[jobs.Job], bool]
-    #: (the job before, the job now)
+    #: (the job before, the job now); for one and the same job: whether there is nothing to do
     is_done: Callable[[jobs.Job, jobs.Job], bool]
     #: (the job before, the job now) -> why it cannot be done any more; "": it may still be done
-    too_late: Callable[[jobs.Job, jobs.Job], str] = _never_too_late
+    too_late: Callable[[jobs.Job, jobs.Job], str] = lambda before, now: ""
     #: who acts, for the history
     source: str = "user"
 
@@ -87,12 +82,40 @@ def refreshed(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[j
 
 def stored(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the jobs as they are in the database, in the same order."""
-    if not selected:
-        return []
     with context.store.reading() as work:
-        query = jobs.JobQuery(rows=[job.row for job in selected], limit=None)
-        by_row = {job.row: job for job in work.jobs.find(query)}
+        by_row = work.jobs.by_row([job.row for job in selected])
     return [by_row[job.row] for job in selected if job.row in by_row]
+
+
+def poll(
+    context: contexts.Context,
+    selected: Sequence[jobs.Job],
+    is_unseen: Callable[[jobs.Job], bool],
+    *,
+    change: str,
+    confirm_seconds: float,
+) -> list[jobs.Job]:
+    """Refresh at once and after 1, 2, 4 ... seconds, whatever the profile's floor.
+
+    Ends when no job is unseen any more, or after `confirm_seconds`; returns the jobs as they are
+    then. change: what is waited for: "the end of".
+    """
+    started = context.clock.now()
+    pause_seconds = 1.0
+    while True:
+        refresh.refresh(context, floor_seconds=0)
+        current = stored(context, selected)
+        unseen = [job for job in current if is_unseen(job)]
+        left_seconds = confirm_seconds - (context.clock.now() - started).total_seconds()
+        if not unseen or left_seconds <= 0:
+            return current
+        if pause_seconds == 2.0:
+            names, scheduler = naming.names_of(unseen), contexts.scheduler_name(unseen)
+            context.reporter.info(f"Waiting until {scheduler} shows {change} {names} ...")
+        is_local = all(job.scheduler == "local" for job in unseen)
+        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if is_local else LONGEST_PAUSE_SECONDS
+        context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
+        pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
 
 
 def carry_out(
@@ -103,55 +126,59 @@ def carry_out(
     confirm_seconds: float = CONFIRM_SECONDS,
 ) -> list[Outcome]:
     """Carry the action out and wait until squeue shows it, at most `confirm_seconds`."""
-    outcomes = {
-        outcome.job.row: outcome
-        for group_context, group in contexts.by_scheduler(context, selected)
-        for outcome in _carry_out(group_context, group, action, confirm_seconds)
-    }
+    outcomes: dict[int, Outcome] = {}
+    for group_context, group in contexts.by_scheduler(context, selected):
+        outcomes |= _carry_out(group_context, group, action, confirm_seconds)
     return [outcomes[job.row] for job in selected if job.row in outcomes]
 
 
 def _carry_out(
     context: contexts.Context, selected: Sequence[jobs.Job], action: Action, confirm_seconds: float
-) -> list[Outcome]:
+) -> dict[int, Outcome]:
     started = context.clock.now()
     current = refreshed(context, selected)
     cluster = clusters.facts(context).cluster
-    outcomes: list[Outcome] = []
-    possible: list[jobs.Job] = []
+    outcomes: dict[int, Outcome] = {}
     for job in current:
         why = (
-            clusters.other_machine(job)
-            or _unreachable(job, cluster)
+            _without_id(job)
+            or clusters.elsewhere(job, cluster)
             or not_shown(job, started)
             or action.objection(job)
         )
-        if why:
-            outcomes.append(Outcome(job=job, end=End.IMPOSSIBLE, why=why))
-        elif action.is_already_done(job):
-            outcomes.append(Outcome(job=job, end=End.ALREADY))
-        else:
-            possible.append(job)
+        if why or action.is_done(job, job):
+            end = End.IMPOSSIBLE if why else End.ALREADY
+            outcomes[job.row] = Outcome(job=job, end=end, why=why)
+    possible = [job for job in current if job.row not in outcomes]
     if possible:
-        outcomes += ask(context, possible, action)
-        ended = {outcome.job.row for outcome in outcomes}
-        remaining = [job for job in possible if job.row not in ended]
-        outcomes += _confirm(context, remaining, action, confirm_seconds)
-    return outcomes
+        outcomes |= {outcome.job.row: outcome for outcome in ask(context, possible, action)}
+    asked = {job.row: job for job in possible if job.row not in outcomes}
+    if not asked:
+        return outcomes
+
+    def outcome_of(now: jobs.Job) -> Outcome:
+        if action.is_done(asked[now.row], now):
+            return Outcome(job=now, end=End.DONE)
+        why = action.too_late(asked[now.row], now)
+        return Outcome(job=now, end=End.TOO_LATE if why else End.UNSEEN, why=why)
+
+    last = poll(
+        context,
+        list(asked.values()),
+        lambda job: outcome_of(job).end is End.UNSEEN,
+        change="it for",
+        confirm_seconds=confirm_seconds,
+    )
+    return outcomes | {job.row: outcome_of(job) for job in last}
 
 
-def _unreachable(job: jobs.Job, cluster: str) -> str:
+def _without_id(job: jobs.Job) -> str:
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return f"@{job.row} was never submitted; `orchestrator resubmit @{job.row}` submits it"
     if job.job_id is None:
         return (
             f"@{job.row} has no job ID yet ({job.state}); "
             f"`orchestrator status @{job.row}` looks for it in Slurm"
-        )
-    if job.cluster != cluster:
-        return (
-            f"{job.job_id} belongs to cluster {job.cluster} and this host to {cluster}; "
-            "run the command on a login node of its cluster"
         )
     return ""
 
@@ -187,36 +214,3 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
     if refused:
         store([(job, f"{command} was refused: {why}") for job, why in refused])
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in refused]
-
-
-def _confirm(
-    context: contexts.Context, selected: Sequence[jobs.Job], action: Action, confirm_seconds: float
-) -> list[Outcome]:
-    """Refresh at once and after 1, 2, 4 ... seconds, whatever the profile's floor."""
-    if not selected:
-        return []
-    started = context.clock.now()
-    pause_seconds = 1.0
-    while True:
-        refresh.refresh_one(context, floor_seconds=0)
-        current = stored(context, selected)
-        outcomes = [
-            _outcome(before, now, action) for before, now in zip(selected, current, strict=True)
-        ]
-        unseen = [outcome.job for outcome in outcomes if outcome.end is End.UNSEEN]
-        left_seconds = confirm_seconds - (context.clock.now() - started).total_seconds()
-        if not unseen or left_seconds <= 0:
-            return outcomes
-        if pause_seconds == 2.0:
-            names, scheduler = naming.names_of(unseen), contexts.scheduler_name(unseen)
-            context.reporter.info(f"Waiting until {scheduler} shows it for {names} ...")
-        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else LONGEST_PAUSE_SECONDS
-        context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
-        pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
-
-
-def _outcome(before: jobs.Job, now: jobs.Job, action: Action) -> Outcome:
-    if action.is_done(before, now):
-        return Outcome(job=now, end=End.DONE)
-    why = action.too_late(before, now)
-    return Outcome(job=now, end=End.TOO_LATE if why else End.UNSEEN, why=why)

@@ -11,10 +11,7 @@ from orchestrator.diagnosis import pending_reasons
 
 
 def hold(
-    context: contexts.Context,
-    selected: Sequence[jobs.Job],
-    *,
-    confirm_seconds: float = confirmed.CONFIRM_SECONDS,
+    context: contexts.Context, selected: Sequence[jobs.Job], *, confirm_seconds: float
 ) -> list[confirmed.Outcome]:
     """Hold pending jobs; one that has started is left alone."""
     outcomes = confirmed.carry_out(context, selected, _HOLD, confirm_seconds=confirm_seconds)
@@ -30,10 +27,7 @@ def hold(
 
 
 def release(
-    context: contexts.Context,
-    selected: Sequence[jobs.Job],
-    *,
-    confirm_seconds: float = confirmed.CONFIRM_SECONDS,
+    context: contexts.Context, selected: Sequence[jobs.Job], *, confirm_seconds: float
 ) -> list[confirmed.Outcome]:
     """Release held jobs, also those that were requeued in held state."""
     return confirmed.carry_out(context, selected, _RELEASE, confirm_seconds=confirm_seconds)
@@ -68,7 +62,6 @@ _HOLD = confirmed.Action(
     command="scontrol hold",
     run=lambda scheduler, job_ids: scheduler.hold(job_ids),
     objection=_not_pending,
-    is_already_done=pending_reasons.is_held,
     is_done=lambda before, now: pending_reasons.is_held(now),
     too_late=_started,
 )
@@ -76,7 +69,6 @@ _RELEASE = confirmed.Action(
     command="scontrol release",
     run=lambda scheduler, job_ids: scheduler.release(job_ids),
     objection=_ended,
-    is_already_done=lambda job: not pending_reasons.is_held(job),
     # True also for a job that starts and ends between two refreshes.
     is_done=lambda before, now: not pending_reasons.is_held(now),
 )

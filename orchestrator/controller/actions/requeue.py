@@ -44,7 +44,12 @@ def requeue(
                 f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
                 f"{_how_to_resubmit(job)} as a new job"
             )
-        return _already_pending(job)
+        if pending_reasons.is_held(job):
+            how = f"`orchestrator release {job.job_id}` releases it"
+            return f"{job.job_id} is already pending, held; {how}"
+        if job.state is jobs.JobState.PENDING:
+            return f"{job.job_id} is already pending; `orchestrator hold {job.job_id}` holds it"
+        return ""
 
     def is_done(before: jobs.Job, now: jobs.Job) -> bool:
         if now.attempt <= before.attempt:
@@ -61,7 +66,6 @@ def requeue(
         command="scontrol requeuehold" if hold else "scontrol requeue",
         run=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
         objection=objection,
-        is_already_done=lambda job: False,
         is_done=is_done,
         too_late=too_late,
         source=source,
@@ -86,15 +90,6 @@ def _known_to_scheduler(context: contexts.Context, selected: Sequence[jobs.Job])
             job.row for job in in_slurm if any(row.job_id == job.job_id for row in queue.of(job))
         }
     return known
-
-
-def _already_pending(job: jobs.Job) -> str:
-    if pending_reasons.is_held(job):
-        how = f"`orchestrator release {job.job_id}` releases it"
-        return f"{job.job_id} is already pending, held; {how}"
-    if job.state is jobs.JobState.PENDING:
-        return f"{job.job_id} is already pending; `orchestrator hold {job.job_id}` holds it"
-    return ""
 
 
 def _explained(outcome: confirmed.Outcome) -> confirmed.Outcome:

@@ -30,10 +30,8 @@ def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:
     with contextlib.suppress(errors.DatabaseError):
         # Not reported: a log is followed on a full disk too.
         refresh.refresh(context)
-    with context.store.reading() as work:
-        current = work.jobs.find(jobs.JobQuery(rows=list(by_row), limit=None))
-    by_row.update((job.row, job) for job in current)
-    return any(not job.ended for job in current)
+    by_row.update((job.row, job) for job in _jobs(context, list(by_row)))
+    return any(not job.ended for job in by_row.values())
 
 
 def wait(
@@ -54,16 +52,19 @@ def wait(
     if timeout_seconds is not None:
         deadline = deadline.within(timeout_seconds)
     if deadline.is_finite:
-        context = dataclasses.replace(
-            context, deadline=deadline, slurm=_bounded(context.slurm, deadline)
-        )
-    context = context.with_reporter(context.reporter.once())
+        client = _bounded(context.slurm, deadline)
+        context = dataclasses.replace(context, slurm_client=lambda: client)
+    context = dataclasses.replace(context, deadline=deadline, reporter=context.reporter.once())
+    for group_context, group in contexts.by_scheduler(context, _jobs(context, rows)):
+        cluster = clusters.facts(group_context).cluster
+        for job in group:
+            if not job.settled and (why := clusters.elsewhere(job, cluster)):
+                raise errors.ConflictError(why)
     log_deadline: deadlines.Deadline | None = None
     states: dict[int, jobs.JobState] = {}
     ended_at: dict[int, datetime.datetime] = {}
     known = job_patterns.configured(context.configuration)
     completely_read: set[int] = set()
-    _refuse_other_clusters(context, rows)
     while True:
         try:
             fresh = resend.refresh_or_warn(context)
@@ -72,17 +73,14 @@ def wait(
                 _recover(context, current)
                 # In the same pass: later another process may have given up the continuation job.
                 newest = chains.last_jobs(context, rows)
-                current = list(
-                    {newest[row].row: newest[row] for row in rows if row in newest}.values()
-                )
+                current = list({job.row: job for job in map(newest.get, rows) if job}.values())
                 rows = [job.row for job in current]
         except deadlines.TimeUpError:
             return _jobs(context, rows)
         now = context.clock.now()
         changed([job for job in current if states.get(job.row) is not job.state])
         states.update({job.row: job.state for job in current})
-        for warning in _stuck(current):
-            context.reporter.warn(warning)
+        _warn_of_stuck(context, current)
         ended_at = {job.row: ended_at.get(job.row, now) for job in current if job.ended}
         unread = [job for job in current if job.row not in completely_read]
         look = context.deadline.within(ingest.LOOK_SECONDS)
@@ -113,27 +111,21 @@ def wait(
 
 def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
     """Return a client whose commands are killed soon after the deadline, with TimeUpError."""
-    run = client.run
     # With a timeout of 0 s Slurm is asked once.
     end = dataclasses.replace(deadline, at=deadline.at + GRACE_SECONDS)
 
-    def bounded(timeout_seconds: float) -> float:
-        if end.is_over:
-            raise deadlines.TimeUpError
-        return min(timeout_seconds, end.left_seconds)
-
-    def checked(answer: process.Result) -> process.Result:
-        # Our own deadline must not be stored as a failure of Slurm.
-        if answer.timed_out and end.is_over:
-            raise deadlines.TimeUpError
-        return answer
-
-    def bounded_run(
+    def run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
     ) -> process.Result:
-        return checked(run(argv, bounded(timeout_seconds), environ))
+        if end.is_over:
+            raise deadlines.TimeUpError
+        result = client.run(argv, min(timeout_seconds, end.left_seconds), environ)
+        # Our own deadline must not be stored as a failure of Slurm.
+        if result.timed_out and end.is_over:
+            raise deadlines.TimeUpError
+        return result
 
-    return dataclasses.replace(client, run=bounded_run)
+    return dataclasses.replace(client, run=run)
 
 
 def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
@@ -158,18 +150,18 @@ def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
     with context.store.reading() as work:
-        stored = work.jobs.find(jobs.JobQuery(rows=rows, limit=None)) if rows else []
-    by_row = {job.row: job for job in stored}
+        by_row = work.jobs.by_row(rows)
     return [by_row[row] for row in rows if row in by_row]
 
 
-def _stuck(current: Sequence[jobs.Job]) -> list[str]:
-    """Return warnings about jobs that may never end without help."""
+def _warn_of_stuck(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
+    """Warn of jobs that may never end without help."""
     by_reason: dict[str, list[jobs.Job]] = {}
     for job in current:
         if reason := pending_reasons.explain_stuck(job):
             by_reason.setdefault(reason, []).append(job)
-    return [f"{naming.names_of(group)} {reason}" for reason, group in by_reason.items()]
+    for reason, group in by_reason.items():
+        context.reporter.warn(f"{naming.names_of(group)} {reason}")
 
 
 def _is_done(
@@ -190,18 +182,3 @@ def _pause_seconds(
         return floor
     due = floor - (now - asked_at).total_seconds()
     return due if 0 < due <= floor else floor
-
-
-def _refuse_other_clusters(context: contexts.Context, rows: Sequence[int]) -> None:
-    """Raise ConflictError for jobs of a cluster that this host cannot ask."""
-    for group_context, group in contexts.by_scheduler(context, _jobs(context, rows)):
-        cluster = clusters.facts(group_context).cluster
-        others = [job for job in group if job.cluster != cluster and not job.settled]
-        if others and group_context.is_local:
-            raise errors.ConflictError(clusters.other_machine(others[0]))
-        if others:
-            names = ", ".join(f"{naming.name_of(job)} (cluster {job.cluster})" for job in others)
-            raise errors.ConflictError(
-                f"this host belongs to cluster {cluster}; wait for {names} on a login node of "
-                "that cluster"
-            )

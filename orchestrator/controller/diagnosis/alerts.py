@@ -17,7 +17,7 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 #: One process checks jobs at this interval ...
 EVERY_SECONDS = 60.0

@@ -5,25 +5,30 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
-from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
-from orchestrator.controller.session import contexts, queries
-from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
+from orchestrator.controller.session import clusters, contexts, queries
+from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs, queue
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
-from orchestrator.slurm import fields
-from orchestrator.tracking import run_folder
+from orchestrator.slurm import fields, scontrol
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
 READING_SECONDS = 5.0
 #: Time for reading the logs of one job.
 EXPLAIN_SECONDS = 20.0
 _RULES_LIMIT_BYTES = 4 * 1024 * 1024
+_PARTITION_REASON = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
+_LIMIT_REASON = re.compile(r"(?:QOS|Assoc)(?:Grp|Max|Min)|Max\w+PerAccount")
+_QUEUE_REASON = re.compile(r"Priority|Resources")
+_NODE_REASON = re.compile(r"ReqNodeNotAvail|NodeDown")
+_UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 
 
 def explain(
@@ -38,17 +43,70 @@ def explain(
     Raises NotFoundError if the job has no such attempt.
     """
     if attempt is None and pending_jobs.is_pending(job):
-        return slurm_answers.explain(context, job)
+        return _explain_pending(context, job)
     details = queries.details(context, job)
     is_earlier = attempt is not None and attempt != job.attempt
     if attempt is not None and is_earlier:
         job = _as_of_attempt(job, details.attempts, attempt)
     facts = _facts(job, details.attempts, details.events)
     facts = dataclasses.replace(facts, is_earlier_attempt=is_earlier)
-    if job.state is jobs.JobState.COMPLETED:
-        facts = dataclasses.replace(facts, advice=_advice(details.submission))
     deadline = context.deadline.within(EXPLAIN_SECONDS)
-    return explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
+    explanation = explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
+    if job.state is jobs.JobState.COMPLETED:
+        return dataclasses.replace(explanation, cures=_advice(details.submission))
+    return explanation
+
+
+def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:
+    """Return why a job is pending; from its last known reason if Slurm does not answer."""
+    slurm_context = context.with_scheduler("slurm")
+    facts = clusters.known_facts(slurm_context)
+    answers = queue.Queue()
+    if facts is not None and facts.cluster == job.cluster and job.job_id is not None:
+        try:
+            with context.reporter.activity("Asking Slurm why the job is pending (scontrol)"):
+                answers = _ask(slurm_context, job, job.job_id)
+        except errors.SlurmError as error:
+            answers = queue.Queue(error=str(error))
+    return pending_jobs.explain(job, answers, context.clock.now())
+
+
+def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
+    """Ask Slurm at most three questions, selected by the job's reason."""
+    slurm = context.slurm
+    shown = slurm.show_job(job_id)
+    if shown is None:
+        return queue.Queue()
+    request = scontrol.parse_request(shown)
+    reason, answers = request.reason, queue.Queue(request=request)
+    try:
+        if reason.startswith("Reservation") and request.reservation:
+            reservation = slurm.reservation(request.reservation)
+            return dataclasses.replace(answers, reservation=reservation)
+        if _NODE_REASON.match(reason):
+            named = _UNAVAILABLE_NODES.search(reason)
+            nodes = named[1] if named else request.node_list
+            away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
+            return dataclasses.replace(answers, unavailable_nodes=away)
+        is_limit, is_queue = _LIMIT_REASON.match(reason), _QUEUE_REASON.match(reason)
+        if not (is_limit or is_queue or _PARTITION_REASON.match(reason)):
+            return answers
+        # If a job names several partitions, the numbers of one of them would mislead.
+        if request.partition is None or "," in request.partition:
+            return answers
+        partition = slurm.partition(request.partition)
+        answers = dataclasses.replace(answers, partition=partition)
+        if is_limit and request.account:
+            qos = [name for name in (request.qos, partition.qos if partition else None) if name]
+            limits = slurm.limits_of(shown.get("UserId", ""), request.account, qos)
+            return dataclasses.replace(answers, limits=tuple(limits))
+        if is_queue and request.priority is not None:
+            raw_job_id = job.raw_job_id or job_id
+            before = slurm.jobs_before(raw_job_id, request.partition, request.priority)
+            return dataclasses.replace(answers, before=before)
+        return answers
+    except errors.SlurmError as error:
+        return dataclasses.replace(answers, error=str(error))
 
 
 def rules_with(paths: Sequence[str]) -> log_rules.Rules:
@@ -59,7 +117,8 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
     rules = log_rules.load_shipped()
     for path in reversed(paths):
         try:
-            text = files.read_given(path, limit_bytes=_RULES_LIMIT_BYTES).decode("utf-8")
+            content = files.read_bytes(path, limit_bytes=_RULES_LIMIT_BYTES, is_given=True)
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise errors.NotFoundError(f"{path} cannot be read: {reason}") from error
@@ -162,13 +221,9 @@ def _with_logs(
         of_job = job if has_banners else None
         for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
-        first = len(facts.findings)
-        findings = [
-            dataclasses.replace(finding, order=first + finding.order) for finding in reader.findings
-        ]
         facts = dataclasses.replace(
             facts,
-            findings=(*facts.findings, *findings),
+            findings=(*facts.findings, *reader.findings),
             last_line=reader.last_line or facts.last_line,
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,

@@ -34,7 +34,6 @@ def update(context: contexts.Context) -> list[str]:
             stored = work.dependencies.of(row)
             newest = {each.id: dependencies.continuation(work, each.dependency) for each in stored}
             submission = work.jobs.submission_of(row)
-            assert submission is not None, "each job belongs to one (foreign key)"
             is_reported = "never" in {event.kind for event in work.events.of_job(row)}
             is_open = _is_open(work, job)
             try:

@@ -12,8 +12,8 @@ from orchestrator import errors, jobs, metrics, patterns, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.session import contexts
+from orchestrator.files import run_folder
 from orchestrator.logs import files, lines, reading
-from orchestrator.tracking import run_folder
 
 #: Time for reading logs in a refresh. The next refresh continues.
 LOOK_SECONDS = 5.0

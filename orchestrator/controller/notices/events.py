@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from db import unit_of_work
 from orchestrator import jobs
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
 from orchestrator.notices import texts
-from orchestrator.notices.records import Notice, StoredEvent
+from orchestrator.notices.records import Notice
 from orchestrator.schedules.records import Trigger
 
 EVENTS_PER_PASS = 5000
@@ -30,7 +31,9 @@ _COMMITTED_WITHIN = datetime.timedelta(hours=1)
 _CAUSE_WITHIN = datetime.timedelta(minutes=10)
 #: A rejection by Slurm within this time was shown to the person who submitted the job.
 _SHOWN_WITHIN = datetime.timedelta(minutes=5)
-_ALERTS = ("stalled", "slow", "nan_loss")
+
+#: Row of the event, row of its job, event.
+_Event: TypeAlias = tuple[int, int, jobs.JobEvent]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,18 +73,18 @@ def find(
     """Return the new notices and the cursor for the next pass."""
     events = work.notices.events_after(cursor.event, EVENTS_PER_PASS)
     ended = dict(cursor.open)
-    ended |= {event.job_row: event.at for event in events if _may_be_end(event)}
+    ended |= {job_row: event.at for _, job_row, event in events if _may_be_end(event)}
     ends, still_open = _ends(work, ended, now)
     since = max(cursor.since, now - _TRIGGERS_WITHIN)
     triggers = work.schedules.recent_triggers(since, _TRIGGERS_PER_PASS)
-    about_triggers = list(_about_triggers(triggers, since))
+    about_triggers = list(_about_triggers(work, triggers, since))
     unseen = [notice for notice in about_triggers if notice.key not in cursor.seen]
     notices = [*_alerts(work, events), *ends, *unseen]
     known = work.notices.known_keys([notice.key for notice in notices])
     times = [at for trigger, _ in triggers for at in (trigger.decided_at, trigger.verdict_at) if at]
     new_cursor = dataclasses.replace(
         cursor,
-        event=events[-1].row if events else cursor.event,
+        event=events[-1][0] if events else cursor.event,
         since=max([cursor.since, *(at - _COMMITTED_WITHIN for at in times)]),
         open=still_open,
         seen=frozenset(notice.key for notice in about_triggers),
@@ -89,25 +92,19 @@ def find(
     return [notice for notice in notices if notice.key not in known], new_cursor
 
 
-def _may_be_end(event: StoredEvent) -> bool:
+def _may_be_end(event: jobs.JobEvent) -> bool:
     # A deferred job that is given up does not change its state.
     given_up = event.kind == "submit" and event.source == "controller"
     return given_up or event.state in jobs.TERMINAL
 
 
-def _alerts(work: unit_of_work.UnitOfWork, events: Iterable[StoredEvent]) -> Iterator[Notice]:
-    alerts = [
-        event
-        for event in events
-        if event.kind == "never"
-        or (event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS)
-    ]
-    by_row = work.jobs.by_row([event.job_row for event in alerts])
-    for event in alerts:
-        job = by_row[event.job_row]
-        describe = texts.never_starts if event.kind == "never" else texts.alert
-        if not job.ended:
-            yield describe(event.row, job, event.detail)
+def _alerts(work: unit_of_work.UnitOfWork, events: Sequence[_Event]) -> Iterator[Notice]:
+    kinds = {"never": texts.never_starts, "alert": texts.alert}
+    alerts = [each for each in events if each[2].kind in kinds]
+    by_row = work.jobs.by_row([job_row for _, job_row, _ in alerts])
+    for row, job_row, event in alerts:
+        if not by_row[job_row].ended:
+            yield kinds[event.kind](row, by_row[job_row], event.detail)
 
 
 def _ends(
@@ -137,10 +134,12 @@ def _ends(
             continue
         failed = [job for job in group if texts.is_failure(job)]
         states = work.notices.recovery_states([job.row for job in failed])
-        retries = [_retry_state(job, states) for job in failed]
+        retries = [states.get((job.row, job.attempt)) for job in failed]
+        # About jobs that may recover there is no decision yet.
+        is_undecided = "planned" in retries or any(job.recovers for job in failed)
         is_recent = datetime.timedelta(0) <= now - max(ends.values()) < _CAUSE_WITHIN
         is_explained = all(job.cause for job in failed) or not is_recent
-        if not all(job.settled for job in group) or not is_explained or "planned" in retries:
+        if not all(job.settled for job in group) or not is_explained or is_undecided:
             still_open |= ends
         elif "done" in retries:
             continue
@@ -156,15 +155,6 @@ def _ends(
     return notices, still_open
 
 
-def _retry_state(job: jobs.Job, states: Mapping[tuple[int, int], str]) -> str:
-    """Return "planned" or "done" if a retry follows this end, else ""."""
-    if job.recovers:
-        # There is no decision yet.
-        return "planned"
-    state = states.get((job.row, job.attempt), "")
-    return "" if state == "refused" else state
-
-
 def _was_shown(
     work: unit_of_work.UnitOfWork, group: Sequence[jobs.Job], ends: Mapping[int, datetime.datetime]
 ) -> bool:
@@ -178,7 +168,9 @@ def _was_shown(
 
 
 def _about_triggers(
-    triggers: Sequence[tuple[Trigger, str]], since: datetime.datetime
+    work: unit_of_work.UnitOfWork,
+    triggers: Sequence[tuple[Trigger, str]],
+    since: datetime.datetime,
 ) -> Iterator[Notice]:
     for trigger, schedule in triggers:
         # Paused, removed and overlapping triggers are skipped on purpose.
@@ -186,7 +178,8 @@ def _about_triggers(
         if (is_missed or trigger.state == "failed") and trigger.decided_at >= since:
             yield texts.missed_time(trigger, schedule)
         if trigger.verdict and trigger.verdict_at and trigger.verdict_at >= since:
-            yield texts.verdict(trigger, schedule)
+            job = None if trigger.job_row is None else work.jobs.get(trigger.job_row)
+            yield texts.verdict(trigger, schedule, job)
 
 
 def _jobs_and_arrays(

@@ -7,6 +7,7 @@ the size of a reply, and sets no Message-ID or Idempotency-Key.
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import os
@@ -99,20 +100,13 @@ def _mail(channel: config.Channel, message: Message, environ: Mapping[str, str])
 
     try:
         rejected = _within(seconds, deliver, lambda: [server.sock for server in servers])
-    except smtplib.SMTPAuthenticationError as error:
-        reason = _reply_text(error.smtp_error)
-        text = f"{address} refused the login of {channel.user}: {error.smtp_code} {hide(reason)}"
-        fix = f"check user and the first line of {channel.password_file}"
-        raise ReceiverError(f"{_short(text)}; {fix}") from None
-    except smtplib.SMTPResponseException as error:
-        text = f"{address}: {error.smtp_code} {hide(_reply_text(error.smtp_error))}"
-        raise ReceiverError(_short(text)) from None
-    except smtplib.SMTPRecipientsRefused as error:
-        text = f"{address} rejected {hide(_rejections(error.recipients))}"
-        raise ReceiverError(_short(text)) from None
     except OSError as error:
-        text = f"{address}: {hide(_connection_error(error))}"
-        raise ReceiverError(_short(text), may_have_it=is_begun) from None
+        # A reply of the server means that it did not accept the mail.
+        is_reply = isinstance(error, smtplib.SMTPResponseException | smtplib.SMTPRecipientsRefused)
+        text = _short(f"{address}{hide(_mail_error(error, channel.user))}")
+        if isinstance(error, smtplib.SMTPAuthenticationError):
+            text += f"; check user and the first line of {channel.password_file}"
+        raise ReceiverError(text, may_have_it=is_begun and not is_reply) from None
     # A retry would send the mail again to those who have it.
     return _short(f"{address} rejected {hide(_rejections(rejected))}") if rejected else ""
 
@@ -143,8 +137,7 @@ def _within(
     sends a byte per second never reaches the time limit of a single read. `work` gets a function
     that raises TimeoutError if the time is up, and calls it when it has connected.
     """
-    results: list[_T] = []
-    problems: list[BaseException] = []
+    future: concurrent.futures.Future[_T] = concurrent.futures.Future()
     is_over = threading.Event()
 
     def check_time() -> None:
@@ -153,22 +146,18 @@ def _within(
 
     def run() -> None:
         try:
-            results.append(work(check_time))
+            future.set_result(work(check_time))
         except BaseException as error:
-            problems.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, name="receiver", daemon=True)
-    thread.start()
-    thread.join(seconds + _GRACE_SECONDS)
-    if problems:
-        raise problems[0]
-    if results:
-        return results[0]
+    threading.Thread(target=run, name="receiver", daemon=True).start()
+    concurrent.futures.wait([future], seconds + _GRACE_SECONDS)
+    if future.done():
+        return future.result()
     is_over.set()
-    for connection in sockets():
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+    for connection in filter(None, sockets()):
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
     raise TimeoutError(f"timed out after {seconds:g} s")
 
 
@@ -185,6 +174,16 @@ def _connection_error(problem: object) -> str:
     if isinstance(problem, ssl.SSLError):
         return f"TLS failed ({problem.reason}): check port and security"
     return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
+
+
+def _mail_error(error: OSError, user: str | None) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return f" rejected {_rejections(error.recipients)}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        is_login = isinstance(error, smtplib.SMTPAuthenticationError)
+        what = f" refused the login of {user}" if is_login else ""
+        return f"{what}: {error.smtp_code} {_reply_text(error.smtp_error)}"
+    return f": {_connection_error(error)}"
 
 
 def _rejections(recipients: Mapping[str, tuple[int, bytes]]) -> str:
@@ -250,21 +249,23 @@ def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, st
     sockets: list[socket.socket | None] = []
     seconds = float(channel.timeout_seconds)
 
-    def post(check_time: Callable[[], None]) -> tuple[int, str]:
-        """Return the HTTP code and the reply of an error; (0, "") for success."""
+    def post(check_time: Callable[[], None]) -> None:
         opener = urllib.request.build_opener(_NoRedirect, _Handler(sockets, check_time))
         try:
-            with opener.open(request, timeout=seconds):
-                return 0, ""
+            opener.open(request, timeout=seconds).close()
         except urllib.error.HTTPError as error:
             with error:
                 if 300 <= error.code < 400:
-                    return error.code, error.headers.get("Location") or ""
+                    target = hide(_shown(error.headers.get("Location") or ""))
+                    fix = "put the new address into the configuration"
+                    raise ReceiverError(_short(f"{shown}: redirects to {target}: {fix}")) from None
                 reply = error.read(_REPLY_BYTES).decode(errors="replace")
-                return error.code, f"{error.reason} {reply}"
+            # Masked before it is shortened, so that no half of a secret remains.
+            text = f"{shown}: {error.code} {hide(f'{error.reason} {reply}')}"
+            raise ReceiverError(_short(text)) from None
 
     try:
-        code, reply = _within(seconds, post, lambda: sockets)
+        _within(seconds, post, lambda: sockets)
     except urllib.error.URLError as error:
         # An error of connecting or sending, or of a proxy.
         raise ReceiverError(_short(f"{shown}: {hide(_connection_error(error.reason))}")) from None
@@ -272,17 +273,14 @@ def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, st
         text = f"{shown}: {hide(_connection_error(error))}"
         # Without a connection nothing was sent.
         raise ReceiverError(_short(text), may_have_it=bool(sockets)) from None
-    if 300 <= code < 400:
-        try:
-            target = hide(channels.shown_url(reply))
-        except ValueError:
-            target = "an invalid address"
-        text = f"{shown}: redirects to {target}: put the new address into the configuration"
-        raise ReceiverError(_short(text))
-    if code:
-        # Masked before it is shortened, so that no half of a secret remains.
-        raise ReceiverError(_short(f"{shown}: {code} {hide(reply)}"))
     return ""
+
+
+def _shown(url: str) -> str:
+    try:
+        return channels.shown_url(url)
+    except ValueError:
+        return "an invalid address"
 
 
 def _without_userinfo(url: str) -> tuple[str, dict[str, str]]:

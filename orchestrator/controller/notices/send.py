@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
-from db import unit_of_work
 from orchestrator import config, errors, jobs
 from orchestrator.controller.notices import events
 from orchestrator.controller.session import contexts
@@ -77,12 +76,9 @@ def _store_new(context: contexts.Context, channels: Mapping[str, config.Channel]
             return
         if channels and stored:
             cursor = events.Cursor.of_json(stored)
-            found, new_cursor = events.find(work, cursor, now)
-            labels = _labels(work, found)
-            # Notices that no channel wants are not stored.
-            new = [
-                (notice, names) for notice in found if (names := _names(channels, notice, labels))
-            ]
+            notices, new_cursor = events.find(work, cursor, now)
+            # Notices that no channel asks for are not stored.
+            new = [(notice, names) for notice in notices if (names := _names(channels, notice))]
             if new_cursor == cursor and not new:
                 return
     with context.store.writing() as work:
@@ -101,25 +97,12 @@ def _store_new(context: contexts.Context, channels: Mapping[str, config.Channel]
             work.settings.put(KEY, new_cursor.to_json())
 
 
-def _labels(
-    work: unit_of_work.UnitOfWork, notices: Sequence[Notice]
-) -> Mapping[int, tuple[str, ...]]:
-    """Return by row the labels of jobs with verdicts."""
-    rows = [each.job_row for each in notices if each.job_row is not None and not each.labels]
-    return {row: job.labels for row, job in work.jobs.by_row(rows).items()}
-
-
-def _names(
-    channels: Mapping[str, config.Channel],
-    notice: Notice,
-    labels: Mapping[int, tuple[str, ...]],
-) -> list[str]:
-    """Return the names of the channels that want a notice."""
-    own = notice.labels or labels.get(notice.job_row or 0, ())
+def _names(channels: Mapping[str, config.Channel], notice: Notice) -> list[str]:
+    """Return the names of the channels that ask for a notice."""
     return [
         name
         for name, channel in channels.items()
-        if channel.wants(notice.kind) and set(channel.labels) <= set(own)
+        if channel.wants(notice.kind) and set(channel.labels) <= set(notice.labels)
     ]
 
 

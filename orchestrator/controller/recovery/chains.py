@@ -12,37 +12,23 @@ from orchestrator.controller.session import contexts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
-    """One attempt of a chain with the decision about it; the newest one may have none."""
+    """One attempt of a job, or of a job that it continues or is continued by."""
 
     job: jobs.Job
     attempt: int
     #: of that attempt
     state: jobs.JobState
+    #: about its end; the newest attempt may have none
     decision: recovery.StoredDecision | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chain:
-    """A job, the jobs that it continues, and the jobs that continue it."""
-
-    links: Sequence[Link] = ()
-    #: the continuation job of the job that the chain was requested for
-    continued_by: jobs.Job | None = None
-
-    @property
-    def planned(self) -> recovery.StoredDecision | None:
-        """Return the decision that has not been carried out yet."""
-        last = self.links[-1].decision if self.links else None
-        return last if last is not None and last.state == "planned" else None
-
-
-def chain_of(context: contexts.Context, job: jobs.Job) -> Chain:
-    """Return the chain of a job; without links if it is alone and there is no decision about it."""
+def chain_of(context: contexts.Context, job: jobs.Job) -> list[Link]:
+    """Return the chain of a job; empty if it is alone and there is no decision about it."""
     with context.store.reading() as work:
         rows = work.recovery.chain(job.row)
         decisions = work.recovery.of_jobs(rows)
         if len(rows) == 1 and not decisions:
-            return Chain()
+            return []
         members = work.jobs.by_row(rows)
         attempts = work.attempts.of_jobs(rows)
     links: list[Link] = []
@@ -55,8 +41,7 @@ def chain_of(context: contexts.Context, job: jobs.Job) -> Chain:
             links.append(Link(job=member, attempt=decision.attempt, state=state, decision=decision))
         if not of_job or of_job[-1].attempt != member.attempt:
             links.append(Link(job=member, attempt=member.attempt, state=member.state))
-    following = rows[rows.index(job.row) + 1 :]
-    return Chain(links=links, continued_by=members[following[0]] if following else None)
+    return links
 
 
 def decisions(

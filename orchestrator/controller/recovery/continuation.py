@@ -12,10 +12,9 @@ from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, jobs, recovery, specs
-from orchestrator.controller.recovery import progress
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, render, submit
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 class NotContinuedError(errors.ConflictError):
@@ -44,7 +43,8 @@ def continue_job(
     context = context.with_scheduler(job.scheduler)
     if clusters.facts(context).cluster != job.cluster:
         return None
-    stored = _submission(context, job)
+    with context.store.reading() as work:
+        stored = work.jobs.submission_of(job.row)
     old: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(old["folder"]))
     if not calling_folder.is_dir():
@@ -149,17 +149,3 @@ def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
         raise errors.RunFolderError(reason) from error
     if not is_closed:
         raise NotContinuedError("it was started again meanwhile")
-
-
-def spec_and_checkpoints(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSpec, Path]:
-    """Return the job's stored spec and the folder of its checkpoints. Raises SpecError."""
-    stored = _submission(context, job)
-    spec = specs.from_json(stored.spec)
-    return spec, progress.checkpoint_folder(job, spec, stored.provenance)
-
-
-def _submission(context: contexts.Context, job: jobs.Job) -> jobs.Submission:
-    with context.store.reading() as work:
-        stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
-    return stored

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator import files, jobs, recovery
 from orchestrator.controller.session import contexts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 #: Names with a step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".
 _STEP = re.compile(r"(?:^|[-_.=]|step|checkpoint|ckpt|epoch)(?P<step>[0-9]{1,18})(?=[-_.]|$)")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery
+from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
@@ -18,9 +18,9 @@ from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import fields
-from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
 JOBS_PER_PASS = 50
@@ -135,7 +135,7 @@ def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
     environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
-        resubmit.send_again(local, job, queue=False, source="controller")
+        resubmit.send_again(local, job, queue=False, is_automatic=True)
     except errors.FencedError:
         raise
     except errors.OrchestratorError as error:
@@ -173,20 +173,22 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _no_retry(job, "not submitted", f"the job is not in Slurm: {job.reason}")
     if job.cause is None or job.cause not in {*causes.Cause}:
         return _no_retry(job, "never", f"another version stored the unknown cause {job.cause}")
-    spec, checkpoints = continuation.spec_and_checkpoints(context, job)
-    info = causes.info(causes.Cause(job.cause))
-    reached = recovery.Progress()
-    if job.cause == retry.CONTINUED:
-        # The last steps may be in lines that have not been read yet.
-        deadline = context.deadline.within(ingest.LOOK_SECONDS)
-        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        reached = progress.measure(context, job, checkpoints)
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
         cancel_requested = bool(work.recovery.cancel_requested([job.row]))
+        submission = work.jobs.submission_of(job.row)
+    spec = specs.from_json(submission.spec)
+    info = causes.info(causes.Cause(job.cause))
+    reached = recovery.Progress()
+    if job.cause == retry.CONTINUED:
+        # The last steps may be in lines that have not been read yet.
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
+        folder = progress.checkpoint_folder(job, spec, submission.provenance)
+        reached = progress.measure(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,

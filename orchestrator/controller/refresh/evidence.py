@@ -11,7 +11,7 @@ from orchestrator import jobs, tracking
 from orchestrator.controller.refresh import identity, slurm_queries
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,4 +113,23 @@ class Collector:
         ):
             return None
         name = run_folder.slurm_name(job.name, job.token)
-        return record.observation(name=name, at=self.observed_at)
+        return observation(record, name=name, at=self.observed_at)
+
+
+def observation(
+    record: run_folder.ExitRecord, *, name: str, at: datetime.datetime
+) -> tracking.Observation:
+    """Return an exit record as an observation of the job with this name in Slurm."""
+    state = jobs.JobState.COMPLETED if record.rc == 0 else jobs.JobState.FAILED
+    return tracking.Observation(
+        source="record",
+        observed_at=at,
+        name=name,
+        job_id=record.job_id,
+        raw_job_id=record.job_id,
+        state=jobs.JobState.REQUEUED if record.outcome == "requeue" else state,
+        raw_state=f"exit record, rc {record.rc}",
+        exit_code=record.rc,
+        exit_signal=0,
+        restart_count=record.attempt,
+    )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs, tracking
 from orchestrator.controller.session import contexts
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 #: Fields of `scontrol show job` that neither a rename nor a requeue changes.
 CONSTANT_FIELDS = ("Command", "WorkDir")

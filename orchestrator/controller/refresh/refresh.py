@@ -12,10 +12,10 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs, tracking
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import evidence, freshness, slurm_queries
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.tracking import run_folder
+from orchestrator.controller.submission import log_paths
+from orchestrator.files import run_folder
 
 #: A refresh of local jobs reads some files.
 LOCAL_FLOOR_SECONDS = 0.5
@@ -317,7 +317,7 @@ def _log_paths(
         return {}
     raw_job_id = None if after.started_at is None else after.raw_job_id
     patterns = log_paths.LogPaths.of_submission(submission)
-    paths = patterns.paths(job, str(after.job_id), raw_job_id)
+    paths = patterns.paths(str(after.job_id), raw_job_id)
     return {field: path for field, path in paths.items() if path}
 
 

@@ -12,8 +12,8 @@ from db import unit_of_work
 from orchestrator import errors, jobs, tracking
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
+from orchestrator.files import run_folder
 from orchestrator.slurm import failures
-from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line: 5,000 IDs make 45 KB, and slurmdbd prefers short queries.
 SACCT_CHUNK = 200

@@ -21,9 +21,8 @@ from orchestrator import errors, jobs, patterns, specs, tracking
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.refresh import identity, refresh, slurm_queries
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.files import users
+from orchestrator.files import run_folder, users
 from orchestrator.toml import values
-from orchestrator.tracking import run_folder
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
 #: sacct requires a start time; slurmdbd keeps less than this.

@@ -40,7 +40,7 @@ def measure(
         else:
             reasons[str(job.state)].append(job)
     records = _records(context, completed) if completed else []
-    unit = job_measurements.unit_of(records)
+    unit = "gpus" if all(record.job.gpus for record in records) else "ranks"
     measurements = []
     for record in records:
         measured = job_measurements.measurement(record, unit)

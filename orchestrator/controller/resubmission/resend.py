@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import datetime
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from db import unit_of_work
-from orchestrator import errors, jobs, specs
+from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness, refresh
-from orchestrator.controller.resubmission import submit_limit, submitters
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import dependencies
-from orchestrator.tracking import run_folder
+from orchestrator.controller.submission import submit_limit
+from orchestrator.files import run_folder
 
 #: of one group in one pass; the rest stay due
 MAX_PER_GROUP = 20
@@ -103,6 +100,7 @@ def _send_group(
 ) -> bool:
     """Submit the jobs of one group until Slurm refuses; False: submit nothing more in this pass."""
     # Few refreshes submit anything, and these load many modules.
+    from orchestrator.controller.actions import confirmed
     from orchestrator.controller.resubmission import resubmit
     from orchestrator.controller.submission import submit
 
@@ -113,25 +111,15 @@ def _send_group(
             break
         context.guard.check()
         job = remaining.pop(0)
-        now = context.clock.now()
         try:
-            _check_dependency(context, job, resubmit.without_dependency(job))
-        except errors.ConflictError as error:
-            _give_up(context, job, str(error))
-            continue
-        except errors.SlurmError:
-            return False
-        try:
-            sent = resubmit.send_again(
-                context, job, queue=True, may_send=_nobody_submits(now), source="controller"
-            )
+            sent = resubmit.send_again(context, job, queue=True, is_automatic=True)
         except (resubmit.BusyError, submit.OvertakenError):
             return False
         except resubmit.WrongHostError as error:
             _defer_on_host(context, job, str(error))
             continue
         except resubmit.NotReadyError as error:
-            changes = submit_limit.deferred(str(error), context.profile, now)
+            changes = submit_limit.deferred(str(error), context.profile, context.clock.now())
             is_new = job.reason != changes["reason"]
             _change_tasks(context, [job], changes, str(changes["reason"]) if is_new else None)
             continue
@@ -139,11 +127,11 @@ def _send_group(
             _give_up(context, job, str(error))
             continue
         except errors.SlurmError as error:
-            current = _stored(context, job)
+            (current,) = confirmed.stored(context, [job])
             result = "cannot be submitted from here" if current.is_deferred else "was submitted"
             context.reporter.warn(f"@{job.row} {result}: {error}")
-            # A final refusal concerns this job alone; a lost outcome means that Slurm has problems.
-            if current.settled:
+            # A final refusal concerns this job alone; otherwise Slurm or this host has problems.
+            if current.settled and not current.is_deferred:
                 continue
             return False
         if not sent.is_deferred:
@@ -151,34 +139,11 @@ def _send_group(
             context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
             continue
         behind = submit_limit.behind(sent, remaining, tasks)
-        remaining = [other for other in remaining if other not in behind]
+        remaining = [job for job in remaining if job not in behind]
         # All of the group are tried again when the first refused job is.
         first_refused = first_refused or sent
         _change_tasks(context, [sent, *behind], {"resend_at": first_refused.resend_at}, None)
     return True
-
-
-def _nobody_submits(
-    now: datetime.datetime,
-) -> Callable[[unit_of_work.UnitOfWork], bool]:
-    submitting = jobs.JobQuery(deferred=True, states=("SUBMITTING",), limit=None)
-    return lambda work: (
-        not any(submitters.is_submitting(job, now) for job in work.jobs.find(submitting))
-    )
-
-
-def _check_dependency(context: contexts.Context, job: jobs.Job, advice: str) -> None:
-    # While the job was deferred, Slurm may have forgotten the jobs that it depends on.
-    with context.store.reading() as work:
-        submission = work.jobs.submission_of(job.row)
-    dependencies.check(context, specs.from_json(submission.spec).dependency, advice=advice)
-
-
-def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:
-    with context.store.reading() as work:
-        stored = work.jobs.get(job.row)
-    assert stored is not None, "rows are never deleted"
-    return stored
 
 
 def _defer_on_host(context: contexts.Context, job: jobs.Job, reason: str) -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
-from orchestrator.controller.resubmission import submit_limit
+from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
-    environments,
     intents,
     provenance,
     render,
     sbatch_outcomes,
     submit,
+    submit_limit,
 )
+from orchestrator.files import run_folder
 from orchestrator.jobs import naming
 from orchestrator.local import processes
 from orchestrator.rendering import templates
-from orchestrator.tracking import run_folder
 
 
 class BusyError(errors.ConflictError):
@@ -66,17 +67,12 @@ def resubmit(
             f"`orchestrator show {name} --script >FILE.sbatch` prints its script if Slurm had it; "
             "`orchestrator submit FILE.sbatch` submits it."
         )
-    cluster = clusters.facts(context).cluster
-    if job.cluster != cluster:
-        raise errors.ConflictError(
-            f"{name} belongs to cluster {job.cluster} and this host to {cluster}. "
-            "Resubmit it on a login node of its cluster."
-        )
+    if why := clusters.elsewhere(job, clusters.facts(context).cluster):
+        raise errors.ConflictError(why)
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
     spec = specs.from_json(submission.spec)
-    intents.check(context, spec, submission.script, advice=without_dependency(job))
-    _require_calling_folder(job, submission)
+    intents.check(context, spec, submission.script, advice=_without_dependency(job))
     if all(task.state is not jobs.JobState.NOT_SUBMITTED for task in current):
         return _submit_new(context, current, submission, fresh=fresh, queue=queue, argv=argv)
     if fresh:
@@ -87,17 +83,18 @@ def resubmit(
     return send_again(context, job, queue=queue or job.is_deferred)
 
 
-def _require_calling_folder(job: jobs.Job, submission: jobs.Submission) -> None:
-    folder = submission.calling_folder
-    if not Path(folder).is_dir():
+def _calling_folder(job: jobs.Job, submission: jobs.Submission) -> Path:
+    folder = Path(submission.calling_folder)
+    if not folder.is_dir():
         # Another login node may have it: /scratch, /tmp.
         raise WrongHostError(
             f"{folder}, where {naming.name_of(job)} was submitted, does not exist. "
             "Create it, or use `orchestrator submit`."
         )
+    return folder
 
 
-def without_dependency(job: jobs.Job) -> str:
+def _without_dependency(job: jobs.Job) -> str:
     """Return what to do if a stored job depends on one that Slurm has forgotten."""
     return (
         "A stored job keeps its dependency. If the other job ended as required, submit this one "
@@ -109,14 +106,9 @@ def without_dependency(job: jobs.Job) -> str:
 def _refuse_live(before: jobs.Job, job: jobs.Job) -> None:
     name = naming.name_of(job)
     if job.state not in jobs.TERMINAL:
-        hint = f"`orchestrator requeue {name}` restarts a running job"
-        if job.job_id is None:
-            hint = f"`orchestrator status {name}` looks for it in Slurm"
-        elif job.state is jobs.JobState.PENDING:
-            hint = f"`orchestrator cancel {name}` cancels it"
         raise errors.ConflictError(
             f"{name} is {job.state}; only a job that has ended, or that Slurm never had, can be "
-            f"resubmitted. {hint}."
+            f"resubmitted. `orchestrator status {name}` shows it; `cancel` and `requeue` end it."
         )
     unsure = (jobs.JobState.NOT_SUBMITTED, jobs.JobState.LOST)
     if before.state in unsure and job.state is not before.state:
@@ -131,22 +123,21 @@ def send_again(
     job: jobs.Job,
     *,
     queue: bool,
-    may_send: Callable[[unit_of_work.UnitOfWork], bool] = lambda work: True,
-    source: str = "user",
+    is_automatic: bool = False,
 ) -> jobs.Job:
     """Submit a job that is NOT_SUBMITTED, with its row, token, run folder and script.
 
-    Any task stands for its whole array. queue: defer it if Slurm refuses it for now. may_send is
-    called in the transaction that changes the rows. Raises ConflictError if nothing was submitted
-    (a later attempt may succeed after WrongHostError, NotReadyError and BusyError), and what
-    submit.send raises.
+    Any task stands for its whole array. queue: defer it if Slurm refuses it for now. is_automatic:
+    not on a user's request, and not while another process submits a deferred job. Raises
+    ConflictError if nothing was submitted (a later attempt may succeed after WrongHostError,
+    NotReadyError and BusyError), and what submit.send raises.
     """
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
     folder = run_folder.RunFolder(Path(job.run_dir))
     if exposure := contexts.run_folder_exposure(context, folder.path):
         raise WrongHostError(f"{exposure} Nothing was submitted.")
-    _require_calling_folder(job, submission)
+    _calling_folder(job, submission)
     # `job` with the version that the caller has seen, not the stored one.
     tasks = [job if task.row == job.row else task for task in submit.tasks_of(context, job)]
     if any(task.job_id is not None for task in tasks):
@@ -156,7 +147,7 @@ def send_again(
     owners = [owner for task in tasks if (owner := folder.owner(task.array_task_id or 0))]
     if owners:
         detail = f"job {owners[0]} has the task lock in the run folder"
-        _change_tasks(context, tasks, {"settled": False}, detail, source=source)
+        _change_tasks(context, tasks, {"settled": False}, detail, is_automatic=is_automatic)
         (current, *_) = confirmed.refreshed(context, tasks)
         raise errors.ConflictError(
             f"Slurm had @{job.row}: it ran as job {owners[0]} and is {current.state}. "
@@ -164,11 +155,12 @@ def send_again(
         )
     _check_script(folder, job, submission)
     _check_prerequisites(context, tasks)
-    if queue and source == "user":
-        environment = specs.from_json(submission.spec).environment
-        folder.keep_environment(
-            environments.stored(context, environment, reason="the job may be submitted later")
-        )
+    spec = specs.from_json(submission.spec)
+    if is_automatic:
+        # While the job was deferred, Slurm may have forgotten the jobs that it depends on.
+        dependencies.check(context, spec.dependency, advice=_without_dependency(job))
+    if queue and not is_automatic:
+        folder.keep_environment(intents.stored_environment(context, spec.environment))
     elif queue and folder.environment() is None:
         # Another command that happens to refresh must not lend its environment.
         raise WrongHostError(
@@ -184,12 +176,8 @@ def send_again(
         "resend_at": submit_limit.after(job.refusals + 1, context.profile, now) if queue else None,
     }
 
-    def may_send_now(work: unit_of_work.UnitOfWork) -> bool:
-        _refuse_cancelled(work, job)
-        return may_send(work)
-
     detail = "sent again, with the same token and folder"
-    _change_tasks(context, tasks, changes, detail, source=source, may_send=may_send_now)
+    _change_tasks(context, tasks, changes, detail, is_automatic=is_automatic)
     return submit.send(context, job, keep_deferred=True)
 
 
@@ -245,20 +233,28 @@ def _change_tasks(
     changes: dict[str, object],
     detail: str,
     *,
-    source: str,
-    may_send: Callable[[unit_of_work.UnitOfWork], bool] = lambda work: True,
+    is_automatic: bool,
 ) -> None:
     """Change the rows if nobody else has: of two processes only one submits."""
     state = changes.get("state", tasks[0].state)
     assert isinstance(state, jobs.JobState)
     with context.store.writing(durable=True) as work:
-        if not may_send(work):
+        if state is jobs.JobState.SUBMITTING:
+            _refuse_cancelled(work, tasks[0])
+        is_deferred = changes.get("resend_at") is not None
+        if is_automatic and is_deferred and _another_submits(work, context.clock.now()):
             raise BusyError(
                 f"Another process is submitting jobs now; @{tasks[0].row} stays deferred"
             )
         _change_unchanged(work, tasks, changes)
+        source = "controller" if is_automatic else "user"
         event = sbatch_outcomes.event(context, detail, state, source)
         work.events.add_many((job.row, event) for job in tasks)
+
+
+def _another_submits(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> bool:
+    query = jobs.JobQuery(deferred=True, states=(jobs.JobState.SUBMITTING,), limit=None)
+    return any(submitters.is_submitting(job, now) for job in work.jobs.find(query))
 
 
 def _change_unchanged(
@@ -314,7 +310,7 @@ def _submit_new(
         spec=spec,
         script=script,
         provenance=provenance.collect(
-            context, request, template=template, folder=Path(submission.calling_folder)
+            context, request, template=template, folder=_calling_folder(job, submission)
         ),
         cluster=job.cluster,
         runs_dir=runs_dir,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator import config, jobs
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import environments
+from orchestrator.controller.submission import intents
 
 #: They locate the database. A controller uses its own.
 _STATE_VARIABLES = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
@@ -17,7 +17,7 @@ _STATE_VARIABLES = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"}
 def variables(context: contexts.Context, inherit: Collection[str]) -> dict[str, str]:
     """Return the environment to store. inherit: variables that the specs name."""
     environment = jobs.Environment(inherit=tuple(inherit))
-    stored = environments.stored(context, environment, reason="the controller submits later")
+    stored = intents.stored_environment(context, environment, reason="the controller submits later")
     return {name: value for name, value in stored.items() if name not in _STATE_VARIABLES}
 
 

@@ -107,12 +107,19 @@ def machine_cluster() -> str:
     return f"local:{socket.gethostname()}"
 
 
+def elsewhere(job: jobs.Job, cluster: str) -> str:
+    """Return why a host of this cluster cannot act on the job; "": it can."""
+    if job.cluster == cluster:
+        return ""
+    return (
+        f"{naming.name_of(job)} belongs to cluster {job.cluster} and this host to {cluster}: "
+        "run the command on a host of its cluster"
+    )
+
+
 def other_machine(job: jobs.Job) -> str:
     """Return why this machine cannot act on a local job of another machine; "": it can."""
-    if job.scheduler != "local" or job.cluster == machine_cluster():
-        return ""
-    machine = job.cluster.removeprefix("local:")
-    return f"{naming.name_of(job)} is a job of machine {machine}: run the command there"
+    return elsewhere(job, machine_cluster()) if job.scheduler == "local" else ""
 
 
 def grace_seconds(context: contexts.Context, facts: Facts) -> float:

@@ -103,7 +103,6 @@ class Scheduler(Protocol):
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
     ) -> efficiency.Used | None: ...
-    def cancel(self, job_id: str, name: str, /) -> None: ...
     def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
@@ -116,7 +115,8 @@ class Context:
 
     configuration: config.Configuration
     store: stores.Store
-    slurm: Client
+    #: Slurm's commands; `submit` needs only sbatch, and the others load many modules
+    slurm_client: Callable[[], Client]
     #: environment and working folder of the command
     environ: Mapping[str, str]
     folder: Path
@@ -135,6 +135,10 @@ class Context:
         return self.configuration.profile
 
     @property
+    def slurm(self) -> Client:
+        return self.slurm_client()
+
+    @property
     def machine(self) -> Machine:
         """This machine as a scheduler of local jobs."""
         # With Slurm it is not needed, and it loads many modules.
@@ -142,9 +146,7 @@ class Context:
 
         return machine.Machine(
             folder=self.configuration.state_dir / "local",
-            keeper_config=machine.KeeperConfig(
-                module="orchestrator.controller.keeper", database=self.configuration.database
-            ),
+            database=self.configuration.database,
             shared_folders=self.configuration.shared_folders,
         )
 

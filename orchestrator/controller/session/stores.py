@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import datetime
 import itertools
 import os
 import pathlib
 import re
 import threading
-import types
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -23,7 +21,6 @@ from db import errors as db_errors
 from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
-from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -34,23 +31,6 @@ _WRONG_VALUE_ERRORS = (
 MOST_FINDINGS = 1000
 #: time limit of the search for a damaged row
 _SEARCH_SECONDS = 4.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Restored:
-    #: the replaced database; None: there was none
-    kept: pathlib.Path | None
-    #: schema revision of the backup
-    version: str | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Upgrade:
-    #: schema revisions; before: None if there was no database
-    before: str | None
-    after: str | None
-    #: copy of the database before the upgrade
-    backup: pathlib.Path | None
 
 
 class Store:
@@ -82,12 +62,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -127,9 +102,12 @@ class Store:
             with self._open() as opened, opened.plain_errors():
                 yield work
             return
-        with self._open() as opened, opened.reading() as connection:
-            with self._as_transaction(unit_of_work.UnitOfWork(connection)) as work:
-                yield work
+        with (
+            self._open() as opened,
+            opened.reading() as connection,
+            self._as_transaction(connection) as work,
+        ):
+            yield work
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
@@ -140,18 +118,20 @@ class Store:
         with (
             self._open() as opened,
             opened.writing(durable=durable) as connection,
-            self._as_transaction(unit_of_work.UnitOfWork(connection)) as work,
+            self._as_transaction(connection) as work,
         ):
             if self._fence is not None and not work.leases.has_fence(self._fence):
+                from orchestrator.jobs import leases
+
                 raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
 
     @contextlib.contextmanager
-    def _as_transaction(self, work: unit_of_work.UnitOfWork) -> Iterator[unit_of_work.UnitOfWork]:
+    def _as_transaction(self, connection: sa.Connection) -> Iterator[unit_of_work.UnitOfWork]:
         outer = getattr(self._transaction, "work", None)
-        self._transaction.work = work
+        self._transaction.work = unit_of_work.UnitOfWork(connection)
         try:
-            yield work
+            yield self._transaction.work
         finally:
             self._transaction.work = outer
 
@@ -186,8 +166,8 @@ class Store:
         """Return the backups beside the database file, newest first."""
         return [] if self.file is None else backups.find(self.file)
 
-    def restore(self, backup: pathlib.Path) -> Restored:
-        """Replace the database file with a checked backup, and keep the old file beside it.
+    def restore(self, backup: pathlib.Path) -> pathlib.Path | None:
+        """Replace the database file with a checked backup; return where the old file is kept.
 
         Raises ConflictError while another process has the database open.
         """
@@ -195,12 +175,11 @@ class Store:
             raise errors.ConflictError(f"{backup} is the database itself; name a backup of it")
         try:
             with self._open() as opened:
-                kept, version = opened.restore(backup, _row_checks())
+                return opened.restore(backup, _row_checks())[0]
         except errors.DatabaseError as error:
             if isinstance(error.__cause__, db_errors.LockedError):
                 raise errors.ConflictError(str(error)) from error
             raise
-        return Restored(kept=kept, version=version)
 
     def describe(self) -> str:
         """Return how the database is stored, as one line."""
@@ -231,11 +210,14 @@ class Store:
             with self._open() as opened, target._open() as opened_target:
                 return opened.copy_to(opened_target)
 
-    def upgrade(self) -> Upgrade:
-        """Upgrade the tables to this version; keeps a copy of an older database beside it."""
+    def upgrade(self) -> tuple[str | None, str | None, pathlib.Path | None]:
+        """Upgrade the tables to this version, and keep a copy of an older database beside it.
+
+        Returns the schema revisions before (None: there was no database) and after, and the copy.
+        """
         with self._open() as opened:
             before, backup = opened.upgrade()
-            return Upgrade(before=before, after=opened.version(), backup=backup)
+            return before, opened.version(), backup
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[database.Database]:
@@ -253,9 +235,9 @@ class Store:
             )
             # The mode of an own file is tightened when it is opened.
             is_own = path.is_file() and path.lstat().st_uid == os.geteuid()
-            exposure = None
             if path.is_symlink() or not is_own:
-                exposure = files.exposure(path, shared_folders=self._shared_folders)
+                if exposure := files.exposure(path, shared_folders=self._shared_folders):
+                    raise errors.DatabaseError(exposure.refusal(path, self._setting))
         except files.PrivateFolderError as error:
             raise errors.DatabaseError(str(error.strerror)) from error
         except OSError as error:
@@ -263,8 +245,6 @@ class Store:
                 f"The folder {path.parent} cannot be created ({error.strerror}). "
                 f"Create it, or set {self._setting}."
             ) from error
-        if exposure is not None:
-            raise errors.DatabaseError(exposure.refusal(path, self._setting))
 
 
 def of(configuration: config.Configuration) -> Store:

@@ -11,8 +11,13 @@ from orchestrator.controller.service import leases
 from orchestrator.controller.session import stores
 
 
-def restore(store: stores.Store, backup: pathlib.Path, now: datetime.datetime) -> stores.Restored:
-    """Replace the database by a backup. Raises ConflictError while it is in use."""
+def restore(
+    store: stores.Store, backup: pathlib.Path, now: datetime.datetime
+) -> pathlib.Path | None:
+    """Replace the database by a backup; return where the old file is kept.
+
+    Raises ConflictError while the database is in use.
+    """
     if not backup.is_file():
         raise errors.NotFoundError(f"no file {backup}; `orchestrator db restore` lists backups")
     if store.exists():

@@ -16,7 +16,6 @@ from db import unit_of_work
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
-from orchestrator.local import checks
 
 LEAVE_OUT = "If it ended as required, leave the dependency out."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
@@ -27,39 +26,28 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
 
     Slurm matters only if the dependency is on how the job ended. advice: what to do, a sentence.
     """
-    dependency, _ = records.split(dependency)
+    dependency = records.split(dependency)[0] or ""
     if context.is_local:
-        for job_id in checks.dependency_job_ids(dependency or ""):
+        from orchestrator.local import checks
+
+        for job_id in checks.dependency_job_ids(dependency):
             if not context.machine.jobs(job_id):
                 raise errors.ConflictError(
                     f"job {job_id} is not in this machine's queue, or was removed from it: "
                     "`orchestrator status --all` lists all jobs. Nothing was submitted."
                 )
         return
-    for job_id in _not_in_queue(context, on_ends(dependency or "")):
-        if context.slurm.show_job(job_id) is None:
-            raise errors.ConflictError(
-                f"Slurm has forgotten job {job_id} ({_stored_state(context, job_id)}), so it "
-                f'cannot tell whether "{dependency}" is satisfied; some releases would start the '
-                f"job at once. {advice} Nothing was submitted."
-            )
-
-
-def _not_in_queue(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
-    """Return the jobs that the user does not have in the queue, from one squeue.
-
-    scontrol shows one job per call; `squeue -j` with several IDs fetches the jobs of all users.
-    """
-    if len(job_ids) < 2:
-        return list(job_ids)
-    queued: set[str] = set()
-
-    def keep(name: str, job_id: str, stdout_path: str) -> bool:
-        queued.add(job_id.partition("_")[0])
-        return False
-
-    context.slurm.squeue(keep)
-    return [job_id for job_id in job_ids if job_id not in queued]
+    for job_id in on_ends(dependency):
+        if context.slurm.show_job(job_id) is not None:
+            continue
+        with context.store.reading() as work:
+            known = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
+        state = f"state {known[0].state}" if known else "it is not in the database"
+        raise errors.ConflictError(
+            f"Slurm has forgotten job {job_id} ({state}), so it cannot tell whether "
+            f'"{dependency}" is satisfied; some releases would start the job at once. {advice} '
+            "Nothing was submitted."
+        )
 
 
 def on_ends(dependency: str) -> list[str]:
@@ -71,16 +59,6 @@ def on_ends(dependency: str) -> list[str]:
     return list(dict.fromkeys(re.split(r"[_+]", word)[0] for word in words))
 
 
-def _stored_state(context: contexts.Context, job_id: str) -> str:
-    with context.store.reading() as work:
-        newest = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
-    if not newest:
-        return "it is not in the database"
-    (job,) = newest
-    last = "" if job.state in jobs.TERMINAL else "last "
-    return f"{last}state {job.state}"
-
-
 def resolve(
     work: unit_of_work.UnitOfWork, references: Sequence[records.Reference]
 ) -> list[records.Dependency]:
@@ -88,27 +66,30 @@ def resolve(
 
     Raises NotFoundError, and ConflictError if several live jobs have the name.
     """
-    return [each for reference in references for each in _resolve(work, reference)]
-
-
-def _resolve(
-    work: unit_of_work.UnitOfWork, reference: records.Reference
-) -> list[records.Dependency]:
-    kind, name = reference.kind, reference.name
-    if reference.is_sweep:
-        sweep = work.sweeps.find(name)
-        if sweep is None:
+    resolved: list[records.Dependency] = []
+    for reference in references:
+        kind, name = reference.kind, reference.name
+        if not reference.is_sweep:
+            rows = _rows_named(work, reference)
+            resolved += [records.Dependency(kind=kind, on_job=row) for row in rows]
+        elif sweep := work.sweeps.find(name):
+            resolved.append(records.Dependency(kind=kind, on_sweep=sweep.row))
+        else:
             raise errors.NotFoundError(
                 f"{kind}:sweep/{name}: sweep {name!r} not found: "
                 "`orchestrator sweep list` lists all sweeps"
             )
-        return [records.Dependency(kind=kind, on_sweep=sweep.row)]
+    return resolved
+
+
+def _rows_named(work: unit_of_work.UnitOfWork, reference: records.Reference) -> list[int]:
+    """Return the rows of the submission that `@7` or a NAME refers to."""
+    kind, name = reference.kind, reference.name
     if name.startswith("@"):
-        job = work.jobs.get(int(name[1:]))
-        matching = [] if job is None else [job]
+        query = jobs.JobQuery(rows=(int(name[1:]),))
     else:
         query = jobs.JobQuery(names=(name,), limit=1000, whole_arrays=True)
-        matching = work.jobs.find(query)
+    matching = work.jobs.find(query)
     if not matching:
         raise errors.NotFoundError(
             f"{kind}:{name}: job {name!r} not found: `orchestrator status --all` lists all jobs"
@@ -118,8 +99,7 @@ def _resolve(
         rows = ", ".join(f"@{job.row}" for job in live)
         raise errors.ConflictError(f"{kind}:{name}: several live jobs have this name: {rows}")
     token = (live or matching)[0].token
-    rows_of_token = sorted(job.row for job in matching if job.token == token)
-    return [records.Dependency(kind=kind, on_job=row) for row in rows_of_token]
+    return sorted(job.row for job in matching if job.token == token)
 
 
 def status_of(work: unit_of_work.UnitOfWork, job_row: int) -> records.Status:
@@ -131,7 +111,7 @@ def status(
     work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
 ) -> records.Status:
     """Return the current status; a job that was continued counts as its continuation job."""
-    ids: dict[str, list[str]] = collections.defaultdict(list)
+    ids: dict[str, list[str]] = {"afterok": [], "afterany": [], "afternotok": []}
     unsent: list[str] = []
     never: list[str] = []
     is_recovered = False
@@ -139,11 +119,16 @@ def status(
         of_kind = [each for each in dependencies if each.kind == kind]
         newest = _continuations(work, of_kind)
         for row in [each.on_sweep for each in of_kind if each.on_sweep is not None]:
-            text, is_open = _points_without_jobs(work, row)
-            if text and is_open:
-                unsent.append(f"{text} are not submitted yet")
-            elif text:
-                never.append(f"{kind}: {text} were never submitted, and the sweep was cancelled")
+            sweep = work.sweeps.get(row)
+            groups = work.sweeps.groups([row]).get(row, [])
+            count = sum(group.points for group in groups if group.state is None)
+            if sweep is not None and count:
+                points = f"{count} points of sweep {sweep.name}"
+                if sweep.state == "open":
+                    unsent.append(f"{points} are not submitted yet")
+                else:
+                    cancelled = "were never submitted, and the sweep was cancelled"
+                    never.append(f"{kind}: {points} {cancelled}")
         recoverable = work.dependencies.may_be_recovered([job.row for job in newest if job.ended])
         is_recovered |= any(job.recovers for job in newest)
         live = []
@@ -161,9 +146,7 @@ def status(
                 live.append(job)
         ids[kind] += _ids(work, live, newest)
     return records.Status(
-        after_ok=tuple(ids["afterok"]),
-        after_any=tuple(ids["afterany"]),
-        after_not_ok=tuple(ids["afternotok"]),
+        text=",".join(":".join([kind, *job_ids]) for kind, job_ids in ids.items() if job_ids),
         unsent=tuple(dict.fromkeys(unsent)),
         never=tuple(dict.fromkeys(never)),
         is_recovered=is_recovered,
@@ -172,11 +155,8 @@ def status(
 
 def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) -> int | None:
     """Return the row of the newest continuation job of the dependency; None: there is none."""
-    if dependency.on_job is not None:
-        last = work.recovery.last_in_chain([dependency.on_job])[dependency.on_job]
-        return None if last == dependency.on_job else last
-    rows = [job.row for job in _continuations(work, [dependency]) if job.continues is not None]
-    return max(rows, default=None)
+    newest = [job for job in _continuations(work, [dependency]) if job.continues is not None]
+    return max((job.row for job in newest if job.row != dependency.on_job), default=None)
 
 
 def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
@@ -199,16 +179,6 @@ def may_be_recovered(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: job
     return (job.sweep is not None and spec.retry.is_on) or status_of(work, job.row).is_recovered
 
 
-def _points_without_jobs(work: unit_of_work.UnitOfWork, sweep_row: int) -> tuple[str, bool]:
-    """Return how many points of a sweep have no job ("": none), and whether the sweep is open."""
-    sweep = work.sweeps.get(sweep_row)
-    groups = work.sweeps.groups([sweep_row]).get(sweep_row, [])
-    count = sum(group.points for group in groups if group.state is None)
-    if sweep is None or not count:
-        return "", False
-    return f"{count} points of sweep {sweep.name}", sweep.state == "open"
-
-
 def _continuations(
     work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
 ) -> list[jobs.Job]:
@@ -217,11 +187,8 @@ def _continuations(
     for each in dependencies:
         if each.on_sweep is not None:
             rows += [job.row for job in work.sweeps.jobs(each.on_sweep)]
-    if not rows:
-        return []
-    last = work.recovery.last_in_chain(rows)
-    query = jobs.JobQuery(rows=tuple(set(last.values())), limit=None)
-    return sorted(work.jobs.find(query), key=lambda job: job.row)
+    last = work.recovery.last_in_chain(rows) if rows else {}
+    return sorted(work.jobs.by_row(list(last.values())).values(), key=lambda job: job.row)
 
 
 def _ids(

@@ -10,29 +10,25 @@ from typing import Any, TypeAlias
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import (
-    dependencies,
-    environments,
-    sbatch_outcomes,
-)
+from orchestrator.controller.submission import dependencies, sbatch_outcomes, submit_limit
+from orchestrator.files import run_folder
 from orchestrator.jobs import dependency
-from orchestrator.local import checks, processes
-from orchestrator.rendering import batch_options
+from orchestrator.local import processes
+from orchestrator.slurm import variables
 from orchestrator.toml import values
-from orchestrator.tracking import run_folder
 
 #: work to do in the transaction that stores the intent; it gets the new jobs
 InTransaction: TypeAlias = Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None]
+_NAMES_SHOWN = 3
 
 
 class NeverError(errors.ConflictError):
     """A dependency can never be satisfied; nothing was submitted."""
 
 
-def _nothing(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-    return
+def nothing(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+    """Do nothing in the transaction."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +55,7 @@ class Intent:
     continues: int | None = None
     #: symbolic links in the run folder: name -> target
     links: Mapping[str, Path] = dataclasses.field(default_factory=dict)
-    in_transaction: InTransaction = _nothing
+    in_transaction: InTransaction = nothing
 
 
 def check(
@@ -76,8 +72,7 @@ def check(
     if context.is_local:
         from orchestrator.controller.submission import local_jobs
 
-        spec = batch_options.with_directives(spec, script)
-        checks.check_gpus(local_jobs.requested_gpus(spec), local_jobs.available_slots(context))
+        local_jobs.requirements(context, spec, script)
     dependencies.check(context, spec.dependency, advice=advice)
 
 
@@ -87,13 +82,13 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
     Returns the (first) job. ConflictError if it can never start.
     """
     spec = intent.spec
-    tasks = spec.array.task_ids if intent.tasks is None else intent.tasks
     depends, deferral = _deferral(context, intent)
     with context.store.reading() as work:
         token = run_folder.new_token(work.settings.installation_id())
     # The folder comes first. A folder without a row does no harm; a row whose script cannot be
     # written would be an intent that nobody can carry out.
     folder = _create_folder(context, intent, token, is_kept=intent.queue or deferral is not None)
+    now = context.clock.now()
     submission = jobs.Submission(
         token=token,
         cluster=intent.cluster,
@@ -103,26 +98,20 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
         spec=specs.to_json(spec),
         run_dir=str(folder.path),
         provenance=intent.provenance,
-        created_at=context.clock.now(),
+        created_at=now,
     )
+    state: dict[str, Any]
     if deferral is not None:
-        state: dict[str, Any] = {
-            "state": jobs.JobState.NOT_SUBMITTED,
-            "settled": True,
-            **deferral,
-        }
+        state = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **deferral}
     else:
         # If this process is killed before sbatch answers, the controller tries again then.
-        retry_at = submit_limit.after(1, context.profile, context.clock.now())
-        state = {
-            "submitter": processes.this_process(),
-            "resend_at": retry_at if intent.queue else None,
-        }
+        retry_at = submit_limit.after(1, context.profile, now) if intent.queue else None
+        state = {"submitter": processes.this_process(), "resend_at": retry_at}
     try:
         with context.store.writing(durable=True) as work:
             added = work.jobs.add_submission(
                 submission,
-                array_tasks=tasks,
+                array_tasks=spec.array.task_ids if intent.tasks is None else intent.tasks,
                 labels=spec.labels,
                 sweep=intent.sweep,
                 continues=intent.continues,
@@ -149,7 +138,7 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
 
 def _deferral(
     context: contexts.Context, intent: Intent
-) -> tuple[Sequence[dependency.Dependency], dict[str, object] | None]:
+) -> tuple[Sequence[dependency.Dependency], Mapping[str, object] | None]:
     """Return the dependencies, and the reason and the time of the next attempt if deferred."""
     _, references = dependency.split(intent.spec.dependency)
     depends = intent.depends
@@ -163,20 +152,19 @@ def _deferral(
             if depends is None:
                 depends = dependencies.resolve(work, references)
             status = dependencies.status(work, depends)
+    depends = depends or ()
     if status.never:
         raise NeverError(f"the job could never start: {status.never[0]}. Nothing was submitted.")
     if intent.behind is not None:
-        behind = intent.behind
-        return depends or (), {"reason": behind.reason, "resend_at": behind.resend_at}
+        return depends, {"reason": intent.behind.reason, "resend_at": intent.behind.resend_at}
     if not status.unsent:
-        return depends or (), None
+        return depends, None
     if context.is_local:
         raise errors.ConflictError(
             f"{status.unsent[0]}. A local job can only depend on jobs in this machine's queue. "
             "Nothing was submitted."
         )
-    now = context.clock.now()
-    return depends or (), submit_limit.deferred(status.unsent[0], context.profile, now)
+    return depends, submit_limit.deferred(status.unsent[0], context.profile, context.clock.now())
 
 
 def _create_folder(
@@ -184,14 +172,13 @@ def _create_folder(
 ) -> run_folder.RunFolder:
     """Create the run folder; `is_kept`: the environment is stored in it."""
     spec = intent.spec
+    names = [run_folder.ENVIRONMENT] if is_kept else []
+    if spec.retry.is_on:
+        names.append(run_folder.RETRY_ENVIRONMENT)
     files = {"script.sbatch": intent.script}
-    if is_kept or spec.retry.is_on:
-        reason = "the job may be submitted later"
-        environ = json.dumps(environments.stored(context, spec.environment, reason=reason))
-        if is_kept:
-            files[run_folder.ENVIRONMENT] = environ
-        if spec.retry.is_on:
-            files[run_folder.RETRY_ENVIRONMENT] = environ
+    if names:
+        environ = stored_environment(context, spec.environment)
+        files |= dict.fromkeys(names, json.dumps(environ))
     return run_folder.create(
         intent.runs_dir,
         spec.name,
@@ -201,6 +188,28 @@ def _create_folder(
         copies={"spec.json": specs.to_json(spec), "provenance.json": intent.provenance},
         shared_folders=context.configuration.shared_folders,
     )
+
+
+def stored_environment(
+    context: contexts.Context,
+    environment: jobs.Environment,
+    *,
+    reason: str = "the job may be submitted later",
+) -> dict[str, str]:
+    """Return the variables to store for a job that starts when this shell may be gone.
+
+    Reports those that are left out. reason: why they are stored, for the message.
+    """
+    left_out: list[str] = []
+    if environment.export == "all":
+        left_out = variables.not_stored(context.environ, environment.inherit)
+    if left_out:
+        names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
+        context.reporter.info(
+            f"Variables of this shell that are not passed on ({reason}): {len(left_out)} "
+            f"({names}); pass one with --inherit NAME"
+        )
+    return variables.stored(context.environ, environment.inherit)
 
 
 def _may_be_stored(context: contexts.Context, token: str, error: errors.OrchestratorError) -> bool:

@@ -6,15 +6,13 @@ import os
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
-from orchestrator.controller.submission import environments
+from orchestrator.controller.submission import intents, log_paths
+from orchestrator.files import run_folder
 from orchestrator.local import checks, records, slots
 from orchestrator.rendering import batch_file, batch_options, templates
-from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
-from orchestrator.tracking import run_folder
 
 #: the environment of a script with export = "none" (man sbatch, --export=NONE)
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
@@ -32,12 +30,11 @@ def submit(
     from orchestrator.controller.submission import submitit
 
     request = _request(context, spec, job, submission)
-    places = log_paths.LogPaths.of_submission(submission)
+    patterns = log_paths.LogPaths.of_submission(submission)
 
     def logs(job_id: str, number: int) -> tuple[str, str | None]:
-        paths = places.paths(job, job_id, str(number))
-        stderr = paths["stderr_path"]
-        return str(paths["stdout_path"]), None if stderr is None else str(stderr)
+        paths = patterns.paths(job_id, str(number))
+        return str(paths["stdout_path"]), paths["stderr_path"]
 
     def store_hash(sha256: str) -> None:
         # Durable: after a power cut a job without its hash would not be started.
@@ -54,7 +51,7 @@ def submit(
             return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
 
     try:
-        context.machine.clear(tokens_in_use, variables.stored)
+        context.machine.clear(tokens_in_use)
         return submitit.submit_to_machine(
             Path(job.run_dir), lambda: context.machine.submit(request, logs, store_hash)
         )
@@ -67,11 +64,10 @@ def _request(
 ) -> records.Request:
     folder = run_folder.RunFolder(Path(job.run_dir))
     script = files.read_text(folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES)
-    spec = batch_options.with_directives(spec, script)
-    available = available_slots(context)
-    gpus = requested_gpus(spec)
-    checks.check_gpus(gpus, available)
-    environ = environments.stored(context, spec.environment, reason="a local job may start later")
+    spec, gpus, available = requirements(context, spec, script)
+    environ = intents.stored_environment(
+        context, spec.environment, reason="a local job may start later"
+    )
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
     if context.profile.scheduler == "auto":
@@ -82,6 +78,8 @@ def _request(
         context.reporter.info(f"Ignored without Slurm: {', '.join(keys)}")
     if gpus and not available.are_gpus:
         context.reporter.info("This machine has no GPU: the ranks of the job run on the CPU")
+    umask = os.umask(0o077)
+    os.umask(umask)
     slot_count = len(available.devices) if spec.exclusive else gpus or 1
     with context.store.reading() as work:
         tasks = work.jobs.tasks(job.token)
@@ -104,33 +102,28 @@ def _request(
         tasks=tuple(task.array_task_id for task in tasks if task.array_task_id is not None) or None,
         most_at_once=spec.array.max_running,
         dependency=spec.dependency or "",
-        umask=_umask(),
-        format=1,
+        umask=umask,
     )
-
-
-def _umask() -> int:
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
 
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return what the job would wait for, as a sentence; nothing is submitted."""
-    available = available_slots(context)
-    checks.check_gpus(requested_gpus(batch_options.with_directives(spec, script)), available)
+    _, _, available = requirements(context, spec, script)
     queued = context.machine.squeue(lambda *_: True)
     before = sum(row.state not in jobs.TERMINAL for row in queued)
-    count = len(available.devices)
-    kind = ("GPU" if available.are_gpus else "slot") + ("" if count == 1 else "s")
-    return f"This machine has {count} {kind}; jobs in the queue: {before}"
+    kind = "GPUs" if available.are_gpus else "slots"
+    return f"{kind} of this machine: {len(available.devices)}; jobs in the queue: {before}"
 
 
-def requested_gpus(spec: jobs.JobSpec) -> int | None:
-    """Return the number of GPUs that the spec requests per node."""
-    return spec.resources.gpus_per_node or ranks.gpus_of_gres(spec.resources.gres or "")
+def requirements(
+    context: contexts.Context, spec: jobs.JobSpec, script: str
+) -> tuple[jobs.JobSpec, int | None, slots.Slots]:
+    """Return the spec with the script's directives, its GPUs per node, and this machine's slots.
 
-
-def available_slots(context: contexts.Context) -> slots.Slots:
-    """Return the GPUs of this machine, or its slots if it has none."""
-    return slots.find(context.environ, count=context.profile.local_slots)
+    Raises SpecError if this machine has fewer GPUs.
+    """
+    spec = batch_options.with_directives(spec, script)
+    gpus = spec.resources.gpus_per_node or ranks.gpus_of_gres(spec.resources.gres or "")
+    available = slots.find(context.environ, count=context.profile.local_slots)
+    checks.check_gpus(gpus, available)
+    return spec, gpus, available

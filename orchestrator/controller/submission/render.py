@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import shutil
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, jobs
 from orchestrator.jobs import dependency
-from orchestrator.local import checks
-from orchestrator.rendering import batch_file, batch_options, job_script, templates
+from orchestrator.rendering import job_script, templates
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
 
+_LOCAL_ID = re.compile(r"local-[0-9]+(?:_[0-9]+)?")
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters)
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 
@@ -61,12 +62,11 @@ def render(
 ) -> templates.Script:
     """Return the script that is submitted, byte for byte; raises SpecError or TemplateError."""
     spec, source = request.spec, request.source
-    slurms, _ = dependency.split(spec.dependency)
-    local_ids = [job_id for job_id in checks.dependency_job_ids(slurms or "") if "-" in job_id]
-    if local_ids and not is_local:
+    local_id = _LOCAL_ID.search(dependency.split(spec.dependency)[0] or "")
+    if local_id and not is_local:
         raise _problem(
             source,
-            f"{local_ids[0]} is a local job; a job ID of Slurm is a number",
+            f"{local_id[0]} is a local job; a job ID of Slurm is a number",
             key="job.dependency",
         )
     if spec.metrics.patterns or spec.metrics.pattern:
@@ -74,7 +74,10 @@ def render(
         from orchestrator.controller.metrics import job_patterns
 
         job_patterns.of_job(job_patterns.configured(configuration), spec, source=source)
+    render_script: Callable[..., templates.Script]
     if spec.launch.batch_file is not None:
+        from orchestrator.rendering import batch_file
+
         text = batch_file.read_text(Path(spec.launch.batch_file))
         render_script = functools.partial(batch_file.render, spec, text)
     else:
@@ -87,6 +90,9 @@ def render(
         origin=templates.Origin(version=orchestrator.__version__, spec=source),
     )
     if is_local:
+        from orchestrator.local import checks
+        from orchestrator.rendering import batch_options
+
         checks.check_spec(batch_options.with_directives(spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
-    environments,
     intents,
+    log_paths,
     provenance,
     render,
     sbatch_call,
     sbatch_outcomes,
 )
 from orchestrator.jobs import dependency
-from orchestrator.rendering import batch_file
-from orchestrator.tracking import run_folder
+from orchestrator.slurm import sbatch
 
 
 class OvertakenError(errors.ConflictError):
@@ -33,7 +30,7 @@ def submit(
     *,
     queue: bool = False,
     depends: Sequence[dependency.Dependency] | None = None,
-    in_transaction: intents.InTransaction | None = None,
+    in_transaction: intents.InTransaction = intents.nothing,
 ) -> jobs.Job:
     """Submit to Slurm, or to this machine, and return the (first) job.
 
@@ -58,9 +55,8 @@ def submit(
         # A local queue has no limit.
         queue=queue and not is_local,
         depends=depends,
+        in_transaction=in_transaction,
     )
-    if in_transaction is not None:
-        intent = dataclasses.replace(intent, in_transaction=in_transaction)
     job = intents.store(context, intent)
     return job if job.is_deferred else send(context, job)
 
@@ -81,7 +77,6 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
         raise OvertakenError(
             f"Another process gave @{job.row} up meanwhile. Nothing was submitted."
         )
-    folder = run_folder.RunFolder(Path(job.run_dir))
     try:
         if context.is_local:
             from orchestrator.controller.submission import local_jobs
@@ -90,35 +85,17 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
             local_spec = dataclasses.replace(spec, dependency=text or own)
             job_id = local_jobs.submit(context, local_spec, job, submission)
         else:
-            # It takes 0.2 s to import, and few commands submit.
-            from orchestrator.controller.submission import submitit
-
-            argv = sbatch_call.command(
+            options = sbatch_call.options(
                 spec,
-                job,
-                sbatch_call.options(
-                    spec,
-                    [task.array_task_id for task in tasks],
-                    dependency=text,
-                    may_be_recovered=may_be_recovered,
-                ),
+                [task.array_task_id for task in tasks],
+                dependency=text,
+                may_be_recovered=may_be_recovered,
             )
-            environ = folder.environment() or environments.of_sbatch(context, spec)
-            job_id = submitit.submit_to_slurm(
-                folder.path,
-                lambda: sbatch_call.call(
-                    context, argv, environ=environ, folder=submission.calling_folder
-                ),
-            )
-    except sbatch_call.RefusedError as error:
-        refused = sbatch_outcomes.store_refusal(context, job, error.outcome)
-        if refused.is_deferred:
-            return refused
-        raise errors.SlurmError(
-            f"{error.outcome.sentence} ({sbatch_outcomes.stored_as(job, error.outcome)})"
-        ) from error
-    except sbatch_call.UnknownOutcomeError as error:
-        return sbatch_outcomes.look_for(context, job, error.outcome)
+            job_id = sbatch_call.submit(context, spec, job, submission, options)
+    except sbatch_call.NotAcceptedError as error:
+        if error.outcome.kind is sbatch.OutcomeKind.AMBIGUOUS:
+            return sbatch_outcomes.look_for(context, job, error.outcome)
+        return sbatch_outcomes.store_refusal(context, job, error.outcome)
     except errors.OrchestratorError as error:
         # sbatch could not be started, or this machine refused the job.
         sbatch_outcomes.store_unsent(context, job, str(error), keep_deferred=keep_deferred)
@@ -130,8 +107,8 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
             f"`orchestrator status @{job.row}` looks for it in Slurm."
         )
         raise
-    places = log_paths.LogPaths.of_submission(submission)
-    return sbatch_outcomes.store_job_id(context, job, job_id, places)
+    paths = log_paths.LogPaths.of_submission(submission)
+    return sbatch_outcomes.store_job_id(context, job, job_id, paths)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -148,4 +125,6 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
         from orchestrator.controller.submission import local_jobs
 
         return local_jobs.estimate(context, request.spec, script)
+    from orchestrator.rendering import batch_file
+
     return context.slurm.test_only(script, batch_file.options_of(request.spec))

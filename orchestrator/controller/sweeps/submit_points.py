@@ -13,9 +13,8 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
-from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, provenance, submit
+from orchestrator.controller.submission import intents, provenance, submit, submit_limit
 from orchestrator.controller.sweeps import plan, queries
 
 #: Is called with the jobs of each submission.

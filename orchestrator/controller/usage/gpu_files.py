@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import files, jobs
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 from orchestrator.usage import gpus
 
 #: For all files of a job. One sample each five seconds makes 1.4 MB per GPU and day.

@@ -18,7 +18,7 @@ def open_context() -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(configuration.database),
-        slurm=Client(environ=variables.for_queries(os.environ)),
+        slurm_client=lambda: Client(environ=variables.for_queries(os.environ)),
         environ=os.environ,
         folder=folder,
         reporter=contexts.Reporter(write=lambda level, text: print(text, file=sys.stderr)),

@@ -13,8 +13,8 @@ import time
 
 import in_process
 
+from orchestrator.files import run_folder
 from orchestrator.slurm import process
-from orchestrator.tracking import run_folder
 
 
 def sbatch(script: str) -> None:

@@ -31,7 +31,7 @@ def main(log: str, folder: pathlib.Path) -> None:
     context = contexts.Context(
         configuration=config.load({"HOME": str(folder)}, folder),
         store=stores.Store(folder / "bench.db"),
-        slurm=Client(environ={}),
+        slurm_client=lambda: Client(environ={}),
         environ={},
         folder=folder,
         reporter=contexts.Reporter(write=lambda level, text: None),

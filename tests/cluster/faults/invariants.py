@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 from tests.cluster import faults
 
 #: A verdict of ours that a witness who turns up late overrules.

@@ -3,9 +3,10 @@
 import datetime
 import time
 
+import click
 import pytest
 
-from orchestrator.cli import options
+from orchestrator.cli import value_types
 
 #: 11:30 in Oslo.
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
@@ -47,23 +48,23 @@ def in_oslo(monkeypatch: pytest.MonkeyPatch):
 )
 def test_since(text: str, at: str):
     expected = datetime.datetime.fromisoformat(at).replace(tzinfo=datetime.UTC)
-    assert options.parse_time(text, NOW) == expected
+    assert value_types.time_before(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "10:61", "2 fortnights ago", "hours", "-1h"])
 def test_invalid_times(text: str):
-    with pytest.raises(ValueError):
-        options.parse_time(text, NOW)
+    with pytest.raises(click.BadParameter):
+        value_types.time_before(text, NOW)
 
 
 def test_midnight_of_a_day_whose_clocks_changed():
     # 2026-10-25 had 25 hours in Oslo.
     monday = datetime.datetime(2026, 10, 26, 8, tzinfo=datetime.UTC)
     expected = datetime.datetime(2026, 10, 24, 22, tzinfo=datetime.UTC)
-    assert options.parse_time("yesterday", monday) == expected
+    assert value_types.time_before("yesterday", monday) == expected
 
 
 @pytest.mark.parametrize("text", ["9" * 30, "99999999999d", "9" * 4000 + "w"])
 def test_a_length_beyond_any_calendar(text):
-    with pytest.raises(ValueError, match="too long"):
-        options.parse_duration(text)
+    with pytest.raises(click.BadParameter, match="is too long"):
+        value_types.duration(text)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs, sweeps
+from orchestrator.cli import output
 from orchestrator.cli.output import job_rows, sweep_rows
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
@@ -56,15 +57,19 @@ def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
         job=None,
     )
     points = [dataclasses.replace(point, job=job) for job in (JOB, None)]
-    with_job, without = (sweep_rows.point_row(point, NOW, is_json=True) for point in points)
+    with_job, without = (sweep_rows.point_row(point, NOW) for point in points)
     assert list(with_job) == list(without)
     assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)
-    line = sweep_rows.point_row(points[0], NOW, is_json=False)
+    line = sweep_rows.point_line(points[0], NOW)
     assert {*line} - {*with_job} == {"elapsed"}
 
 
+def _line(job: jobs.Job) -> output.Row:
+    return job_rows.job_line(job_rows.job_row(job, NOW))
+
+
 def test_a_job_as_a_line() -> None:
-    line = job_rows.job_line(JOB, NOW)
+    line = _line(JOB)
     assert [line[name] for name in job_rows.JOB_COLUMNS] == [
         "123",
         "demo",
@@ -75,16 +80,16 @@ def test_a_job_as_a_line() -> None:
         None,
         None,
         None,
-        "@7",
+        7,
     ]
     alert = jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line for 34 minutes")
     stalled = dataclasses.replace(JOB, alerts=(alert,))
-    assert job_rows.job_line(stalled, NOW)["reason"] == "alert: stalled"
+    assert _line(stalled)["reason"] == "alert: stalled"
     assert job_rows.job_row(stalled, NOW)["alerts"] == [
         {"rule": "stalled", "since": NOW, "detail": "no new line for 34 minutes"}
     ]
     unknown = dataclasses.replace(JOB, job_id=None, state=jobs.JobState.SUBMIT_UNKNOWN)
-    assert job_rows.job_line(unknown, NOW)["job_id"] == ""
+    assert _line(unknown)["job_id"] is None
 
 
 @pytest.mark.parametrize(
@@ -130,12 +135,12 @@ def test_tasks_with_the_same_state_are_one_line() -> None:
         _task(0, state.FAILED, exit_code=3, node_list="n2"),
         JOB,
     ]
-    lines = job_rows.folded_lines(tasks, NOW)
+    lines = job_rows.folded_rows(tasks, NOW)
     shown = [(line["job_id"], line["state"], line["node_list"], line["row"]) for line in lines]
     assert shown == [
         ("41_[3,5-7]", "PENDING", None, ""),
-        ("41_4", "RUNNING", "n2", "@14"),
-        ("41_2", "RUNNING", "n1", "@12"),
+        ("41_4", "RUNNING", "n2", 14),
+        ("41_2", "RUNNING", "n1", 12),
         ("41_[0-1]", "FAILED", None, "@10-11"),
-        ("123", "RUNNING", None, "@7"),
+        ("123", "RUNNING", None, 7),
     ]

@@ -121,7 +121,8 @@ def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str
             measurements=tuple(before[:2]),
             left_out=left_out,
         )
-        report_cli.print_comparison(report_cli.compare(study, kept, (), ()), "monday", study, "tsv")
+        chosen = report_cli.Comparison(metrics=(), thresholds=())
+        report_cli.print_comparison(report_cli.compare(study, kept, chosen), "monday", study, "tsv")
         return capsys.readouterr().err
 
     # Fewer sizes were asked for: no bad news.

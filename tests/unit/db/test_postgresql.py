@@ -178,9 +178,7 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
         ):
             db.execute(sa.text(words))
     with stores.Store(bare) as store:
-        assert store.upgrade() == stores.Upgrade(
-            before="0001", after=schema.SHIPPED.head, backup=None
-        )
+        assert store.upgrade() == ("0001", schema.SHIPPED.head, None)
         with store.writing() as work:
             again = jobs.Metric(name="loss", value=float("nan"), attempt=0, source="jsonl")
             work.metrics.add(7, [metrics.ParsedLine.of(again)])

@@ -79,7 +79,7 @@ def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[C
         ),
         (
             *("ReqNodeNotAvail, UnavailableNodes:n4", {}),
-            {"nodes": (queue.Node(name="n4", state="down", why="Not responding"),)},
+            {"unavailable_nodes": ("n4 is down (Not responding)",)},
             *(Cause.UNAVAILABLE, ACTION, "n4 is down (Not responding)"),
         ),
         (
@@ -89,7 +89,7 @@ def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[C
         (
             "Reservation",
             {"reservation": "later"},
-            {"reservation": queue.Reservation(name="later", state="INACTIVE", begins_at=LATER)},
+            {"reservation": queue.Reservation(state="INACTIVE", begins_at=LATER)},
             *(None, WILL, f"reservation later begins at {LATER_TEXT}"),
         ),
         (

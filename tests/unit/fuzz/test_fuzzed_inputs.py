@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from orchestrator import (
@@ -28,7 +29,7 @@ from orchestrator import (
     specs,
     sweeps,
 )
-from orchestrator.cli import options
+from orchestrator.cli import value_types
 from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
@@ -245,15 +246,15 @@ def job_references(rng: random.Random) -> None:
     collections.deque(job_ids.expand_tasks(text.partition("[")[2].rstrip("]")), maxlen=0)
 
 
-@kind(50, ValueError)
+@kind(50, click.BadParameter)
 def points_in_time(rng: random.Random) -> None:
     text = rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)])
-    options.parse_time(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
+    value_types.time_before(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
 
 
-@kind(30, ValueError)
+@kind(30, click.BadParameter)
 def lengths_of_time(rng: random.Random) -> None:
-    options.parse_duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
+    value_types.duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
 
 
 @kind(30, errors.OrchestratorError)

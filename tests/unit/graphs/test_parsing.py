@@ -29,7 +29,7 @@ def build(text: str) -> graphs.Graph:
     return graphs.build(document)
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_all_problems_are_reported() -> None:
     with pytest.raises(errors.SpecError) as caught:
         build(BAD)
     told = [f"{one.line}: {one.key}: {one.message}" for one in caught.value.problems]
@@ -46,7 +46,7 @@ def test_everything_that_is_wrong_is_told() -> None:
 
 
 @hypothesis.given(st.data())
-def test_each_node_stands_behind_those_that_it_waits_for(data: st.DataObject) -> None:
+def test_nodes_come_after_their_dependencies(data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(data.draw(st.integers(1, 8)))))
     lines = ['[graph]\nname = "g"']
     for place, number in enumerate(order):

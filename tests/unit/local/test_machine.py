@@ -33,6 +33,7 @@ REQUEST = records.Request(
     devices=("slot0",),
     time_limit_seconds=60,
     may_requeue=True,
+    umask=0o022,
 )
 
 
@@ -96,7 +97,8 @@ def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
 ) -> None:
     enter(here, "abcd00000001", run_dir=str(tmp_path))
     (entry,) = here.spool.queue()
-    record = {"job_id": "1", "rc": rc, "outcome": "end", "done": True}
+    attempt = {"token": "abcd00000001", "job_id": "1", "task": 0, "attempt": 0}
+    record = {**attempt, "rc": rc, "outcome": "end", "done": True}
     path = tmp_path / "exit.0.0.json"
     for bad in ({"done": False}, {"job_id": "2"}, {"outcome": "requeue"}):
         path.write_text(json.dumps({**record, **bad}))
@@ -165,12 +167,12 @@ def test_what_ended_long_ago_is_forgotten(
     here.cancel("local-6", "x.abcd00000006")
     there = dataclasses.replace(here, host="other")
     # One home folder on two hosts: what the other ran only its own commands ask for.
-    assert there.clear(list, dict) == []
+    assert there.clear(list) == []
     (here.folder / "cleared").unlink()
     # The clock is in doubt.
-    assert here.clear(lambda: None, dict) == []
+    assert here.clear(lambda: None) == []
     # Of 2 the database does not know the end, 3 waits, 5 depends on 4, 6 ended just now.
-    assert here.clear(lambda: ["abcd00000002"], dict) == ["1"]
+    assert here.clear(lambda: ["abcd00000002"]) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
     assert left == [f"abcd0000000{number}" for number in range(2, 7)]
     assert here.requeue(["local-1"]) == {"local-1": "there is no such job on this machine"}
@@ -180,17 +182,14 @@ def test_what_ended_long_ago_is_forgotten(
         raise AssertionError("once a day")
 
     os.utime(here.folder / "cleared", (now + machine.RETENTION_SECONDS,) * 2)
-    assert here.clear(unasked, dict) == []
+    assert here.clear(unasked) == []
 
 
 def test_a_full_disk_leaves_no_keeper_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that could not be stored would find its job waiting, and start it again and again."""
-    keeping = machine.KeeperConfig(
-        module="orchestrator.controller.keeper", database="sqlite:////none"
-    )
-    here = machine.Machine(folder=tmp_path / "local", host="lap", keeper_config=keeping)
+    here = machine.Machine(folder=tmp_path / "local", host="lap", database="sqlite:////none")
     put = spool.Spool.put
 
     def refuse(files: spool.Spool, entry: records.Entry) -> records.Entry:
@@ -224,23 +223,24 @@ def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("state", "wish", "again", "expected"),
+    ("state", "latest", "asks_for_requeue", "expected"),
     [
-        (JobState.COMPLETED, "", "", (JobState.COMPLETED, "")),
-        (JobState.COMPLETED, "", "requeue", (JobState.REQUEUED, "requeue")),
-        (JobState.COMPLETED, "cancel", "requeue", (JobState.CANCELLED, "")),
-        (JobState.COMPLETED, "cancel", "", (JobState.COMPLETED, "")),
-        (JobState.FAILED, "hold", "", (JobState.REQUEUED, "hold")),
+        (JobState.COMPLETED, "", False, (JobState.COMPLETED, "")),
+        (JobState.COMPLETED, "", True, (JobState.REQUEUED, "requeue")),
+        (JobState.COMPLETED, "hold", True, (JobState.REQUEUED, "hold")),
+        (JobState.COMPLETED, "cancel", True, (JobState.CANCELLED, "")),
+        (JobState.COMPLETED, "cancel", False, (JobState.COMPLETED, "")),
+        (JobState.FAILED, "hold", False, (JobState.REQUEUED, "hold")),
     ],
 )
-def test_the_wish_that_came_last_counts(
-    state: JobState, wish: str, again: str, expected: tuple[JobState, str]
+def test_the_latest_request_decides(
+    state: JobState, latest: str, asks_for_requeue: bool, expected: tuple[JobState, str]
 ) -> None:
     ended = records.Ended(
         state=state, reason=None, exit_code=0, exit_signal=0, started_at=1.0, ended_at=2.0
     )
-    told, after = runner._final(ended, wish, again)
-    assert (told.state, after) == expected
+    final, again = runner._final(ended, latest, asks_for_requeue)
+    assert (final.state, again) == expected
 
 
 def test_files_of_a_newer_version_are_read(here: machine.Machine) -> None:
@@ -279,7 +279,7 @@ def test_slots(tmp_path: Path) -> None:
     assert not found(CUDA_VISIBLE_DEVICES="").are_gpus
     command = tmp_path / "bin" / "nvidia-smi"
     command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\ncat <<'END'\n{GPU_LIST}END\n")
+    command.write_text(f"#!/bin/sh\n/bin/cat <<'END'\n{GPU_LIST}END\n")
     command.chmod(0o755)
     assert found().devices == ("0", "1")
     assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001,0").devices == (

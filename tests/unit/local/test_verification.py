@@ -148,7 +148,6 @@ def test_the_database_is_asked_again_until_it_answers(
 ) -> None:
     own = processes.identify(os.getpid())
     entry = line.put(dataclasses.replace(entry_of(line), runner=own))
-    here = machine.Machine(folder=line.folder, host="lap")
     notes: list[str] = []
     pauses: list[float] = []
 
@@ -160,7 +159,7 @@ def test_the_database_is_asked_again_until_it_answers(
 
     monkeypatch.setattr(submitted, "_read_in_child", ask)
     monkeypatch.setattr(submitted, "_wait", lambda *arguments: pauses.append(1.0))
-    assert submitted.read(here, entry, lambda entry: expected) == expected
+    assert submitted.read(line, entry, lambda entry: expected) == expected
     assert notes == ["", "waits for the database: busy 1", "waits for the database: busy 2"]
     assert entry_of(line).note == ""
     assert len(pauses) == 2
@@ -172,4 +171,4 @@ def test_the_database_is_asked_again_until_it_answers(
 
     monkeypatch.setattr(submitted, "_read_in_child", ask_while_it_is_removed)
     with pytest.raises(submitted.GoneError):
-        submitted.read(here, entry, lambda entry: expected)
+        submitted.read(line, entry, lambda entry: expected)

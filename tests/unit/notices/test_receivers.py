@@ -167,7 +167,7 @@ def test_characters_that_cannot_be_sent(tmp_path: Path) -> None:
     )
 
 
-def test_what_acts_on_a_reader_is_escaped_for_every_receiver(tmp_path: Path) -> None:
+def test_control_characters_are_escaped_for_every_receiver(tmp_path: Path) -> None:
     evil = (
         "E\x1b[\x1b[31m2J\x1b]52;c;eA==\x07\x9b31m\x00\r\u202e\u2028\udc9b <!channel> @channel```"
     )
@@ -229,7 +229,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("form", REPEATED)
-def test_what_the_server_repeats_of_a_secret_address_is_masked(tmp_path: Path, form: str) -> None:
+def test_secrets_in_replies_are_masked(tmp_path: Path, form: str) -> None:
     with servers.web_server(servers.free_port()) as hook:
         hook.says, hook.answers = REPEATED[form], [(404, "")]
         with pytest.raises(receivers.ReceiverError) as caught:

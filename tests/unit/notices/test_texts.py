@@ -87,7 +87,7 @@ def test_alert_missed_time_and_verdict() -> None:
     judged = dataclasses.replace(
         trigger, verdict="regression", verdict_detail={"sentence": "4 % slower"}, sweep_row=3
     )
-    slower = texts.verdict(judged, "nightly")
+    slower = texts.verdict(judged, "nightly", None)
     assert slower.kind == "regression"
     assert slower.body == (
         "Schedule nightly, planned for 2026-11-22T02:00+00:00: verdict on sweep @3: regression\n"

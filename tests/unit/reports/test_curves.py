@@ -12,8 +12,8 @@ def one(size: int, **attributes: str) -> reports.Measurement:
 
 def sizes(grouping: curves.Grouping) -> dict[str, list[int]]:
     return {
-        " ".join(group.attributes.values()): [one.size for one in group.measurements]
-        for group in grouping.groups
+        " ".join(attributes.values()): [run.size for run in runs]
+        for attributes, runs in grouping.groups
     }
 
 

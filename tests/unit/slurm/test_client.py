@@ -104,13 +104,13 @@ def test_a_job_that_slurm_does_not_know(make_answer):
     client = Client(environ={}, run=stub(unknown))
     assert client.show_job("9") is None
     assert client.batch_script("9") is None
-    client.cancel("9", "a.t")
+    client.cancel(["9"])
     # slurmctld knows the array 26 (24.11).
     task = make_answer(["scontrol"], 1, stdout="Job 26_9 not found\n")
     assert Client(environ={}, run=stub(task)).show_job("26_9") is None
     denied = make_answer(["scancel"], 210, stderr="scancel: error: Access/permission denied")
     with pytest.raises(errors.SlurmError, match="scancel failed with exit code 210"):
-        Client(environ={}, run=stub(denied)).cancel("9", "a.t")
+        Client(environ={}, run=stub(denied)).cancel(["9"])
 
 
 def test_config_that_makes_no_sense(make_answer):
@@ -125,13 +125,11 @@ def test_commands_that_change_jobs(make_answer):
     client.hold(["1", "2_3"])
     client.requeue(["4"], hold=True)
     client.set_dependency("5", "")
-    client.cancel("12", "a.t")
-    client.cancel_all(["12_3", "7"])
+    client.cancel(["12_3", "7"])
     assert [" ".join(argv) for argv, _ in seen] == [
         "scontrol hold 1,2_3",
         "scontrol requeuehold 4",
         "scontrol update jobid=5 dependency=",
-        "scancel --name=a.t 12",
         "scancel 12_3 7",
     ]
 
@@ -147,13 +145,13 @@ def test_many_jobs_are_cancelled_by_few_calls(make_answer):
         return make_answer(argv, 1, stderr=stderr)
 
     client = Client(environ={}, run=run)
-    client.cancel_all([str(number) for number in range(1, 1001)])
+    client.cancel([str(number) for number in range(1, 1001)])
     assert [(len(argv), argv[1], argv[-1]) for argv in seen] == [
         (501, "1", "500"),
         (501, "501", "1000"),
     ]
     with pytest.raises(errors.SlurmError, match="on job id 8: Access/permission denied") as caught:
-        client.cancel_all(["1200"])
+        client.cancel(["1200"])
     assert "Invalid job id" not in str(caught.value)
-    client.cancel_all([])
+    client.cancel([])
     assert len(seen) == 3

@@ -65,9 +65,7 @@ def test_a_partition_and_a_reservation() -> None:
         allowed_qos="normal,small",
     )
     assert scontrol.parse_reservation(RESERVATION) == queue.Reservation(
-        name="later",
         state="INACTIVE",
-        nodes="n1",
         begins_at=at(1795302786),
         ends_at=at(1795303386),
     )
@@ -104,8 +102,8 @@ def test_the_order() -> None:
 def test_nodes_that_are_away() -> None:
     text = "n1\x1fidle\x1fnone\nn3\x1fdrained\x1fmaintenance\nn4\x1fdown*\x1fNot responding, ask\n"
     assert sinfo.parse_reasons(text * 2) == [
-        queue.Node(name="n3", state="drained", why="maintenance"),
-        queue.Node(name="n4", state="down", why="Not responding, ask"),
+        "n3 is drained (maintenance)",
+        "n4 is down (Not responding, ask)",
     ]
 
 

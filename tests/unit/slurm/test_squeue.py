@@ -3,6 +3,7 @@
 import datetime
 from itertools import islice
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -175,3 +176,19 @@ def test_22_05_prints_a_default_log_that_arrays_do_not_have() -> None:
     columns = {"JobArrayID": "4_2", "JobID": "7", "STDOUT": "/home/alice/slurm-7.out"}
     (row,) = squeue.parse([line(**columns)], AT, lambda *columns: True)
     assert row.stdout_path == "/home/alice/slurm-4_2.out"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "job_id", "path"),
+    [
+        ("/r/%x/%5j%%.out", "7", "/r/a.zoo98765/00007%.out"),
+        ("/r/%A_%a.out", "9_4", "/r/9_4.out"),
+        # The number of a pending task is not known yet.
+        ("/r/%j.out", "9_[4]", None),
+        ("/r/%N.out", "7", None),
+        ("slurm-%j.out", "7", None),
+    ],
+)
+def test_log_paths(pattern, job_id, path):
+    (row,) = squeue.parse([line(JobArrayID=job_id, STDOUT=pattern)], AT, ours)
+    assert row.stdout_path == path

@@ -47,9 +47,10 @@ sweep.toml:13: sweep.seed: is only for kind "random", and this sweep is of kind 
 sweep.toml:14: sweep.repeats: must be >= 1 (got 0)
 sweep.toml:15: sweep.gpus: must be a list of integers (got [1, "2"])
 sweep.toml:15: sweep.gpus: is only for kind "strong" and "weak", and this sweep is of kind "grid"
-sweep.toml:17: sweep.axes.nodes: is not a key of a spec. Did you mean "resources.nodes"?
-sweep.toml:18: sweep.axes."resources.gpu_per_node": is not a key of a spec. Did you mean \
-"resources.gpus_per_node"?
+sweep.toml:17: sweep.axes.nodes: unknown key. It belongs to [resources]. An argument of the \
+program is "args.nodes".
+sweep.toml:18: sweep.axes."resources.gpu_per_node": unknown key. Did you mean "gpus_per_node"? An \
+argument of the program is "args.gpu_per_node".
 sweep.toml:19: sweep.axes."args.base_lr": must be a list of values (got 0.1)
 sweep.toml:20: sweep.axes."args.depth": is a distribution, which is only for kind "random"
 sweep.toml:21: sweep.axes."array.size": a sweep creates its own arrays: remove this

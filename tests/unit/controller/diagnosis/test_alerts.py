@@ -78,7 +78,7 @@ def alerts_of(context: contexts.Context, job: jobs.Job) -> tuple[list[str], list
     return [alert.rule for alert in found.current_alerts], told
 
 
-def test_a_stalled_job_and_a_loss_without_a_number(context: contexts.Context) -> None:
+def test_stalled_job_and_nan_loss(context: contexts.Context) -> None:
     well = add(context, 1, 2.0)
     stalled = add(context, 2, 2.0, silent_minutes=34)
     lost = add(context, 3, 2.0, float("nan"))
@@ -96,7 +96,7 @@ def test_a_stalled_job_and_a_loss_without_a_number(context: contexts.Context) ->
     assert alerts_of(context, lost)[0] == ["nan_loss"]
 
 
-def test_a_clock_that_is_early_alarms_nobody(context: contexts.Context) -> None:
+def test_no_alert_if_clocks_differ(context: contexts.Context) -> None:
     job = add(context, 1, 2.0)
     assert alerts.check_running(later(context, 3600)) == 0, (
         "its files were written just now, by their own"
@@ -107,7 +107,9 @@ def test_a_clock_that_is_early_alarms_nobody(context: contexts.Context) -> None:
     assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
 
 
-def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_jobs_are_checked_in_turn(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alerts, "JOBS_PER_CHECK", 2)
     some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
     ended = add(context, 6, silent_minutes=34)
@@ -121,7 +123,7 @@ def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPa
         assert len(work.jobs.find(jobs.JobQuery(below=some[2].row))) == 2
 
 
-def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:
+def test_spec_of_another_version_does_not_prevent_alerts(context: contexts.Context) -> None:
     other = add(context, 1, silent_minutes=34)
     with context.store._database.writing() as db:
         db.execute(sa.update(SUBMISSIONS).values(spec='{"job": {"colour": "red"}}'))

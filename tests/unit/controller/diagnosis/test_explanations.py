@@ -24,7 +24,7 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
         yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
 
 
-def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
+def test_remaining_logs_are_read_by_the_next_refresh(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]

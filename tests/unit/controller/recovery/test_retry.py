@@ -134,7 +134,7 @@ def test_one_continuation_job_wherever_a_pass_is_killed(
     assert retry.step(context) == ["@2 was submitted"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
     chain = chains.chain_of(context, second)
-    assert [(link.job.row, link.decision is not None) for link in chain.links] == [
+    assert [(link.job.row, link.decision is not None) for link in chain] == [
         (1, True),
         (2, False),
     ]
@@ -188,7 +188,8 @@ def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jo
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
     assert retry.step(later) == [] and len(all_jobs(context)) == 1
-    assert chains.chain_of(context, job).planned is None
+    (link,) = chains.chain_of(context, job)
+    assert link.decision.state == "refused"
 
 
 def test_no_retry_without_rules(context: contexts.Context, sent: list[jobs.Job]) -> None:
@@ -259,7 +260,7 @@ def test_cancel_during_a_requeue(
     ended: list[str] = []
     seen = failed(context, "node_fail", requeue=True)
 
-    def requeued(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+    def requeue_job(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
         if when == "while it is asked":
             (outcome,) = cancel.cancel(context, [seen])
             assert outcome.withdrawn
@@ -277,14 +278,14 @@ def test_cancel_during_a_requeue(
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
     monkeypatch.setattr(confirmed, "refreshed", looked)
-    monkeypatch.setattr(Machine, "requeue", requeued)
+    monkeypatch.setattr(Machine, "requeue", requeue_job)
     monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
     done = retry.step(context)[1:]
     if when == "after":
         assert done == ["local-1 was requeued"] and ended == []
         # As somebody saw it before.
         (outcome,) = cancel.cancel(context, [seen])
-        assert (outcome.already, outcome.confirmed, outcome.withdrawn) == (False, True, False)
+        assert (outcome.already, outcome.job.ended, outcome.withdrawn) == (False, True, False)
     else:
         assert done == ["local-1 was cancelled again"]
     assert ended == ["local-1"] and retry.step(context) == []
@@ -357,7 +358,6 @@ def test_no_requeue_without_the_lease(context: contexts.Context) -> None:
         command="x",
         run=told,
         objection=lambda job: "",
-        is_already_done=lambda job: False,
         is_done=lambda before, now: True,
     )
     with pytest.raises(errors.FencedError):

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 
 from orchestrator import config, jobs
-from orchestrator.controller.resubmission import submit_limit
+from orchestrator.controller.submission import submit_limit
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 JOB = jobs.Job(
@@ -119,11 +119,3 @@ def test_refusals_that_apply_to_a_new_submission() -> None:
     assert keeps_out(drained, 10, 1, qos="large")
     assert not keeps_out(drained, 10, 1, partition="cpu")
     assert keeps_out("MaxJobCount limit reached", 1, 1, partition="cpu")
-
-
-def test_reasons_of_earlier_versions_are_understood() -> None:
-    limit = "QOSMaxSubmitJobPerUserLimit"
-    old = dataclasses.replace(JOB, reason=f"deferred: {limit}")
-    assert submit_limit.groups([old, deferred(2, limit)]) == [[old, deferred(2, limit)]]
-    old = dataclasses.replace(JOB, reason="cannot be submitted from login1: no such folder")
-    assert submit_limit.failure_on_host(old) == ("login1", "no such folder")

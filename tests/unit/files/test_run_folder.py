@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import stat
 from pathlib import Path
@@ -13,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import errors
-from orchestrator.jobs import JobState
-from orchestrator.tracking import run_folder
+from orchestrator.files import run_folder
 
 RECORD = run_folder.ExitRecord(
     token="abcd12345678", job_id="41", task=0, attempt=0, rc=0, outcome="end", done=True
@@ -93,20 +91,6 @@ def test_a_record_is_believed_only_when_all_of_it_fits(change: dict[str, object]
     of = {"token": "abcd12345678", "owner": "41", "task": 0, "attempt": 0}
     assert RECORD.fits(**of)  # type: ignore[arg-type]
     assert not dataclasses.replace(RECORD, **change).fits(**of)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("rc", "outcome", "state"),
-    [
-        (0, "end", JobState.COMPLETED),
-        (137, "end", JobState.FAILED),
-        (0, "requeue", JobState.REQUEUED),
-    ],
-)
-def test_what_a_record_says(rc: int, outcome: str, state: JobState) -> None:
-    record = dataclasses.replace(RECORD, rc=rc, outcome=outcome)
-    seen = record.observation(name="x.abcd12345678", at=datetime.datetime.now(datetime.UTC))
-    assert (seen.state, seen.exit_code) == (state, rc)
 
 
 @pytest.mark.parametrize(

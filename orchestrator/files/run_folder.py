@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
 import re
@@ -18,9 +17,8 @@ import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, tracking
+from orchestrator import errors, files, jobs
 from orchestrator.files import users
-from orchestrator.jobs import JobState
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
 INSTALLATION_ID_LENGTH = 4
@@ -103,22 +101,6 @@ class ExitRecord:
             and self.job_id == owner
             and self.task == task
             and self.attempt == attempt
-        )
-
-    def observation(self, *, name: str, at: datetime.datetime) -> tracking.Observation:
-        """Return the record as a witness among the others."""
-        state = JobState.COMPLETED if self.rc == 0 else JobState.FAILED
-        return tracking.Observation(
-            source="record",
-            observed_at=at,
-            name=name,
-            job_id=self.job_id,
-            raw_job_id=self.job_id,
-            state=JobState.REQUEUED if self.outcome == "requeue" else state,
-            raw_state=f"exit record, rc {self.rc}",
-            exit_code=self.rc,
-            exit_signal=0,
-            restart_count=self.attempt,
         )
 
 
@@ -290,7 +272,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
         value = users.user_name() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
-        return value.zfill(int(match["width"])) if match["width"] else value
+        return value.zfill(min(int(match["width"]), 10)) if match["width"] else value
 
     return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", fill, pattern)
 

@@ -7,17 +7,12 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 
 from orchestrator import config, jobs
-from orchestrator.clocks import leaps
 from orchestrator.slurm import sbatch
 
 #: refusals that pass by themselves
 FOR_NOW = frozenset({sbatch.OutcomeKind.REJECTED_RETRY, sbatch.OutcomeKind.NOT_SENT_RETRY})
 _DEFERRED = "deferred: "
-#: as earlier versions stored it
-_WAITS = "waits for room: "
-_FAILED_ON_HOST = re.compile(
-    r"cannot be (?:submitted|sent) from (?P<host>\S+): (?P<reason>.+)", re.DOTALL
-)
+_FAILED_ON_HOST = re.compile(r"cannot be submitted from (?P<host>\S+): (?P<reason>.+)", re.DOTALL)
 
 
 def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> datetime.datetime:
@@ -31,15 +26,14 @@ def refused(
     job: jobs.Job, cause: str, profile: config.Profile, now: datetime.datetime
 ) -> dict[str, object]:
     """Return the changes of a deferred job that Slurm refused for now."""
-    return {**deferred(cause, profile, now), **_one_more_refusal(job, profile, now)}
+    return _one_more_refusal(job, f"{_DEFERRED}{cause}", profile, now)
 
 
 def failed_on_host(
     job: jobs.Job, host: str, reason: str, profile: config.Profile, now: datetime.datetime
 ) -> dict[str, object]:
     """Return the changes of a deferred job that this host cannot submit now."""
-    text = f"cannot be submitted from {host}: {reason}"
-    return {"reason": text, **_one_more_refusal(job, profile, now)}
+    return _one_more_refusal(job, f"cannot be submitted from {host}: {reason}", profile, now)
 
 
 def deferred(reason: str, profile: config.Profile, now: datetime.datetime) -> dict[str, object]:
@@ -48,10 +42,10 @@ def deferred(reason: str, profile: config.Profile, now: datetime.datetime) -> di
 
 
 def _one_more_refusal(
-    job: jobs.Job, profile: config.Profile, now: datetime.datetime
+    job: jobs.Job, reason: str, profile: config.Profile, now: datetime.datetime
 ) -> dict[str, object]:
     refusals = job.refusals + 1
-    return {"refusals": refusals, "resend_at": after(refusals, profile, now)}
+    return {"reason": reason, "refusals": refusals, "resend_at": after(refusals, profile, now)}
 
 
 def failure_on_host(job: jobs.Job) -> tuple[str, str]:
@@ -75,17 +69,15 @@ def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.date
         return True
     if job.resend_at is None:
         return False
+    from orchestrator.clocks import leaps
+
     # A later time than any delay was written by a clock that was ahead.
     latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + leaps.TOLERANCE
     return job.resend_at <= now or job.resend_at > latest
 
 
 def _cause(job: jobs.Job) -> str:
-    return (job.reason or "").removeprefix(_DEFERRED).removeprefix(_WAITS)
-
-
-def _is_drained(job: jobs.Job) -> bool:
-    return _cause(job).endswith("(inactive or drain)")
+    return (job.reason or "").removeprefix(_DEFERRED)
 
 
 def is_limit(job: jobs.Job) -> bool:
@@ -94,48 +86,43 @@ def is_limit(job: jobs.Job) -> bool:
     return cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ",")
 
 
-def group_of(job: jobs.Job) -> Hashable:
-    """Return what deferred jobs have in common if one of them is refused for all.
+def _group(refused_job: jobs.Job, request: jobs.Job | jobs.JobSpec) -> Hashable:
+    """Return what requests have in common that are refused for the same cause.
 
     A limit belongs to a partition, an account or a QOS; a drained partition to that partition;
     everything else (a full queue, a full disk) to the cluster.
     """
-    if _is_drained(job):
-        return _cause(job), job.partition
-    if is_limit(job):
-        return _cause(job), job.partition, job.account, job.qos
-    return _cause(job)
+    cause = _cause(refused_job)
+    if cause.endswith("(inactive or drain)"):
+        return cause, request.partition
+    if is_limit(refused_job):
+        return cause, request.partition, request.account, request.qos
+    return cause
 
 
 def groups(deferred_jobs: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
     """Return the deferred jobs by cause, oldest first."""
     by_group: dict[Hashable, list[jobs.Job]] = {}
     for job in sorted(deferred_jobs, key=lambda job: job.row):
-        by_group.setdefault(group_of(job), []).append(job)
+        by_group.setdefault(_group(job, job), []).append(job)
     return list(by_group.values())
 
 
 def behind(
     refused_job: jobs.Job, group: Sequence[jobs.Job], tasks: Mapping[str, int]
 ) -> list[jobs.Job]:
-    """Return the jobs of the group that Slurm would refuse too.
+    """Return the jobs of the group that Slurm would refuse too; tasks: their number by token."""
+    limit = tasks[refused_job.token]
+    return [job for job in group if keeps_out(refused_job, limit, job, tasks[job.token])]
+
+
+def keeps_out(
+    refused_job: jobs.Job, tasks: int, request: jobs.Job | jobs.JobSpec, request_tasks: int
+) -> bool:
+    """Return whether Slurm would refuse another submission too.
 
     A limit counts the tasks of an array. A smaller submission may fit, and would otherwise stay
-    behind an array that is larger than the limit. tasks: number of tasks by token.
+    behind an array that is larger than the limit. tasks, request_tasks: number of tasks of both.
     """
-    if not is_limit(refused_job):
-        return list(group)
-    return [job for job in group if tasks[job.token] >= tasks[refused_job.token]]
-
-
-def keeps_out(refused_job: jobs.Job, tasks: int, spec: jobs.JobSpec, spec_tasks: int) -> bool:
-    """Return whether Slurm would refuse a new submission too.
-
-    tasks, spec_tasks: number of tasks of the refused job, and of the new submission.
-    """
-    if _is_drained(refused_job):
-        return spec.partition == refused_job.partition
-    if not is_limit(refused_job):
-        return True
-    limited = (refused_job.partition, refused_job.account, refused_job.qos)
-    return (spec.partition, spec.account, spec.qos) == limited and spec_tasks >= tasks
+    is_same = _group(refused_job, refused_job) == _group(refused_job, request)
+    return is_same and (not is_limit(refused_job) or request_tasks >= tasks)

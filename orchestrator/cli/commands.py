@@ -1,0 +1,164 @@
+"""Commands as functions. The default of each parameter declares the option that sets it.
+
+    @commands.command("hold")
+    def hold(context: Context, selection: Selection = options.selection) -> None:
+
+Options appear in --help in the order of the parameters. A first parameter `context` without a
+default is the opened Context; a first parameter `ctx` is click's context.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from orchestrator.cli import session, value_types
+
+Function = Callable[..., Any]
+
+
+class Declaration(typing.Protocol):
+    """The default of a function's parameter."""
+
+    def parameters(self, name: str) -> list[click.Parameter]:
+        """Return the options and arguments that set the function's parameter `name`."""
+
+    def value(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return the value of the function's parameter, from click's values."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parameter:
+    """One option or argument."""
+
+    make: Callable[[str], click.Parameter]
+
+    def parameters(self, name: str) -> list[click.Parameter]:
+        return [self.make(name)]
+
+    def value(self, name: str, values: Mapping[str, Any]) -> Any:
+        # Without a value if the option has `expose_value=False`.
+        return values.get(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """A dataclass whose fields have declarations as defaults."""
+
+    kind: type
+
+    def parameters(self, name: str) -> list[click.Parameter]:
+        return [made for name, item in self._declarations() for made in item.parameters(name)]
+
+    def value(self, name: str, values: Mapping[str, Any]) -> Any:
+        return self.kind(**{name: item.value(name, values) for name, item in self._declarations()})
+
+    def _declarations(self) -> list[tuple[str, Any]]:
+        return [(field.name, field.default) for field in dataclasses.fields(self.kind)]
+
+
+def argument(kind: type[click.Argument] = click.Argument, **settings: Any) -> Any:
+    """Declare an argument, with the settings of click.Argument."""
+    return _Parameter(lambda name: kind([name], **settings))
+
+
+def option(
+    names: str,
+    help: str,
+    value: Any = None,
+    *,
+    metavar: str | None = None,
+    default: Any = None,
+    multiple: bool = False,
+    **settings: Any,
+) -> Any:
+    """Declare an option with the names of `names`, separated by spaces.
+
+    value: None for a flag, the metavar of a text, or a type.
+    """
+    if isinstance(value, str):
+        metavar, value = value, click.STRING
+    elif value is None:
+        settings["is_flag"] = True
+    elif metavar is None:
+        metavar = "N" if isinstance(value, click.IntRange) else value_types.METAVARS.get(value)
+    # An explicit default of None would satisfy `required`; --x/--no-x needs it to tell "not given".
+    if default is not None or "/" in names:
+        settings["default"] = default
+    settings |= {
+        "help": f"{help} Can be repeated." if multiple else help,
+        "type": value,
+        "metavar": metavar,
+        "show_default": default is not None,
+        "multiple": multiple,
+    }
+    return _Parameter(lambda name: click.Option([*names.split(), name], **settings))
+
+
+def record(kind: type) -> Any:
+    """Declare a parameter whose value is a `kind`, a dataclass with declarations as defaults."""
+    return _Record(kind)
+
+
+def command(
+    name: str, *examples: str, kind: type[click.Command] = click.Command, **settings: Any
+) -> Callable[[Function], Any]:
+    """Return a decorator that makes a function a command.
+
+    Its help is the function's docstring, followed by the examples.
+    """
+    heading = "Example:" if len(examples) == 1 else "Examples:"
+    # click wraps paragraphs unless they start with \b.
+    epilog = "\n  ".join([f"\b\n{heading}", *examples])
+
+    def decorate(function: Function) -> click.Command:
+        signature = inspect.signature(function).parameters
+        declarations: dict[str, Declaration] = {
+            name: parameter.default
+            for name, parameter in signature.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+
+        def run(**values: Any) -> Any:
+            ctx = click.get_current_context()
+            given = {name: item.value(name, values) for name, item in declarations.items()}
+            if "context" in signature:
+                return function(session.open_context(ctx), **given)
+            return function(ctx, **given) if "ctx" in signature else function(**given)
+
+        parameters = [made for name, item in declarations.items() for made in item.parameters(name)]
+        help = f"{inspect.getdoc(function)}\n\n{epilog}"
+        return kind(name, callback=run, params=parameters, help=help, **settings)
+
+    return decorate
+
+
+class Group(click.Group):
+    """A group that lists its commands in the order of their definition."""
+
+    def command(  # type: ignore[override]
+        self, name: str, *examples: str
+    ) -> Callable[[Function], click.Command]:
+        """Return a decorator that adds a function as a command of this group."""
+
+        def decorate(function: Function) -> click.Command:
+            made: click.Command = command(name, *examples)(function)
+            self.add_command(made)
+            return made
+
+        return decorate
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = self.commands.items()
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=200)) for name, command in commands]
+            )

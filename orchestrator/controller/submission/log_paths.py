@@ -1,0 +1,48 @@
+"""Where Slurm writes the logs of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from orchestrator import jobs, specs
+from orchestrator.files import run_folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogPaths:
+    """Slurm's filename patterns of one submission."""
+
+    #: full name of the job in Slurm
+    name: str
+    #: of relative paths
+    folder: Path
+    #: --output and --error; stderr None: same file as stdout
+    stdout: str
+    stderr: str | None
+
+    @classmethod
+    def of_submission(cls, submission: jobs.Submission) -> LogPaths:
+        spec = specs.from_json(submission.spec)
+        own = run_folder.RunFolder(Path(submission.run_dir))
+        return cls(
+            name=run_folder.slurm_name(submission.name, submission.token),
+            # man sbatch: relative to the calling folder, or to --chdir.
+            folder=Path(submission.calling_folder, spec.chdir or ""),
+            stdout=spec.output or own.stdout_pattern(array=spec.array.task_ids is not None),
+            stderr=spec.error,
+        )
+
+    def paths(self, job_id: str, raw_job_id: str | None = None) -> dict[str, str | None]:
+        """Return the fields `stdout_path` and `stderr_path` of the job with this ID.
+
+        A path with %j, the own number of an array task, is None until the task has started.
+        """
+        fields: dict[str, str | None] = {}
+        for field, pattern in (("stdout_path", self.stdout), ("stderr_path", self.stderr)):
+            path = pattern and run_folder.expand(
+                pattern, job_id=job_id, raw_job_id=raw_job_id, name=self.name
+            )
+            fields[field] = os.path.join(self.folder, path) if path else None
+        return fields
