@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from db import queries
 from db.tables.jobs import JOB_EVENTS
-from db.tables.service import DELIVERIES, NOTICES, RECOVERIES
+from db.tables.service import DELIVERIES, NOTICES
 from db.tables.sweeps import SWEEP_POINTS
 from orchestrator import jobs
 from orchestrator.notices import records
@@ -52,18 +52,12 @@ class NoticeStore(queries.Store):
             for row, job_row, *values in self._rows(statement)
         ]
 
-    def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
-        """Return the failure cause of one attempt of each job: "CAUSE: a sentence".
-
-        `attempts` and the result are by job row. A job without a cause is left out.
-        """
-        statement = (
-            sa.select(_EVENT.job_row, _EVENT.attempt, _EVENT.detail)
-            .where(queries.among(_EVENT.job_row, attempts), _EVENT.kind == "cause")
-            .order_by(_EVENT.id)
+    def cause(self, job_row: int, attempt: int) -> str:
+        """Return the failure cause of an attempt: "CAUSE: a sentence"; "" if there is none."""
+        statement = sa.select(_EVENT.detail).where(
+            _EVENT.job_row == job_row, _EVENT.attempt == attempt, _EVENT.kind == "cause"
         )
-        newest = {row: (attempt, text) for row, attempt, text in self._rows(statement)}
-        return {row: text for row, (attempt, text) in newest.items() if attempt == attempts[row]}
+        return self._connection.scalar(statement.order_by(_EVENT.id.desc()).limit(1)) or ""
 
     def sweeps_of_jobs(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return the sweep of each job that is the newest of its point, by job row."""
@@ -71,17 +65,6 @@ class NoticeStore(queries.Store):
         of_jobs = queries.among(point.job_row, job_rows)
         statement = sa.select(point.job_row, point.sweep_id).where(of_jobs)
         return {row: sweep for row, sweep in self._rows(statement) if row is not None}
-
-    def recovery_states(self, job_rows: Collection[int]) -> dict[tuple[int, int], str]:
-        """Return planned, done or refused for each attempt with a recovery action.
-
-        The keys are job row and attempt.
-        """
-        recovery = RECOVERIES.c
-        statement = sa.select(recovery.job_row, recovery.attempt, recovery.state).where(
-            queries.among(recovery.job_row, job_rows), recovery.action != "none"
-        )
-        return {(row, attempt): state for row, attempt, state in self._rows(statement)}
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that have a notice."""

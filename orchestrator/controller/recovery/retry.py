@@ -14,7 +14,7 @@ from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.recovery import continuation, progress
+from orchestrator.controller.recovery import continuation
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
@@ -182,13 +182,13 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         submission = work.jobs.submission_of(job.row)
     spec = specs.from_json(submission.spec)
     info = causes.info(causes.Cause(job.cause))
-    reached = recovery.Progress()
+    reached, has_checkpoint = None, False
     if job.cause == retry.CONTINUED:
         # The last steps may be in lines that have not been read yet.
         deadline = context.deadline.within(ingest.LOOK_SECONDS)
         ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        folder = progress.checkpoint_folder(job, spec, submission.provenance)
-        reached = progress.measure(context, job, folder)
+        folder = continuation.checkpoint_folder(job, spec, submission.provenance)
+        reached, has_checkpoint = continuation.measure_progress(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
@@ -196,7 +196,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         spec=spec,
         task=job.array_task_id,
         cancelled=cancel_requested,
-        progress=reached,
+        step=reached,
+        has_checkpoint=has_checkpoint,
         gpu_hours=sum(_gpu_hours(link, attempts.get(link.row, ())) for link in chain),
         node_failures=_node_failures(job, attempts, history),
     )
