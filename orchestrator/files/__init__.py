@@ -15,4 +15,5 @@ open_regular = reading.open_regular
 read_bytes = reading.read_bytes
 read_text = reading.read_text
 replace = ownership.replace
+sync = ownership.sync
 time_of = reading.time_of

@@ -147,7 +147,7 @@ class RunFolder:
         """Store it until the submission is sent, unless there is one; RunFolderError."""
         try:
             _write(self.path / ENVIRONMENT, json.dumps(dict(environ)))
-            _sync(self.path / ENVIRONMENT)
+            files.sync(self.path / ENVIRONMENT)
         except FileExistsError:
             return
         except OSError as exc:
@@ -240,10 +240,10 @@ def create(
         for link_name, target in links.items():
             (path / link_name).symlink_to(target)
         for file_name in texts:
-            _sync(path / file_name)
+            files.sync(path / file_name)
         # The entries of a folder are on disk once the folder is (man fsync).
-        _sync(path)
-        _sync(runs_dir)
+        files.sync(path)
+        files.sync(runs_dir)
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
@@ -296,11 +296,3 @@ def _write(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(text)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

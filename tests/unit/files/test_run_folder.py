@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.files import run_folder
 
 RECORD = run_folder.ExitRecord(
@@ -68,7 +68,7 @@ def test_the_script_and_both_folders_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(run_folder, "_sync", synced.append)
+    monkeypatch.setattr(files, "sync", synced.append)
     folder = run_folder.create(
         tmp_path, "x", "abcd12345678", {"a": "b"}, copies={"spec.json": "{}"}
     )
