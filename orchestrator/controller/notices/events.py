@@ -72,7 +72,7 @@ def find(
     work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
 ) -> tuple[list[Notice], Cursor]:
     """Return the new notices and the cursor for the next pass."""
-    events = work.notices.events_after(cursor.event, EVENTS_PER_PASS)
+    events = work.events.after(cursor.event, EVENTS_PER_PASS)
     ended = dict(cursor.open)
     ended |= {job_row: event.at for _, job_row, event in events if _may_be_end(event)}
     ends, still_open = _ends(work, ended, now)
@@ -154,7 +154,7 @@ def _ends(
             notices.append(texts.ended_sweep(of_sweep.row, of_sweep.name, count, group))
         elif not _was_shown(work, group, ends):
             first = group[0]
-            cause = "" if group[1:] else work.notices.cause(first.row, first.attempt)
+            cause = "" if group[1:] else work.events.cause(first.row, first.attempt)
             notices.append(texts.ended_jobs(group, cause))
     return notices, still_open
 

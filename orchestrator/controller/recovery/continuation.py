@@ -64,7 +64,7 @@ def continue_job(
     old_folder = run_folder.RunFolder(Path(job.run_dir))
     if exposed := contexts.run_folder_exposure(context, old_folder.path):
         raise NotVisibleError(exposed)
-    environ = old_folder.retry_environment()
+    environ = old_folder.environment(run_folder.RETRY_ENVIRONMENT)
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)
     old_spec = specs.from_json(stored.spec)
@@ -115,7 +115,7 @@ def _store_continuation(
 ) -> None:
     if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
         raise BusyError(f"another process changed @{job.row} at this moment")
-    if work.recovery.cancel_requested([job.row]):
+    if work.events.cancel_requested([job.row]):
         raise NotContinuedError("its cancellation was requested")
     first_row = [*work.recovery.predecessors(job.row), job.row][0]
     if graph := work.graphs.cancelled_graph_of(first_row):
@@ -146,7 +146,7 @@ def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
         with context.store.reading() as work:
             if any(task.recovers for task in work.jobs.of_submissions([job.token])):
                 return
-    run_folder.RunFolder(Path(job.run_dir)).drop_retry_environment()
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment(run_folder.RETRY_ENVIRONMENT)
 
 
 def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:

@@ -108,7 +108,7 @@ def _is_lost(context: contexts.Context, job: jobs.Job, reason: str, sentences: l
     """
     now = context.clock.now()
     with context.store.reading() as work:
-        since = work.recovery.away_since([job.row]).get(job.row)
+        since = work.events.first(recovery.AWAY, [job.row]).get(job.row)
     if since is not None:
         return (now - since).total_seconds() >= NOT_VISIBLE_SECONDS
     detail = f"{reason}; the decision is postponed"
@@ -132,7 +132,10 @@ def _is_unsubmitted_continuation(job: jobs.Job) -> bool:
 
 
 def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
-    environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
+    environ = (
+        run_folder.RunFolder(Path(job.run_dir)).environment(run_folder.RETRY_ENVIRONMENT)
+        or context.environ
+    )
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
         resubmit.send_again(local, job, queue=False, is_automatic=True)
@@ -178,7 +181,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
-        cancel_requested = bool(work.recovery.cancel_requested([job.row]))
+        cancel_requested = bool(work.events.cancel_requested([job.row]))
         submission = work.jobs.submission_of(job.row)
     spec = specs.from_json(submission.spec)
     info = causes.info(causes.Cause(job.cause))
@@ -250,7 +253,7 @@ def _node_failures(
 def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str], list[_Due]]:
     """Requeue all jobs that Slurm still knows; return sentences, and the remaining decisions."""
     with context.store.reading() as work:
-        cancelled = work.recovery.cancel_requested([job.row for job, _ in due])
+        cancelled = work.events.cancel_requested([job.row for job, _ in due])
     planned = {
         job.row: decision
         for job, decision in due
