@@ -11,7 +11,6 @@ import enum
 import pathlib
 import threading
 import time
-import types
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -70,12 +69,7 @@ class Database(abc.ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -124,7 +118,7 @@ class Database(abc.ABC):
         """Yield everything that is wrong with the database."""
         with self.plain_errors():
             self._prepare()
-            with self._connection(Mode.READ) as connection, self._lenient(connection):
+            with self._lenient_connection() as connection:
                 yield from self._own_findings(connection)
                 yield from checks.check_all(connection, row_checks)
 
@@ -133,11 +127,7 @@ class Database(abc.ABC):
     ) -> checks.Finding | None:
         """Return something that is wrong with a row, if it is found within this time."""
         until = time.monotonic() + seconds
-        with (
-            self.plain_errors(),
-            self._connection(Mode.READ) as connection,
-            self._lenient(connection),
-        ):
+        with self.plain_errors(), self._lenient_connection() as connection:
             return next(checks.check_all(connection, row_checks, until=until), None)
 
     def backup(self, target: pathlib.Path) -> None:
@@ -218,9 +208,9 @@ class Database(abc.ABC):
     def damaged(self) -> str:
         """Return the message that the database is damaged, and how to repair it."""
 
-    def _lenient(self, connection: sa.Connection) -> contextlib.AbstractContextManager[object]:
-        """Let the driver return text that it cannot decode as bytes."""
-        return contextlib.nullcontext()
+    def _lenient_connection(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """Connect to read; the driver returns text that it cannot decode as bytes."""
+        return self._connection(Mode.READ)
 
     @abc.abstractmethod
     def _begin(self, mode: Mode) -> Iterator[str]:
@@ -286,15 +276,13 @@ class Database(abc.ABC):
 
     def _row_of(self, error: errors.DamagedValueError) -> str:
         """Return which row has the value: only its column was known where it was read."""
+        unreadable = (exc.SQLAlchemyError, self._driver_error, errors.StoreError)
         table = tables.METADATA.tables.get(error.table)
-        if table is not None:
+        with contextlib.suppress(*unreadable), self._lenient_connection() as connection:
             until = time.monotonic() + _SEARCH_SECONDS
-            with contextlib.suppress(exc.SQLAlchemyError, self._driver_error, errors.StoreError):
-                with self._connection(Mode.READ) as connection, self._lenient(connection):
-                    findings = checks.check_table(
-                        connection, table, column=error.column, until=until
-                    )
-                    return str(next((finding for finding in findings if finding.row), error))
+            if table is not None:
+                found = checks.check_table(connection, table, column=error.column, until=until)
+                return str(next((finding for finding in found if finding.row), error))
         return str(error)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext import compiler
 from sqlalchemy.sql import functions
+
+_Record = TypeVar("_Record")
+#: Columns whose names differ from those of the records.
+_RENAMED = {"row": "id", "sweep_row": "sweep_id", "schedule_row": "schedule_id"}
 
 
 class _Elements(functions.FunctionElement[Any]):
@@ -48,6 +53,18 @@ def among(column: sa.ColumnElement[Any], values: Collection[Any]) -> sa.ColumnEl
     return column.in_(sa.select(element if is_text else sa.cast(element, sa.BigInteger)))
 
 
+def select(table: sa.Table, record: type[Any]) -> sa.Select[Any]:
+    """Return the selection of the fields of a record that a table has."""
+    names = {field.name: _column_name(table, field.name) for field in dataclasses.fields(record)}
+    return sa.select(
+        *(table.c[column].label(field) for field, column in names.items() if column in table.c)
+    )
+
+
+def _column_name(table: sa.Table, field: str) -> str:
+    return field if field in table.c else _RENAMED.get(field, field)
+
+
 class Store:
     """Base of the stores, which contain all statements of a subject within one transaction."""
 
@@ -57,17 +74,50 @@ class Store:
     def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
         return self._connection.execute(statement).all()
 
+    def _records(self, record: type[_Record], statement: sa.Select[Any]) -> list[_Record]:
+        """Return the rows as records, whose fields are the columns."""
+        return [record(**row._mapping) for row in self._rows(statement)]
+
+    def _first(self, record: type[_Record], statement: sa.Select[Any]) -> _Record | None:
+        return next(iter(self._records(record, statement)), None)
+
+    def _scalar(self, kind: type[_Record], statement: sa.Select[Any]) -> _Record | None:
+        """Return the first column of the first row, which has this type."""
+        value: _Record | None = self._connection.scalar(statement)
+        return value
+
+    def _scalars(self, statement: sa.Select[Any]) -> list[Any]:
+        """Return the first column."""
+        return [*self._connection.scalars(statement)]
+
+    def _pairs(self, statement: sa.Select[Any]) -> dict[Any, Any]:
+        """Return the second column by the first."""
+        return {key: value for key, value in self._rows(statement)}
+
     def _changed(
         self, statement: sa.Update, parameters: Sequence[Mapping[str, Any]] | None = None
     ) -> int:
         """Run an update and return the number of changed rows."""
         return self._connection.execute(statement, parameters).rowcount
 
-    def _insert(self, table: sa.Table, values: Mapping[str, Any]) -> int:
+    def _update(
+        self, table: sa.Table, fields: Mapping[str, Any], *conditions: sa.ColumnElement[bool]
+    ) -> int:
+        """Change the fields of the rows that meet the conditions, and return their number."""
+        columns = {_column_name(table, name): value for name, value in fields.items()}
+        return self._changed(sa.update(table).where(*conditions).values(columns))
+
+    def _insert(self, table: sa.Table, fields: Mapping[str, Any]) -> int:
         """Insert a row and return its number."""
-        result = self._connection.execute(sa.insert(table), values)
+        columns = {_column_name(table, name): value for name, value in fields.items()}
+        result = self._connection.execute(sa.insert(table), columns)
         assert result.inserted_primary_key is not None
         return int(result.inserted_primary_key[0])
+
+    def _insert_many(self, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows with the same columns."""
+        if rows:
+            self._connection.execute(sa.insert(table), rows)
 
     def _put(self, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert rows, each in place of the row with the same primary key."""

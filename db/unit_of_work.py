@@ -8,9 +8,10 @@ import typing
 import sqlalchemy as sa
 
 if typing.TYPE_CHECKING:
-    from db.stores.attempts import AttemptStore, EventStore
+    from db.stores.attempts import AttemptStore
     from db.stores.baselines import BaselineStore
     from db.stores.dependencies import DependencyStore
+    from db.stores.events import EventStore
     from db.stores.graphs import GraphStore
     from db.stores.jobs import JobStore
     from db.stores.leases import LeaseStore
@@ -22,25 +23,6 @@ if typing.TYPE_CHECKING:
     from db.stores.schedules import ScheduleStore
     from db.stores.settings import SettingStore
     from db.stores.sweeps import SweepStore
-
-#: Module and class of each store.
-_STORES = {
-    "attempts": ("attempts", "AttemptStore"),
-    "baselines": ("baselines", "BaselineStore"),
-    "dependencies": ("dependencies", "DependencyStore"),
-    "events": ("attempts", "EventStore"),
-    "graphs": ("graphs", "GraphStore"),
-    "jobs": ("jobs", "JobStore"),
-    "leases": ("leases", "LeaseStore"),
-    "log_cursors": ("log_cursors", "LogCursorStore"),
-    "metrics": ("metrics", "MetricStore"),
-    "notices": ("notices", "NoticeStore"),
-    "recovery": ("recovery", "RecoveryStore"),
-    "refreshes": ("refreshes", "RefreshStore"),
-    "schedules": ("schedules", "ScheduleStore"),
-    "settings": ("settings", "SettingStore"),
-    "sweeps": ("sweeps", "SweepStore"),
-}
 
 
 class UnitOfWork:
@@ -70,10 +52,10 @@ class UnitOfWork:
         self._connection = connection
 
     def __getattr__(self, name: str) -> typing.Any:
-        """Make a store at its first use."""
-        if name not in _STORES:
+        """Make a store at its first use: the class in db/stores/NAME.py."""
+        if name not in self.__annotations__:
             raise AttributeError(name)
-        module, store = _STORES[name]
-        made = getattr(importlib.import_module(f"db.stores.{module}"), store)(self._connection)
-        setattr(self, name, made)
-        return made
+        module = importlib.import_module(f"db.stores.{name}")
+        store = getattr(module, self.__annotations__[name])(self._connection)
+        setattr(self, name, store)
+        return store

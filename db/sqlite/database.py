@@ -53,8 +53,7 @@ class SqliteDatabase(database.Database):
         self.path = path
         self._find_locality = find_locality
         self._locality: filesystem.Locality | None = None
-        self._copy: copies.Copy | None = None
-        self._copy_database: SqliteDatabase | None = None
+        self._copy: tuple[copies.Copy, SqliteDatabase] | None = None
         sa.event.listen(self._engine, "do_connect", self._before_connect)
         sa.event.listen(self._engine, "connect", self._on_connect)
 
@@ -100,14 +99,15 @@ class SqliteDatabase(database.Database):
         return error_messages.damaged(self.path)
 
     @contextlib.contextmanager
-    def _lenient(self, connection: sa.Connection) -> Iterator[None]:
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        driver.text_factory = _text_or_bytes
-        try:
-            yield
-        finally:
-            driver.text_factory = str
+    def _lenient_connection(self) -> Iterator[sa.Connection]:
+        with self._connection(Mode.READ) as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            driver.text_factory = _text_or_bytes
+            try:
+                yield connection
+            finally:
+                driver.text_factory = str
 
     @contextlib.contextmanager
     def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
@@ -137,41 +137,34 @@ class SqliteDatabase(database.Database):
 
     def _current_copy(self) -> SqliteDatabase:
         """Return a copy of the file as it is now; OSError if that is impossible."""
-        for _ in range(_MOST_COPIES):
-            if self._copy is None or self._copy_database is None or not self._copy.is_current():
-                self._remove_copy()
-                self._copy = copies.Copy(self.path)
-                self._copy_database = SqliteDatabase(
-                    self._copy.path,
-                    migrations=self._migrations,
-                    find_locality=lambda _: filesystem.Locality.LOCAL,
-                )
+        for _ in range(1 + _MOST_COPIES):
             # Another mount of the disk, or space freed just now, lets other processes write
-            # meanwhile: the copy may be torn then.
-            if self._copy.is_current():
-                return self._copy_database
+            # meanwhile: a new copy may be torn.
+            if self._copy is not None and self._copy[0].is_current():
+                return self._copy[1]
+            self._remove_copy()
+            copy = copies.Copy(self.path)
+            database = SqliteDatabase(
+                copy.path,
+                migrations=self._migrations,
+                find_locality=lambda _: filesystem.Locality.LOCAL,
+            )
+            self._copy = (copy, database)
         raise OSError(f"{self.path} changes while it is copied")
 
     def _remove_copy(self) -> None:
-        if self._copy_database is not None:
-            self._copy_database.close()
-        if self._copy is not None:
-            self._copy.close()
-        self._copy_database = self._copy = None
+        for part in reversed(self._copy or ()):
+            part.close()
+        self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
-        with self._driver_connection() as driver:
+        with contextlib.closing(self._engine.raw_connection()) as connection:
+            driver = connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
             try:
                 backups.copy_database(driver, target)
             except sqlite3.OperationalError as error:
                 raise error_messages.translate(error, target) from error
-
-    @contextlib.contextmanager
-    def _driver_connection(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(self._engine.raw_connection()) as raw:
-            driver = raw.driver_connection
-            assert isinstance(driver, sqlite3.Connection)
-            yield driver
 
     def restore(
         self, backup: pathlib.Path, row_checks: checks.RowChecks
@@ -217,8 +210,9 @@ class SqliteDatabase(database.Database):
         timeout_seconds = database.UPGRADE_TIMEOUT_SECONDS
         with filesystem.file_lock(self._lock_path, timeout_seconds=timeout_seconds):
             self._make_file()
-            with self._driver_connection() as driver:
-                driver.execute(f"PRAGMA journal_mode={'WAL' if is_local else 'TRUNCATE'}")
+            with contextlib.closing(self._engine.raw_connection()) as raw:
+                mode = "WAL" if is_local else "TRUNCATE"
+                raw.cursor().execute(f"PRAGMA journal_mode={mode}")
             with self._connection(Mode.READ) as connection:
                 before = schema.read_version(connection, self.shown_name)
                 if schema.is_current(before, self._migrations, self.shown_name):

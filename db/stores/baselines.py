@@ -25,12 +25,10 @@ class BaselineStore(queries.Store):
 
     def newest(self, *, name: str | None = None) -> list[records.Baseline]:
         """Return baselines, newest first."""
-        columns = (_BASELINE.id.label("row"), _BASELINE.name, _BASELINE.created_at)
-        statement = sa.select(*columns, _BASELINE.source, _BASELINE.runs)
+        statement = queries.select(BASELINES, records.Baseline).order_by(_BASELINE.id.desc())
         if name is not None:
             statement = statement.where(_BASELINE.name == name)
-        rows = self._rows(statement.order_by(_BASELINE.id.desc()))
-        return [records.Baseline(**row._mapping) for row in rows]
+        return self._records(records.Baseline, statement)
 
     def measurements(self, name: str) -> str | None:
         """Return the measurements of the newest baseline with this name, as JSON."""

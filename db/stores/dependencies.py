@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import cast
 
 import sqlalchemy as sa
 
@@ -22,9 +21,9 @@ class DependencyStore(queries.Store):
 
     def add(self, job_row: int, dependencies: Sequence[dependency.Dependency]) -> None:
         """Store the dependencies of the submission with this first job."""
-        rows = [{"job_row": job_row, **vars(each)} for each in dependencies]
-        if rows:
-            self._connection.execute(sa.insert(DEPENDENCIES), rows)
+        self._insert_many(
+            DEPENDENCIES, [{"job_row": job_row, **vars(each)} for each in dependencies]
+        )
 
     def of(self, job_row: int) -> list[dependency.StoredDependency]:
         """Return the dependencies of the submission of this job."""
@@ -35,7 +34,7 @@ class DependencyStore(queries.Store):
             dependency.StoredDependency(
                 id=row.id,
                 dependency=dependency.Dependency(
-                    kind=cast("dependency.Kind", row.kind), on_job=row.on_job, on_sweep=row.on_sweep
+                    kind=row.kind, on_job=row.on_job, on_sweep=row.on_sweep
                 ),
                 continuation=row.turned_to,
             )
@@ -75,13 +74,11 @@ class DependencyStore(queries.Store):
             .where(*pending, never)
             .group_by(_JOB.submission_id)
         )
-        scalars = self._connection.scalars
-        return sorted({*scalars(of_dependencies), *scalars(in_sweeps)})
+        return sorted({*self._scalars(of_dependencies), *self._scalars(in_sweeps)})
 
     def set_continuation(self, number: int, job_row: int) -> None:
         """Store that in Slurm this dependency is now one on this continuation job."""
-        statement = sa.update(DEPENDENCIES).where(_DEPENDENCY.id == number)
-        self._connection.execute(statement.values(turned_to=job_row))
+        self._update(DEPENDENCIES, {"turned_to": job_row}, _DEPENDENCY.id == number)
 
     def may_be_recovered(self, job_rows: Collection[int]) -> set[int]:
         """Return those of the ended jobs that a recovery rule continues, or may still continue."""
@@ -99,7 +96,7 @@ class DependencyStore(queries.Store):
         undecided = sa.select(_JOB.row).where(
             queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True), _JOB.state != "COMPLETED"
         )
-        return {*self._connection.scalars(planned), *self._connection.scalars(undecided)}
+        return {*self._scalars(planned), *self._scalars(undecided)}
 
     def array_sizes(self, tokens: Collection[str]) -> dict[str, int]:
         """Return how many jobs each of these submissions has, by token."""
@@ -109,4 +106,4 @@ class DependencyStore(queries.Store):
             .where(queries.among(SUBMISSIONS.c.token, tokens))
             .group_by(SUBMISSIONS.c.token)
         )
-        return {token: count for token, count in self._rows(statement)}
+        return self._pairs(statement)

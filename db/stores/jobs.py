@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,14 +20,12 @@ _OF_SUBMISSION = ("token", "cluster", "scheduler", "name", "run_dir")
 SELECT_JOBS = sa.select(*_JOB, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).join_from(
     JOBS, SUBMISSIONS
 )
-_SELECT_SUBMISSIONS = sa.select(*(column for column in _SUBMISSION if column.name != "id"))
+_SELECT_SUBMISSIONS = queries.select(SUBMISSIONS, jobs.Submission)
 _IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
 _UPDATE_JOB = sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row"))
-#: Fields of a job that are columns of the same name and type, and may change.
-_PLAIN_FIELDS = ({field.name for field in dataclasses.fields(jobs.Job)} & {*_JOB.keys()}) - {
-    *("row", "created_at", "state", "labels", "alerts", "version")
-}
 _SUBMITTER_FIELDS = ("host", "boot_id", "pid", "start_ticks")
+#: Columns that are fields of a job.
+_CHANGEABLE = {*_JOB.keys()} - {"row", "submission_id", "array_task", "created_at", "version"}
 _COUNTS = ("attempt", "restart_count", "misses", "refusals", "version")
 
 
@@ -73,7 +69,7 @@ class JobStore(queries.Store):
             **_columns(fields),
         }
         new = [{**columns, "array_task": task or 0, "array_task_id": task} for task in tasks]
-        self._connection.execute(sa.insert(JOBS), new)
+        self._insert_many(JOBS, new)
         added = SELECT_JOBS.where(
             _JOB.submission_id == number,
             queries.among(_JOB.array_task, [job["array_task"] for job in new]),
@@ -81,28 +77,24 @@ class JobStore(queries.Store):
         return records(self._rows(added.order_by(_JOB.row)))
 
     def submission(self, token: str) -> jobs.Submission | None:
-        return self._submission(_SELECT_SUBMISSIONS.where(_SUBMISSION.token == token))
+        statement = _SELECT_SUBMISSIONS.where(_SUBMISSION.token == token)
+        return self._first(jobs.Submission, statement)
 
     def submission_of(self, row: int) -> jobs.Submission:
         """Return the submission of the job with this row number."""
-        submission = self._submission(_SELECT_SUBMISSIONS.join(JOBS).where(_JOB.row == row))
-        assert submission is not None, "each job has a submission (foreign key)"
+        (submission,) = self._records(
+            jobs.Submission, _SELECT_SUBMISSIONS.join(JOBS).where(_JOB.row == row)
+        )
         return submission
-
-    def _submission(self, statement: sa.Select[Any]) -> jobs.Submission | None:
-        row = self._connection.execute(statement).first()
-        return None if row is None else jobs.Submission(**row._mapping)
 
     def specs(self, tokens: Collection[str]) -> dict[str, str]:
         """Return the specs of these submissions, as JSON by token."""
         statement = sa.select(_SUBMISSION.token, _SUBMISSION.spec)
-        rows = self._rows(statement.where(queries.among(_SUBMISSION.token, tokens)))
-        return {token: spec for token, spec in rows}
+        return self._pairs(statement.where(queries.among(_SUBMISSION.token, tokens)))
 
     def set_request_hash(self, token: str, sha256: str) -> None:
         """Store the hash of the request to the local runner."""
-        update = sa.update(SUBMISSIONS).where(_SUBMISSION.token == token)
-        self._connection.execute(update.values(request_sha256=sha256))
+        self._update(SUBMISSIONS, {"request_sha256": sha256}, _SUBMISSION.token == token)
 
     def get(self, row: int) -> jobs.Job | None:
         return next(iter(records(self._rows(SELECT_JOBS.where(_JOB.row == row)))), None)
@@ -119,7 +111,7 @@ class JobStore(queries.Store):
 
     def find_rows(self, query: jobs.JobQuery) -> list[int]:
         """Return the rows of the jobs that match, newest first, including damaged ones."""
-        return [*self._connection.scalars(_matching(query).with_only_columns(_JOB.row))]
+        return self._scalars(_matching(query).with_only_columns(_JOB.row))
 
     def of_submissions(self, tokens: Collection[str]) -> list[jobs.Job]:
         """Return the jobs of these submissions, oldest first."""
@@ -128,12 +120,9 @@ class JobStore(queries.Store):
 
     def tasks(self, token: str) -> list[jobs.Task]:
         """Return the jobs of a submission (the tasks of an array), oldest first."""
-        statement = sa.select(_JOB.row, _JOB.array_task_id, _JOB.state, _JOB.job_id)
-        of_token = statement.join_from(JOBS, SUBMISSIONS).where(_SUBMISSION.token == token)
-        return [
-            jobs.Task(row=row, array_task_id=task, state=jobs.JobState(state), job_id=job_id)
-            for row, task, state, job_id in self._rows(of_token.order_by(_JOB.row))
-        ]
+        of_token = queries.select(JOBS, jobs.Task).join(SUBMISSIONS)
+        of_token = of_token.where(_SUBMISSION.token == token)
+        return self._records(jobs.Task, of_token.order_by(_JOB.row))
 
     def live(self, cluster: str) -> list[jobs.Job]:
         """Return the jobs that are not settled, oldest first."""
@@ -165,8 +154,7 @@ class JobStore(queries.Store):
     def next_resend_at(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return the first time later than `after` at which a deferred job is submitted again."""
         statement = sa.select(sa.func.min(_JOB.resend_at)).where(_JOB.resend_at > after)
-        at: datetime.datetime | None = self._connection.scalar(statement)
-        return at
+        return self._scalar(datetime.datetime, statement)
 
     def change(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None
@@ -188,7 +176,7 @@ class JobStore(queries.Store):
         """
         rows = queries.among(_JOB.row, [row for row, _, _ in changes])
         statement = sa.select(_JOB.row, _JOB.version).where(rows).with_for_update()
-        versions = {row: version for row, version in self._rows(statement)}
+        versions = self._pairs(statement)
         by_columns: dict[frozenset[str], list[dict[str, object]]] = {}
         changed: set[int] = set()
         for row, fields, version in changes:
@@ -204,9 +192,8 @@ class JobStore(queries.Store):
 
     def confirm(self, rows: Collection[int], at: datetime.datetime) -> None:
         """Store that these jobs were observed unchanged at this time; a later time stays."""
-        older = sa.or_(_JOB.observed_at.is_(None), _JOB.observed_at < at)
-        update = sa.update(JOBS).where(queries.among(_JOB.row, rows), older)
-        self._connection.execute(update.values(observed_at=at))
+        is_older = sa.or_(_JOB.observed_at.is_(None), _JOB.observed_at < at)
+        self._update(JOBS, {"observed_at": at}, queries.among(_JOB.row, rows), is_older)
 
 
 def records(rows: Sequence[sa.Row[Any]]) -> list[jobs.Job]:
@@ -219,34 +206,18 @@ def _record(columns: dict[str, Any]) -> jobs.Job:
         columns.pop(name)
     submitter = {name: columns.pop(f"submitter_{name}") for name in _SUBMITTER_FIELDS}
     columns["submitter"] = jobs.Submitter(**submitter) if submitter["host"] else None
-    columns["state"] = jobs.JobState(columns["state"])
-    columns["labels"] = tuple(json.loads(columns["labels"]))
-    columns["alerts"] = tuple(
-        jobs.Alert(**{**alert, "since": datetime.datetime.fromisoformat(alert["since"])})
-        for alert in json.loads(columns["alerts"] or "[]")
-    )
     return jobs.Job(**columns)
 
 
-def _columns(changes: Mapping[str, object]) -> dict[str, object]:
+def _columns(fields: Mapping[str, object]) -> dict[str, object]:
     """Return columns for fields of jobs.Job; raises ValueError for a field that never changes."""
-    columns: dict[str, object] = {}
-    for name, value in changes.items():
-        match name, value:
-            case "state", jobs.JobState():
-                columns["state"] = value.value
-            case "labels", tuple():
-                columns["labels"] = json.dumps(value, ensure_ascii=False)
-            case "alerts", tuple():
-                alerts = [{**vars(alert), "since": alert.since.isoformat()} for alert in value]
-                columns["alerts"] = json.dumps(alerts, ensure_ascii=False) if alerts else None
-            case "submitter", None | jobs.Submitter():
-                for field in _SUBMITTER_FIELDS:
-                    columns[f"submitter_{field}"] = getattr(value, field, None)
-            case _ if name in _PLAIN_FIELDS:
-                columns[name] = value
-            case _:
-                raise ValueError(f"{name} of a job cannot be set to {value!r}")
+    columns = dict(fields)
+    if "submitter" in columns:
+        submitter = columns.pop("submitter")
+        for name in _SUBMITTER_FIELDS:
+            columns[f"submitter_{name}"] = getattr(submitter, name, None)
+    if constant := columns.keys() - _CHANGEABLE:
+        raise ValueError(f"these fields of a job cannot be changed: {sorted(constant)}")
     return columns
 
 
@@ -277,6 +248,8 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _JOB.state.in_(query.states)
     if query.partitions:
         yield _JOB.partition.in_(query.partitions)
+    if query.cluster is not None:
+        yield _SUBMISSION.cluster == query.cluster
     if query.scheduler is not None:
         yield _SUBMISSION.scheduler == query.scheduler
     if query.live:
@@ -287,9 +260,10 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _IS_DEFERRED
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)
+    if query.settled or query.unexplained_since is not None:
+        yield _JOB.settled.is_(True)
     if query.unexplained_since is not None:
         yield _any_of(*_since(query.unexplained_since))
-        yield _JOB.settled.is_(True)
         yield _JOB.cause.is_(None)
         yield _JOB.resend_at.is_(None)
         yield _JOB.state != "COMPLETED"

@@ -37,12 +37,23 @@ class LeaseStore(queries.Store):
     def read(self, here: datetime.datetime) -> leases.Lease | None:
         """Return the lease, None if there never was a controller; `here` is the time here."""
         row = self._connection.execute(sa.select(LEASES).where(_LEASE.name == _NAME)).first()
-        return None if row is None else _lease(row, self._now(here))
+        if row is None:
+            return None
+        fields = {name: value for name, value in row._mapping.items() if name != "name"}
+        holder = {name: fields.pop(name) for name in ("host", "boot_id", "pid", "start_ticks")}
+        age = float("inf")
+        if row.renewed_at is not None:
+            age = (self._now(here) - row.renewed_at).total_seconds()
+        return leases.Lease(
+            **{**fields, "command": row.command or ""},
+            holder=None if row.host is None else jobs.Submitter(**holder),
+            age_seconds=age,
+        )
 
     def add(self) -> None:
         """Add the lease, without a holder; IntegrityError if another process was faster."""
         values = {"name": _NAME, "fence": 0, "renewals": 0, "seconds": 0.0}
-        self._connection.execute(sa.insert(LEASES), values)
+        self._insert_many(LEASES, [values])
 
     def take(
         self,
@@ -90,7 +101,7 @@ class LeaseStore(queries.Store):
         self, fence: int, values: dict[str, Any], *conditions: sa.ColumnElement[bool]
     ) -> bool:
         is_mine = _LEASE.name == _NAME, _LEASE.fence == fence
-        return self._changed(sa.update(LEASES).where(*is_mine, *conditions).values(values)) == 1
+        return self._update(LEASES, values, *is_mine, *conditions) == 1
 
     def _now(self, here: datetime.datetime) -> datetime.datetime:
         """Return the time of the database server, `here` for a file."""
@@ -99,25 +110,3 @@ class LeaseStore(queries.Store):
         at = self._connection.scalar(sa.select(sa.func.clock_timestamp()))
         assert isinstance(at, datetime.datetime)
         return at
-
-
-def _lease(row: sa.Row[Any], now: datetime.datetime) -> leases.Lease:
-    holder = None
-    if row.host is not None:
-        holder = jobs.Submitter(
-            host=row.host,
-            boot_id=row.boot_id or "",
-            pid=row.pid or 0,
-            start_ticks=row.start_ticks or 0,
-        )
-    age = float("inf") if row.renewed_at is None else (now - row.renewed_at).total_seconds()
-    return leases.Lease(
-        fence=row.fence,
-        holder=holder,
-        command=row.command or "",
-        since=row.since,
-        renewed_at=row.renewed_at,
-        renewals=row.renewals,
-        seconds=row.seconds,
-        age_seconds=age,
-    )

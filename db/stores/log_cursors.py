@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +15,7 @@ from orchestrator import metrics
 _CURSOR = LOG_CURSORS.c
 #: Fields in the JSON of the column `carry`.
 _READING = ("attempt", "banner", "skipping", "fingerprint")
-_SELECT = sa.select(LOG_CURSORS).order_by(_CURSOR.id)
+_SELECT = queries.select(LOG_CURSORS, metrics.LogCursor).add_columns(_CURSOR.carry)
 
 
 class LogCursorStore(queries.Store):
@@ -28,16 +27,17 @@ class LogCursorStore(queries.Store):
 
     def of_jobs(self, rows: Collection[int]) -> dict[int, list[metrics.LogCursor]]:
         """Return the cursors of many jobs by row."""
+        statement = _SELECT.add_columns(_CURSOR.job_row).order_by(_CURSOR.id)
         cursors: dict[int, list[metrics.LogCursor]] = {}
-        for row in self._rows(_SELECT.where(queries.among(_CURSOR.job_row, rows))):
-            cursors.setdefault(row.job_row, []).append(_record(row))
+        for row in self._rows(statement.where(queries.among(_CURSOR.job_row, rows))):
+            fields = row._asdict()
+            cursors.setdefault(fields.pop("job_row"), []).append(_record(fields))
         return cursors
 
     def paths(self, rows: Collection[int]) -> dict[int, str]:
         """Return the path of each cursor of these jobs by the cursor's number."""
         statement = sa.select(_CURSOR.id, _CURSOR.path)
-        paths = self._rows(statement.where(queries.among(_CURSOR.job_row, rows)))
-        return {number: path for number, path in paths}
+        return self._pairs(statement.where(queries.among(_CURSOR.job_row, rows)))
 
     def move(
         self, row: int, cursor: metrics.LogCursor, *, expect: metrics.LogCursor | None
@@ -50,45 +50,33 @@ class LogCursorStore(queries.Store):
         is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
         stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
         unread = metrics.LogCursor(path=cursor.path)
-        if (unread if stored is None else _record(stored)) != (expect or unread):
+        if (unread if stored is None else _record(stored._asdict())) != (expect or unread):
             return False
         if stored is None:
             self._insert(LOG_CURSORS, {"job_row": row, **_columns(cursor)})
         else:
-            statement = sa.update(LOG_CURSORS).where(*is_file)
-            self._connection.execute(statement.values(_columns(cursor)))
+            self._update(LOG_CURSORS, _columns(cursor), *is_file)
         return True
 
     def id_of(self, row: int, path: str) -> int:
         """Return the number of a file's cursor; a new file gets a cursor at its start."""
         is_file = _CURSOR.job_row == row, _CURSOR.path == path
-        number = self._connection.scalar(sa.select(_CURSOR.id).where(*is_file))
-        if number is not None:
-            return int(number)
-        return self._insert(LOG_CURSORS, {"job_row": row, **_columns(metrics.LogCursor(path=path))})
+        number: int | None = self._connection.scalar(sa.select(_CURSOR.id).where(*is_file))
+        if number is None:
+            self.move(row, metrics.LogCursor(path=path), expect=None)
+            return self.id_of(row, path)
+        return number
 
 
-def _record(row: sa.Row[Any]) -> metrics.LogCursor:
-    carry = json.loads(row.carry or "{}")
+def _record(fields: dict[str, Any]) -> metrics.LogCursor:
+    carry = fields.pop("carry")
     return metrics.LogCursor(
-        path=row.path,
-        device=int(row.device),
-        inode=int(row.inode),
-        offset_bytes=row.offset_bytes,
-        line=row.line,
-        matching=carry.get("matching", {}),
-        **carry.get("reading", {}),
+        **fields, matching=carry.get("matching", {}), **carry.get("reading", {})
     )
 
 
-def _columns(cursor: metrics.LogCursor) -> Mapping[str, Any]:
-    reading = {name: getattr(cursor, name) for name in _READING}
-    return {
-        "path": cursor.path,
-        "device": str(cursor.device),
-        "inode": str(cursor.inode),
-        "offset_bytes": cursor.offset_bytes,
-        "line": cursor.line,
-        "carry": json.dumps({"reading": reading, "matching": cursor.matching}),
-        "updated_at": datetime.datetime.now(datetime.UTC),
-    }
+def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:
+    columns = dict(vars(cursor))
+    matching, reading = columns.pop("matching"), {name: columns.pop(name) for name in _READING}
+    carry = {"reading": reading, "matching": matching}
+    return {**columns, "carry": carry, "updated_at": datetime.datetime.now(datetime.UTC)}

@@ -1,35 +1,25 @@
-"""Notices and their deliveries, and the history that notices are made from."""
+"""Notices and their deliveries."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from db import queries
-from db.tables.jobs import JOB_EVENTS
-from db.tables.service import DELIVERIES, NOTICES, RECOVERIES
+from db.tables.service import DELIVERIES, NOTICES
 from db.tables.sweeps import SWEEP_POINTS
-from orchestrator import jobs
 from orchestrator.notices import records
 
-_NOTICE, _DELIVERY, _EVENT = NOTICES.c, DELIVERIES.c, JOB_EVENTS.c
+_NOTICE, _DELIVERY = NOTICES.c, DELIVERIES.c
 _UNSENT = _DELIVERY.state.in_(("waiting", "sending"))
-#: What is stored of records.Notice, by column.
-_NOTICE_FIELDS = {
-    "key": "key",
-    "kind": "kind",
-    "subject": "subject",
-    "body": "body",
-    "job_row": "job_row",
-    "sweep_id": "sweep_row",
-    "schedule_id": "schedule_row",
-}
-_SELECT_DELIVERIES: sa.Select[Any] = sa.select(
+_SELECT_NOTICES = queries.select(NOTICES, records.Notice)
+#: What is stored of records.Notice.
+_NOTICE_FIELDS = tuple(_SELECT_NOTICES.selected_columns.keys())
+_SELECT_DELIVERIES: sa.Select[Any] = _SELECT_NOTICES.add_columns(
     _NOTICE.id.label("notice_row"),
-    *(_NOTICE[column].label(field) for column, field in _NOTICE_FIELDS.items()),
     _NOTICE.created_at,
     *(_DELIVERY[name] for name in ("channel", "state", "tries", "next_at", "sent_at", "error")),
 )
@@ -38,64 +28,22 @@ _SELECT_DELIVERIES: sa.Select[Any] = sa.select(
 class NoticeStore(queries.Store):
     """The notices within one transaction."""
 
-    def newest_event(self) -> int:
-        """Return the row of the newest event of a job, 0 if there is none."""
-        return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
-
-    def events_after(self, row: int, limit: int) -> list[tuple[int, int, jobs.JobEvent]]:
-        """Return the next events after this one, oldest first, each with its and its job's row."""
-        names = ("at", "kind", "state", "source", "detail")
-        columns = (_EVENT.id, _EVENT.job_row, *(_EVENT[name] for name in names))
-        statement = sa.select(*columns).where(_EVENT.id > row).order_by(_EVENT.id).limit(limit)
-        return [
-            (row, job_row, jobs.JobEvent(**dict(zip(names, values, strict=True))))
-            for row, job_row, *values in self._rows(statement)
-        ]
-
-    def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
-        """Return the failure cause of one attempt of each job: "CAUSE: a sentence".
-
-        `attempts` and the result are by job row. A job without a cause is left out.
-        """
-        statement = (
-            sa.select(_EVENT.job_row, _EVENT.attempt, _EVENT.detail)
-            .where(queries.among(_EVENT.job_row, attempts), _EVENT.kind == "cause")
-            .order_by(_EVENT.id)
-        )
-        newest = {row: (attempt, text) for row, attempt, text in self._rows(statement)}
-        return {row: text for row, (attempt, text) in newest.items() if attempt == attempts[row]}
-
     def sweeps_of_jobs(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return the sweep of each job that is the newest of its point, by job row."""
         point = SWEEP_POINTS.c
         of_jobs = queries.among(point.job_row, job_rows)
-        statement = sa.select(point.job_row, point.sweep_id).where(of_jobs)
-        return {row: sweep for row, sweep in self._rows(statement) if row is not None}
-
-    def recovery_states(self, job_rows: Collection[int]) -> dict[tuple[int, int], str]:
-        """Return planned, done or refused for each attempt with a recovery action.
-
-        The keys are job row and attempt.
-        """
-        recovery = RECOVERIES.c
-        statement = sa.select(recovery.job_row, recovery.attempt, recovery.state).where(
-            queries.among(recovery.job_row, job_rows), recovery.action != "none"
-        )
-        return {(row, attempt): state for row, attempt, state in self._rows(statement)}
+        return self._pairs(sa.select(point.job_row, point.sweep_id).where(of_jobs))
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that have a notice."""
-        statement = sa.select(_NOTICE.key).where(queries.among(_NOTICE.key, keys))
-        return set(self._connection.scalars(statement))
+        return {*self._scalars(sa.select(_NOTICE.key).where(queries.among(_NOTICE.key, keys)))}
 
     def add(self, notice: records.Notice, channels: Sequence[str], at: datetime.datetime) -> None:
         """Store a notice, to be sent through these channels."""
-        values = {column: getattr(notice, field) for column, field in _NOTICE_FIELDS.items()}
-        row = self._insert(NOTICES, {**values, "created_at": at})
+        fields = {name: getattr(notice, name) for name in _NOTICE_FIELDS}
+        row = self._insert(NOTICES, {**fields, "created_at": at})
         delivery = {"notice_id": row, "state": "waiting", "tries": 0, "next_at": at}
-        if channels:
-            rows = [{**delivery, "channel": channel} for channel in channels]
-            self._connection.execute(sa.insert(DELIVERIES), rows)
+        self._insert_many(DELIVERIES, [{**delivery, "channel": channel} for channel in channels])
 
     def due(
         self, channel: str, state: str, now: datetime.datetime, limit: int
@@ -121,7 +69,7 @@ class NoticeStore(queries.Store):
 
     def unsent_channels(self) -> set[str]:
         """Return the channels that have something to send."""
-        return set(self._connection.scalars(sa.select(_DELIVERY.channel).where(_UNSENT).distinct()))
+        return {*self._scalars(sa.select(_DELIVERY.channel).where(_UNSENT).distinct())}
 
     def claim(
         self, channel: str, deliveries: Sequence[records.Delivery], until: datetime.datetime
@@ -131,12 +79,9 @@ class NoticeStore(queries.Store):
         """
         for delivery in deliveries:
             is_same = _DELIVERY.notice_id == delivery.notice_row, _DELIVERY.tries == delivery.tries
-            statement = (
-                sa.update(DELIVERIES)
-                .where(*is_same, _DELIVERY.channel == channel, _UNSENT)
-                .values(state="sending", tries=delivery.tries + 1, next_at=until)
-            )
-            if self._changed(statement) != 1:
+            values = {"state": "sending", "tries": delivery.tries + 1, "next_at": until}
+            is_unsent = _DELIVERY.channel == channel, _UNSENT
+            if self._update(DELIVERIES, values, *is_same, *is_unsent) != 1:
                 return False
         return True
 
@@ -146,24 +91,21 @@ class NoticeStore(queries.Store):
         """Change fields of these deliveries."""
         rows = [delivery.notice_row for delivery in deliveries]
         of_these = _DELIVERY.channel == channel, queries.among(_DELIVERY.notice_id, rows)
-        self._connection.execute(sa.update(DELIVERIES).where(*of_these).values(values))
+        self._update(DELIVERIES, values, *of_these)
 
     def give_up(self, channel: str, error: str) -> int:
         """Give up everything unsent of this channel; return the number of notices."""
-        statement = sa.update(DELIVERIES).where(_DELIVERY.channel == channel, _UNSENT)
         values = {"state": "failed", "error": error}
-        return self._changed(statement.values(values))
+        return self._update(DELIVERIES, values, _DELIVERY.channel == channel, _UNSENT)
 
     def retry(self, channel: str | None, now: datetime.datetime) -> int:
         """Make unsent and failed deliveries due now; return how many there are."""
-        statement = sa.update(DELIVERIES).where(
-            _DELIVERY.state.in_(("waiting", "sending", "failed"))
-        )
+        is_selected = [_DELIVERY.state != "sent"]
         if channel is not None:
-            statement = statement.where(_DELIVERY.channel == channel)
+            is_selected.append(_DELIVERY.channel == channel)
         # A message that its receiver may have is sent unchanged, with the same notices.
         state = sa.case((_DELIVERY.state == "failed", "waiting"), else_=_DELIVERY.state)
-        return self._changed(statement.values(state=state, next_at=now))
+        return self._update(DELIVERIES, {"state": state, "next_at": now}, *is_selected)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return the number of deliveries by channel and state."""
@@ -174,5 +116,5 @@ class NoticeStore(queries.Store):
 
 def _delivery(row: sa.Row[Any]) -> records.Delivery:
     values = row._asdict()
-    notice = records.Notice(**{field: values.pop(field) for field in _NOTICE_FIELDS.values()})
+    notice = records.Notice(**{name: values.pop(name) for name in _NOTICE_FIELDS})
     return records.Delivery(notice=notice, **{**values, "tries": row.tries or 0})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import json
 from collections.abc import Collection
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,16 +12,8 @@ from db.tables.service import FIRINGS, SCHEDULES
 from orchestrator.schedules import records
 
 _SCHEDULE, _TRIGGER = SCHEDULES.c, FIRINGS.c
-#: Columns whose names differ from those of the records.
-_COLUMNS = {"row": "id", "schedule_row": "schedule_id", "sweep_row": "sweep_id"}
-_SCHEDULE_FIELDS = [field.name for field in dataclasses.fields(records.Schedule)]
-_TRIGGER_FIELDS = [field.name for field in dataclasses.fields(records.Trigger)]
-_SELECT_SCHEDULES = sa.select(
-    *(_SCHEDULE[_COLUMNS.get(name, name)].label(name) for name in _SCHEDULE_FIELDS)
-)
-_SELECT_TRIGGERS = sa.select(
-    *(_TRIGGER[_COLUMNS.get(name, name)].label(name) for name in _TRIGGER_FIELDS)
-)
+_SELECT_SCHEDULES = queries.select(SCHEDULES, records.Schedule)
+_SELECT_TRIGGERS = queries.select(FIRINGS, records.Trigger)
 _HAS_NO_VERDICT = _TRIGGER.verdict_at.is_(None)
 
 
@@ -33,17 +22,15 @@ class ScheduleStore(queries.Store):
 
     def add(self, payload: records.Payload, **fields: object) -> records.Schedule:
         """Store a schedule; `fields` are those of Schedule."""
-        values = {"version": 0, **fields, **_payload_columns(payload)}
-        return self.get(self._insert(SCHEDULES, values))
+        return self.get(self._insert(SCHEDULES, {"version": 0, **fields, **vars(payload)}))
 
     def change(
         self, schedule: records.Schedule, payload: records.Payload | None = None, **fields: object
     ) -> bool:
         """Change fields of a schedule, and its payload; return False if it changed meanwhile."""
         is_same = _SCHEDULE.id == schedule.row, _SCHEDULE.version == schedule.version
-        values = {**fields, **(_payload_columns(payload) if payload else {})}
-        values["version"] = schedule.version + 1
-        return self._changed(sa.update(SCHEDULES).where(*is_same).values(values)) == 1
+        fields |= {**(vars(payload) if payload else {}), "version": schedule.version + 1}
+        return self._update(SCHEDULES, fields, *is_same) == 1
 
     def all(
         self,
@@ -55,18 +42,15 @@ class ScheduleStore(queries.Store):
         statement = _SELECT_SCHEDULES.where(_SCHEDULE.state.in_(states)).order_by(_SCHEDULE.id)
         if name is not None:
             statement = statement.where(_SCHEDULE.name == name)
-        return [records.Schedule(**row._mapping) for row in self._rows(statement)]
+        return self._records(records.Schedule, statement)
 
     def get(self, row: int) -> records.Schedule:
-        schedule = self._connection.execute(_SELECT_SCHEDULES.where(_SCHEDULE.id == row)).one()
-        return records.Schedule(**schedule._mapping)
+        return self._records(records.Schedule, _SELECT_SCHEDULES.where(_SCHEDULE.id == row))[0]
 
     def payload(self, row: int) -> records.Payload:
         """Return what a schedule submits."""
-        columns = _SCHEDULE.spec, _SCHEDULE.environment, _SCHEDULE.argv
-        statement = sa.select(*columns).where(_SCHEDULE.id == row)
-        spec, environment, argv = map(json.loads, self._connection.execute(statement).one())
-        return records.Payload(spec=spec, environment=environment, argv=tuple(argv))
+        statement = queries.select(SCHEDULES, records.Payload).where(_SCHEDULE.id == row)
+        return self._records(records.Payload, statement)[0]
 
     def add_triggers(
         self, schedule: records.Schedule, decided: records.Decided, now: datetime.datetime
@@ -74,20 +58,15 @@ class ScheduleStore(queries.Store):
         """Store a trigger for each planned time; return False if the schedule changed meanwhile."""
         if not self.change(schedule, decided_until=decided.until):
             return False
-        rows = [
-            {
-                "schedule_id": schedule.row,
-                "planned_at": planned.planned_at,
-                "due_at": planned.due_at,
-                "by_hand": False,
-                "state": planned.state,
-                "reason": planned.reason,
-                "decided_at": now,
-            }
-            for planned in decided.planned
-        ]
-        if rows:
-            self._connection.execute(sa.insert(FIRINGS), rows)
+        shared = {"schedule_id": schedule.row, "by_hand": False, "decided_at": now}
+        names = ("planned_at", "due_at", "state", "reason")
+        self._insert_many(
+            FIRINGS,
+            [
+                {**shared, **{name: getattr(planned, name) for name in names}}
+                for planned in decided.planned
+            ],
+        )
         return True
 
     def add_trigger_by_hand(
@@ -97,22 +76,16 @@ class ScheduleStore(queries.Store):
         at = now.replace(microsecond=0)
         of_schedule = _TRIGGER.schedule_id == schedule.row
         later = sa.select(_TRIGGER.planned_at).where(of_schedule, _TRIGGER.planned_at >= at)
-        taken = set(self._connection.scalars(later))
+        taken = {*self._scalars(later)}
         # Whole minutes belong to the cron expression.
         while at.second == 0 or at in taken:
             at += datetime.timedelta(seconds=1)
-        values = {
-            "schedule_id": schedule.row,
-            "planned_at": at,
-            "due_at": now,
-            "by_hand": True,
-            "state": "waiting",
-            "decided_at": now,
-        }
-        return self.trigger(self._insert(FIRINGS, values))
+        fields = {"schedule_row": schedule.row, "by_hand": True, "state": "waiting"}
+        times = {"planned_at": at, "due_at": now, "decided_at": now}
+        return self.trigger(self._insert(FIRINGS, {**fields, **times}))
 
     def trigger(self, row: int) -> records.Trigger:
-        return _trigger(self._connection.execute(_SELECT_TRIGGERS.where(_TRIGGER.id == row)).one())
+        return self._triggers(_TRIGGER.id == row)[0]
 
     def triggers(self, schedule_row: int, *, limit: int | None = None) -> list[records.Trigger]:
         """Return the triggers of a schedule, latest planned time first."""
@@ -162,7 +135,12 @@ class ScheduleStore(queries.Store):
             .where(sa.or_(_TRIGGER.decided_at >= since, _TRIGGER.verdict_at >= since))
             .order_by(_TRIGGER.id)
         )
-        return [(_trigger(row), row.name) for row in self._rows(statement)]
+        triggers = []
+        for row in self._rows(statement):
+            fields = row._asdict()
+            name = fields.pop("name")
+            triggers.append((records.Trigger(**fields), name))
+        return triggers
 
     def submitted_any(self, job_rows: Collection[int]) -> bool:
         """Return whether one of these jobs was submitted at a planned time."""
@@ -174,36 +152,16 @@ class ScheduleStore(queries.Store):
         """Return the latest planned time that has a trigger, apart from those by hand."""
         latest = sa.select(sa.func.max(_TRIGGER.planned_at))
         planned = _TRIGGER.schedule_id == schedule_row, _TRIGGER.by_hand.is_(False)
-        at: datetime.datetime | None = self._connection.scalar(latest.where(*planned))
-        return at
+        return self._scalar(datetime.datetime, latest.where(*planned))
 
     def change_trigger(self, trigger: records.Trigger, **fields: object) -> bool:
         """Change fields of a trigger; return False if its state changed or it has a verdict."""
         is_same = _TRIGGER.id == trigger.row, _TRIGGER.state == trigger.state, _HAS_NO_VERDICT
-        values = {_COLUMNS.get(name, name): value for name, value in fields.items()}
-        if "verdict_detail" in values:
-            detail = values["verdict_detail"]
-            values["verdict_detail"] = json.dumps(detail, default=str, ensure_ascii=False)
-        return self._changed(sa.update(FIRINGS).where(*is_same).values(values)) == 1
+        return self._update(FIRINGS, fields, *is_same) == 1
 
     def _triggers(
         self, *conditions: sa.ColumnElement[bool], limit: int | None = None
     ) -> list[records.Trigger]:
         latest_first = _TRIGGER.planned_at.desc(), _TRIGGER.id.desc()
         statement = _SELECT_TRIGGERS.where(*conditions).order_by(*latest_first).limit(limit)
-        return [_trigger(row) for row in self._rows(statement)]
-
-
-def _payload_columns(payload: records.Payload) -> dict[str, object]:
-    return {
-        # JSON lacks the dates and times of TOML, but no key of a spec takes one.
-        "spec": json.dumps(payload.spec, default=str, ensure_ascii=False),
-        "environment": json.dumps(dict(payload.environment)),
-        "argv": json.dumps(list(payload.argv)),
-    }
-
-
-def _trigger(row: sa.Row[Any]) -> records.Trigger:
-    values = dict(zip(_TRIGGER_FIELDS, row, strict=False))
-    values["verdict_detail"] = json.loads(row.verdict_detail or "{}")
-    return records.Trigger(**values)
+        return self._records(records.Trigger, statement)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
@@ -19,11 +17,8 @@ from orchestrator.jobs import JobState, naming
 from orchestrator.sweeps import records
 
 _SWEEP, _SHAPE, _POINT, _JOB = SWEEPS.c, SWEEP_SHAPES.c, SWEEP_POINTS.c, JOBS.c
-_SELECT_SWEEPS = sa.select(
-    _SWEEP.id.label("row"),
-    *(_SWEEP[field.name] for field in dataclasses.fields(records.StoredSweep)[1:-1]),
-    _SWEEP.spec,
-)
+_POINT_FIELDS = ("identity", "name", "repeat", "settings", "changes")
+_SELECT_SWEEPS = queries.select(SWEEPS, records.StoredSweep).add_columns(_SWEEP.spec)
 
 
 class SweepStore(queries.Store):
@@ -34,17 +29,11 @@ class SweepStore(queries.Store):
 
         `fields` are those of StoredSweep that `sweep` does not have.
         """
-        values = {
-            "name": sweep.name,
-            "kind": sweep.table.kind,
-            "state": "open",
-            "max_running": sweep.table.max_running,
-            # JSON lacks the dates and times of TOML, but no key of a spec takes one.
-            "spec": json.dumps(sweep.document, default=str, ensure_ascii=False),
-        }
-        row = self._insert(SWEEPS, {**values, **fields})
+        fields |= {"name": sweep.name, "kind": sweep.table.kind, "state": "open"}
+        fields |= {"max_running": sweep.table.max_running, "spec": sweep.document}
+        row = self._insert(SWEEPS, fields)
         self.add_points(row, sweep.points)
-        return self._sweeps(_SELECT_SWEEPS.where(_SWEEP.id == row))[0]
+        return cast("records.StoredSweep", self.get(row))
 
     def add_points(self, row: int, points: Sequence[records.Point]) -> None:
         """Store new points. DatabaseError if one of them is stored already."""
@@ -57,21 +46,18 @@ class SweepStore(queries.Store):
                 values = {"sweep_id": row, "shape": shape.key, "spec": shape.spec}
                 hours = {"gpu_hours": shape.gpu_hours, "node_hours": shape.node_hours}
                 shapes[shape.key, shape.spec] = self._insert(SWEEP_SHAPES, {**values, **hours})
-        columns = [
-            {
-                "sweep_id": row,
-                "number": number,
-                "identity": point.identity,
-                "name": point.name,
-                "repeat": point.repeat,
-                "shape_id": shapes[point.shape.key, point.shape.spec],
-                "settings": json.dumps(point.settings, ensure_ascii=False),
-                "changes": json.dumps(point.changes, ensure_ascii=False),
-            }
-            for number, point in enumerate(points, first)
-        ]
-        if columns:
-            self._connection.execute(sa.insert(SWEEP_POINTS), columns)
+        self._insert_many(
+            SWEEP_POINTS,
+            [
+                {
+                    **{name: getattr(point, name) for name in _POINT_FIELDS},
+                    "sweep_id": row,
+                    "number": number,
+                    "shape_id": shapes[point.shape.key, point.shape.spec],
+                }
+                for number, point in enumerate(points, first)
+            ],
+        )
 
     def find(self, reference: str) -> records.StoredSweep | None:
         """Return the sweep with the number `@3`, or the newest sweep with this name."""
@@ -93,17 +79,14 @@ class SweepStore(queries.Store):
     def _sweeps(self, statement: sa.Select[Any]) -> list[records.StoredSweep]:
         sweeps = []
         for row in self._rows(statement):
-            fields = dict(row._mapping)
-            table = json.loads(fields.pop("spec")).get("sweep", {})
-            baseline_first = bool(table.get("baseline_first"))
+            fields = row._asdict()
+            baseline_first = bool(fields.pop("spec").get("sweep", {}).get("baseline_first"))
             sweeps.append(records.StoredSweep(**fields, baseline_first=baseline_first))
         return sweeps
 
     def document(self, row: int) -> Mapping[str, Any]:
         """Return the spec file and the command line of a sweep, by table and key."""
-        statement = sa.select(_SWEEP.spec).where(_SWEEP.id == row)
-        document: dict[str, Any] = json.loads(self._connection.scalars(statement).one())
-        return document
+        return self._scalar(dict, sa.select(_SWEEP.spec).where(_SWEEP.id == row)) or {}
 
     def shape_specs(self, row: int) -> dict[str, str]:
         """Return the jobs of the shapes of a sweep, as JSON by key."""
@@ -111,37 +94,27 @@ class SweepStore(queries.Store):
 
     def _shapes(self, row: int) -> dict[int, records.Shape]:
         """Return the shapes of a sweep by their IDs."""
-        columns = (_SHAPE.shape.label("key"), _SHAPE.spec, _SHAPE.gpu_hours, _SHAPE.node_hours)
-        statement = sa.select(_SHAPE.id, *columns).where(_SHAPE.sweep_id == row)
-        return {
-            number: records.Shape(key=key, spec=spec, gpu_hours=gpu_hours, node_hours=node_hours)
-            for number, key, spec, gpu_hours, node_hours in self._rows(
-                statement.order_by(_SHAPE.id)
-            )
-        }
+        statement = queries.select(SWEEP_SHAPES, records.Shape).where(_SHAPE.sweep_id == row)
+        statement = statement.add_columns(_SHAPE.id, _SHAPE.shape.label("key"))
+        shapes = [row._asdict() for row in self._rows(statement.order_by(_SHAPE.id))]
+        return {fields.pop("id"): records.Shape(**fields) for fields in shapes}
 
     def identities(self, row: int) -> set[str]:
         """Return the identities of all points of a sweep."""
-        statement = sa.select(_POINT.identity).where(_POINT.sweep_id == row)
-        return {*self._connection.scalars(statement)}
+        return {*self._scalars(sa.select(_POINT.identity).where(_POINT.sweep_id == row))}
 
     def points(self, row: int) -> list[records.StoredPoint]:
         """Return the points of a sweep in their order, each with its newest job."""
         shapes, newest = self._shapes(row), {job.row: job for job in self.jobs(row)}
-        statement = sa.select(SWEEP_POINTS).where(_POINT.sweep_id == row).order_by(_POINT.number)
-        return [
-            records.StoredPoint(
-                number=point.number,
-                name=point.name,
-                identity=point.identity,
-                shape=shapes[point.shape_id],
-                repeat=point.repeat,
-                settings=_values(point.settings),
-                changes=_values(point.changes),
-                job=None if point.job_row is None else newest[point.job_row],
-            )
-            for point in self._rows(statement)
-        ]
+        statement = queries.select(SWEEP_POINTS, records.StoredPoint)
+        statement = statement.add_columns(_POINT.shape_id, _POINT.job_row)
+        points = []
+        for point in self._rows(statement.where(_POINT.sweep_id == row).order_by(_POINT.number)):
+            fields = point._asdict()
+            shape, job_row = shapes[fields.pop("shape_id")], fields.pop("job_row")
+            job = None if job_row is None else newest[job_row]
+            points.append(records.StoredPoint(**fields, shape=shape, job=job))
+        return points
 
     def jobs(self, row: int) -> list[jobs.Job]:
         """Return the newest job of each point that has one, in the order of the points."""
@@ -170,26 +143,20 @@ class SweepStore(queries.Store):
         """Give the points of old jobs the jobs that replace them, each (old row, new row)."""
         update = sa.update(SWEEP_POINTS).where(_POINT.job_row == sa.bindparam("this_job"))
         if changes:
-            values = [{"this_job": old, "job_row": new} for old, new in changes]
-            self._connection.execute(update, values)
+            self._changed(update, [{"this_job": old, "job_row": new} for old, new in changes])
 
     def set_state(self, sweep: records.StoredSweep, state: Literal["open", "cancelled"]) -> bool:
         """Change the state; false if it is no longer that of `sweep`."""
-        statement = sa.update(SWEEPS).where(_SWEEP.id == sweep.row, _SWEEP.state == sweep.state)
-        return self._changed(statement.values(state=state)) == 1
+        is_same = _SWEEP.id == sweep.row, _SWEEP.state == sweep.state
+        return self._update(SWEEPS, {"state": state}, *is_same) == 1
 
     def groups(self, rows: Collection[int]) -> dict[int, list[records.PointGroup]]:
         """Count the points of these sweeps by state and reason; returns the groups by sweep."""
-        columns = (
-            _JOB.state,
-            _JOB.reason,
-            _JOB.cause,
-            _JOB.exit_code,
-            _JOB.exit_signal,
-            sa.and_(_JOB.state == "NOT_SUBMITTED", _JOB.resend_at.is_not(None)),
-        )
+        reasons = (_JOB.state, _JOB.reason, _JOB.cause, _JOB.exit_code, _JOB.exit_signal)
+        is_deferred = sa.and_(_JOB.state == "NOT_SUBMITTED", _JOB.resend_at.is_not(None))
+        columns = (*reasons, sa.func.coalesce(is_deferred, sa.false()).label("is_deferred"))
         statement = (
-            sa.select(_POINT.sweep_id, sa.func.count(), *columns)
+            sa.select(_POINT.sweep_id, sa.func.count().label("points"), *columns)
             .select_from(SWEEP_POINTS)
             .outerjoin(JOBS, _POINT.job_row == _JOB.row)
             .where(queries.among(_POINT.sweep_id, rows))
@@ -197,43 +164,28 @@ class SweepStore(queries.Store):
             .order_by(_POINT.sweep_id, sa.func.min(_POINT.number))
         )
         groups: dict[int, list[records.PointGroup]] = collections.defaultdict(list)
-        for row, points, state, reason, cause, code, signal, waits in self._rows(statement):
-            groups[row].append(
-                records.PointGroup(
-                    points=points,
-                    state=None if state is None else jobs.JobState(state),
-                    reason=reason,
-                    cause=cause,
-                    exit_code=code,
-                    exit_signal=signal,
-                    is_deferred=bool(waits),
-                )
-            )
+        for row in self._rows(statement):
+            fields = row._asdict()
+            groups[fields.pop("sweep_id")].append(records.PointGroup(**fields))
         return groups
 
     def totals(self, rows: Collection[int]) -> dict[int, records.ResourceTotals]:
         """Return the resources that all points request, by sweep."""
+        without_limit = sa.func.count() - sa.func.count(_SHAPE.node_hours)
         statement = (
             sa.select(
                 _POINT.sweep_id,
-                sa.func.count(),
-                sa.func.sum(_SHAPE.gpu_hours),
-                sa.func.sum(_SHAPE.node_hours),
-                sa.func.count() - sa.func.count(_SHAPE.node_hours),
+                sa.func.count().label("points"),
+                sa.func.coalesce(sa.func.sum(_SHAPE.gpu_hours), 0.0).label("gpu_hours"),
+                sa.func.coalesce(sa.func.sum(_SHAPE.node_hours), 0.0).label("node_hours"),
+                without_limit.label("points_without_time_limit"),
             )
             .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
             .where(queries.among(_POINT.sweep_id, rows))
             .group_by(_POINT.sweep_id)
         )
-        return {
-            row: records.ResourceTotals(
-                points=points,
-                gpu_hours=gpu_hours or 0.0,
-                node_hours=node_hours or 0.0,
-                points_without_time_limit=without,
-            )
-            for row, points, gpu_hours, node_hours, without in self._rows(statement)
-        }
+        totals: list[dict[str, Any]] = [row._asdict() for row in self._rows(statement)]
+        return {fields.pop("sweep_id"): records.ResourceTotals(**fields) for fields in totals}
 
     def point_of(self, job_row: int) -> tuple[int, str] | None:
         """Return sweep and shape of the point whose newest job this is; None: no point's."""
@@ -258,7 +210,7 @@ class SweepStore(queries.Store):
         """
         job_id = sa.func.coalesce(_JOB.array_job_id, _JOB.job_id)
         statement = (
-            sa.select(sa.func.min(job_id), sa.func.count())
+            sa.select(sa.func.min(job_id).label("job_id"), sa.func.count().label("tasks"))
             .join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
             .where(_POINT.sweep_id == row, _JOB.settled.is_(False), job_id.is_not(None))
             .group_by(_JOB.submission_id)
@@ -292,7 +244,7 @@ class SweepStore(queries.Store):
             else_=whole,
         )
         statement = (
-            sa.select(job_id.label("whose"), _JOB.state, sa.func.count())
+            sa.select(job_id.label("whose"), _JOB.state, sa.func.count().label("points"))
             .select_from(SWEEP_POINTS)
             .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
             .outerjoin(JOBS, _POINT.job_row == _JOB.row)
@@ -301,14 +253,4 @@ class SweepStore(queries.Store):
             .group_by("whose", _JOB.state)
             .order_by(sa.func.min(_POINT.number))
         )
-        return [
-            (job_id, None if state is None else JobState(state), points)
-            for job_id, state, points in self._rows(statement)
-        ]
-
-
-def _values(text: str) -> dict[str, jobs.ArgumentValue]:
-    values: dict[str, Any] = json.loads(text)
-    return {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-    }
+        return [(job_id, state, points) for job_id, state, points in self._rows(statement)]

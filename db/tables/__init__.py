@@ -1,4 +1,4 @@
 """The tables. Their types are those that SQLite and PostgreSQL share."""
 
 from db.tables import jobs, metrics, service, sweeps
-from db.tables.base import METADATA
+from db.tables.columns import METADATA

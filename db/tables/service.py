@@ -4,63 +4,52 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.base import (
-    COUNT,
-    MOST_SECONDS,
-    SCHEDULER,
-    TEXT,
-    index,
-    key,
-    optional,
-    reference,
-    required,
-    table,
-)
-from db.tables.column_types import Document, Flag, Large, Real, UtcDateTime, Whole, Word
+from db.tables import kinds
+from db.tables.columns import index, key, optional, reference, required, table
 
 #: Which process acts as the controller. The row stays when the lease is given back.
 LEASES = table(
     "leases",
-    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("name", kinds.TEXT, primary_key=True),
     # The fence grows with each new holder: what an earlier one still writes is refused. The
     # renewals grow with each renewal, so that an observer needs no clock of another host.
-    *required(Large(0), "fence", "renewals"),
+    *required(kinds.large(0), "fence", "renewals"),
     # The process that holds it, as in jobs.Submitter; NULL: none. Its command: serve or tick.
-    *optional(TEXT, "host", "boot_id", "command"),
-    *optional(Whole(), "pid"),
-    *optional(Large(0), "start_ticks"),
-    *optional(UtcDateTime(), "since", "renewed_at"),
+    *optional(kinds.TEXT, "host", "boot_id", "command"),
+    *optional(kinds.WHOLE, "pid"),
+    *optional(kinds.large(0), "start_ticks"),
+    *optional(kinds.TIME, "since", "renewed_at"),
     # Without a renewal for so long another process may take it over.
-    *required(Real(), "seconds"),
+    *required(kinds.REAL, "seconds"),
 )
 
 SCHEDULES = table(
     "schedules",
     key("id"),
     # The zone `tz` is an IANA name; `source` is the spec file.
-    *required(TEXT, "name", "cron", "tz", "source"),
+    *required(kinds.TEXT, "name", "cron", "tz", "source"),
     # Where it was added, and where it submits.
-    *required(TEXT, "folder", "profile", "cluster"),
-    *required(SCHEDULER, "scheduler"),
-    *required(Word("active", "paused", "removed"), "state"),
-    *required(Word("job", "sweep"), "kind"),
-    *required(Word("latest", "skip", "all"), "catchup"),
-    *required(Word("skip", "queue", "allow"), "overlap"),
-    *required(Large(0, MOST_SECONDS), "grace_seconds", "jitter_seconds"),
+    *required(kinds.TEXT, "folder", "profile", "cluster"),
+    *required(kinds.SCHEDULER, "scheduler"),
+    *required(kinds.word("active", "paused", "removed"), "state"),
+    *required(kinds.word("job", "sweep"), "kind"),
+    *required(kinds.word("latest", "skip", "all"), "catchup"),
+    *required(kinds.word("skip", "queue", "allow"), "overlap"),
+    *required(kinds.large(0, kinds.MOST_SECONDS), "grace_seconds", "jitter_seconds"),
     # Its sweeps are compared with this baseline; NULL: with earlier sweeps.
-    *optional(TEXT, "baseline"),
+    *optional(kinds.TEXT, "baseline"),
     # When it was added or replaced: its history starts here.
-    *required(UtcDateTime(), "created_at"),
+    *required(kinds.TIME, "created_at"),
     # Planned times up to this one have their triggers.
-    *required(UtcDateTime(), "decided_until"),
-    *required(COUNT, "version"),
+    *required(kinds.TIME, "decided_until"),
+    *required(kinds.COUNT, "version"),
     # SHA-256 of the spec file; NULL: there is none.
-    *optional(TEXT, "source_hash"),
-    *required(Document(list), "argv"),
+    *optional(kinds.TEXT, "source_hash"),
+    *required(kinds.COMMAND, "argv"),
     # For a sweep the keys of the file with those of the command line, else the spec of the job.
-    *required(Document(), "spec"),
+    *required(kinds.JSON, "spec"),
     # The environment variables of its jobs: those of the shell where it was added.
-    *required(Document(), "environment"),
+    *required(kinds.VARIABLES, "environment"),
     index("name"),
     numbered=True,
 )
@@ -71,17 +60,17 @@ FIRINGS = table(
     key("id"),
     reference("schedule_id", "schedules.id", with_parent=True),
     # The trigger is due at its planned time plus the jitter.
-    *required(UtcDateTime(), "planned_at", "due_at", "decided_at"),
+    *required(kinds.TIME, "planned_at", "due_at", "decided_at"),
     # Requested by `schedule run`.
-    *required(Flag(), "by_hand"),
-    *required(Word("waiting", "fired", "skipped", "failed"), "state"),
-    *optional(TEXT, "reason"),
+    *required(kinds.FLAG, "by_hand"),
+    *required(kinds.word("waiting", "fired", "skipped", "failed"), "state"),
+    *optional(kinds.TEXT, "reason"),
     reference("sweep_id", "sweeps.id", optional=True),
     reference("job_row", "jobs.row", optional=True),
     # Result of the regression check after the end of its jobs: ok, regression, ...
-    *optional(TEXT, "verdict"),
-    *optional(Document(), "verdict_detail"),
-    *optional(UtcDateTime(), "verdict_at"),
+    *optional(kinds.TEXT, "verdict"),
+    *optional(kinds.JSON, "verdict_detail"),
+    *optional(kinds.TIME, "verdict_at"),
     # Refuses a second decision about a planned time.
     sa.UniqueConstraint("schedule_id", "planned_at"),
     # Finds the few that are pending, or fired and not checked yet.
@@ -96,18 +85,18 @@ RECOVERIES = table(
     "recoveries",
     key("id"),
     reference("job_row", "jobs.row", with_parent=True),
-    *required(COUNT, "attempt"),
-    *required(TEXT, "cause", "rule", "detail"),
-    *required(Word("requeue", "continue", "none"), "action"),
-    *required(Word("planned", "done", "refused"), "state"),
-    *required(UtcDateTime(), "decided_at"),
-    *optional(UtcDateTime(), "due_at"),
+    *required(kinds.COUNT, "attempt"),
+    *required(kinds.TEXT, "cause", "rule", "detail"),
+    *required(kinds.word("requeue", "continue", "none"), "action"),
+    *required(kinds.word("planned", "done", "refused"), "state"),
+    *required(kinds.TIME, "decided_at"),
+    *optional(kinds.TIME, "due_at"),
     # The continuation job.
     reference("next_job_row", "jobs.row", optional=True),
     # The last step of the attempt; NULL: unknown.
-    *optional(Large(), "step"),
+    *optional(kinds.LARGE, "step"),
     # The changes: keys of the spec, excluded nodes.
-    *optional(Document(), "changes"),
+    *optional(kinds.ARGUMENTS, "changes"),
     sa.UniqueConstraint("job_row", "attempt"),
     index("state"),
     numbered=True,
@@ -117,13 +106,13 @@ RECOVERIES = table(
 GRAPHS = table(
     "graphs",
     key("id"),
-    *required(TEXT, "name", "source", "folder", "profile", "cluster"),
-    *required(Word("open", "cancelled"), "state"),
-    *required(SCHEDULER, "scheduler"),
-    *required(UtcDateTime(), "created_at"),
-    *required(Document(list), "argv"),
+    *required(kinds.TEXT, "name", "source", "folder", "profile", "cluster"),
+    *required(kinds.word("open", "cancelled"), "state"),
+    *required(kinds.SCHEDULER, "scheduler"),
+    *required(kinds.TIME, "created_at"),
+    *required(kinds.COMMAND, "argv"),
     # The environment variables of its jobs.
-    *required(Document(), "environment"),
+    *required(kinds.VARIABLES, "environment"),
     index("name"),
     numbered=True,
 )
@@ -132,19 +121,19 @@ GRAPHS = table(
 GRAPH_NODES = table(
     "graph_nodes",
     reference("graph_id", "graphs.id", with_parent=True),
-    *required(TEXT, "name", "source"),
+    *required(kinds.TEXT, "name", "source"),
     # From 1, each after the nodes that it depends on.
-    *required(Whole(1), "place"),
-    *required(Word("job", "sweep"), "kind"),
+    *required(kinds.whole(1), "place"),
+    *required(kinds.word("job", "sweep"), "kind"),
     # Pairs [kind of dependency, node].
-    *required(Document(list), "after"),
+    *required(kinds.PAIRS, "after"),
     # NULL before it is submitted.
     reference("job_row", "jobs.row", optional=True),
     reference("sweep_id", "sweeps.id", optional=True),
     # Why it is not submitted; NULL: it may be.
-    *optional(TEXT, "given_up"),
+    *optional(kinds.TEXT, "given_up"),
     # For a sweep the keys of the file, else the spec of the job.
-    *required(Document(), "spec"),
+    *required(kinds.JSON, "spec"),
     sa.PrimaryKeyConstraint("graph_id", "name"),
 )
 
@@ -152,11 +141,11 @@ NOTICES = table(
     "notices",
     key("id"),
     # Names what happened, so that it is reported once: "end:@7:0".
-    sa.Column("key", TEXT, nullable=False, unique=True),
+    sa.Column("key", kinds.TEXT, nullable=False, unique=True),
     # The kind: end, failure, regression, stall, missed.
-    *required(TEXT, "kind", "subject", "body"),
-    *required(UtcDateTime(), "created_at"),
-    *optional(Whole(), "job_row", "sweep_id", "schedule_id"),
+    *required(kinds.TEXT, "kind", "subject", "body"),
+    *required(kinds.TIME, "created_at"),
+    *optional(kinds.WHOLE, "job_row", "sweep_id", "schedule_id"),
     numbered=True,
 )
 
@@ -165,12 +154,12 @@ DELIVERIES = table(
     "deliveries",
     reference("notice_id", "notices.id", with_parent=True),
     # Its name in the configuration.
-    *required(TEXT, "channel"),
-    *required(Word("waiting", "sending", "sent", "failed"), "state"),
-    *required(COUNT, "tries"),
-    *required(UtcDateTime(), "next_at"),
-    *optional(UtcDateTime(), "sent_at"),
-    *optional(TEXT, "error"),
+    *required(kinds.TEXT, "channel"),
+    *required(kinds.word("waiting", "sending", "sent", "failed"), "state"),
+    *required(kinds.COUNT, "tries"),
+    *required(kinds.TIME, "next_at"),
+    *optional(kinds.TIME, "sent_at"),
+    *optional(kinds.TEXT, "error"),
     sa.PrimaryKeyConstraint("notice_id", "channel"),
     index("state", "next_at"),
 )

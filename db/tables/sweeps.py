@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.base import COUNT, SCHEDULER, TEXT, index, key, optional, reference, required, table
-from db.tables.column_types import Document, Real, UtcDateTime, Whole, Word
+from db.tables import kinds
+from db.tables.columns import index, key, optional, reference, required, table
 
 SWEEPS = table(
     "sweeps",
     key("id"),
-    *required(TEXT, "name", "kind", "cluster", "profile"),
+    *required(kinds.TEXT, "name", "kind", "cluster", "profile"),
     # The spec file, and the folder of the submission.
-    *required(TEXT, "source", "folder"),
+    *required(kinds.TEXT, "source", "folder"),
     # Nothing more of a cancelled sweep is submitted.
-    *required(Word("open", "cancelled"), "state"),
-    *required(SCHEDULER, "scheduler"),
-    *optional(Whole(1), "max_running"),
-    *required(UtcDateTime(), "created_at"),
+    *required(kinds.word("open", "cancelled"), "state"),
+    *required(kinds.SCHEDULER, "scheduler"),
+    *optional(kinds.whole(1), "max_running"),
+    *required(kinds.TIME, "created_at"),
     # The keys of the spec file, with those of the command line.
-    *required(Document(), "spec"),
+    *required(kinds.JSON, "spec"),
     index("name"),
     numbered=True,
 )
@@ -29,11 +29,11 @@ SWEEP_SHAPES = table(
     "sweep_shapes",
     key("id"),
     reference("sweep_id", "sweeps.id", with_parent=True),
-    *required(TEXT, "shape"),
+    *required(kinds.TEXT, "shape"),
     # Of one point that runs until its time limit; NULL if that is unknown.
-    *optional(Real(), "gpu_hours", "node_hours"),
+    *optional(kinds.REAL, "gpu_hours", "node_hours"),
     # The job with the arguments that all points start with.
-    *required(Document(), "spec"),
+    *required(kinds.DOCUMENT, "spec"),
     index("sweep_id"),
 )
 
@@ -42,14 +42,14 @@ SWEEP_POINTS = table(
     "sweep_points",
     reference("sweep_id", "sweeps.id", with_parent=True),
     # From 1, in the order of the sweep.
-    *required(Whole(1), "number"),
-    *required(TEXT, "identity", "name"),
-    *required(COUNT, "repeat"),
+    *required(kinds.whole(1), "number"),
+    *required(kinds.TEXT, "identity", "name"),
+    *required(kinds.COUNT, "repeat"),
     reference("shape_id", "sweep_shapes.id"),
     # NULL before the point is submitted. A job of a point is never deleted alone.
     reference("job_row", "jobs.row", optional=True),
     # By dotted key: the varied settings, and the values of the spec that they change.
-    *required(Document(), "settings", "changes"),
+    *required(kinds.ARGUMENTS, "settings", "changes"),
     sa.PrimaryKeyConstraint("sweep_id", "number"),
     sa.UniqueConstraint("sweep_id", "identity"),
     # A job belongs to one point, and the states of all points are read from this index.
@@ -62,10 +62,10 @@ BASELINES = table(
     "baselines",
     key("id"),
     # The source is the jobs, the sweep or the file of the measurements.
-    *required(TEXT, "name", "source"),
-    *required(UtcDateTime(), "created_at"),
-    *required(COUNT, "runs"),
-    *required(Document(), "measurements"),
+    *required(kinds.TEXT, "name", "source"),
+    *required(kinds.TIME, "created_at"),
+    *required(kinds.COUNT, "runs"),
+    *required(kinds.DOCUMENT, "measurements"),
     index("name"),
     numbered=True,
 )

@@ -44,9 +44,7 @@ def submit(
     before anything is stored. Slurm starts each node after those that it depends on. If this
     command is killed, `orchestrator tick` submits the rest.
     """
-    prepared = graph_management.prepare(context, file)
-    graph = graph_management.create(prepared, str(file), sys.argv)
-    problems = graph_management.advance(prepared.context, graph, output.note)
+    graph, problems = graph_management.submit_graph(context, file, sys.argv, output.note)
     _print_nodes(context, graph, form)
     if problems:
         raise errors.ConflictError("\n".join(problems))

@@ -86,7 +86,7 @@ class _LogFile(click.File):
         if value == "-" or not isinstance(value, str):
             return super().convert(value, param, ctx)
         try:
-            file = files.open_given(value)
+            file = files.open_regular(value, is_given=True)
         except (OSError, ValueError) as exc:
             self.fail(f"{value!r}: {getattr(exc, 'strerror', None) or exc}", param)
         if ctx is not None:

@@ -141,7 +141,8 @@ def read_csv(file: Path) -> reports.MeasurementSet:
             text = sys.stdin.read(_CSV_LIMIT_BYTES + 1)
         else:
             # Spreadsheets write a byte order mark.
-            text = files.read_given(file, limit_bytes=_CSV_LIMIT_BYTES).decode("utf-8-sig")
+            content = files.read_bytes(file, limit_bytes=_CSV_LIMIT_BYTES, is_given=True)
+            text = content.decode("utf-8-sig")
     except (UnicodeDecodeError, OSError) as exc:
         raise errors.OrchestratorError(f"{name} cannot be read as UTF-8 text: {exc}") from exc
     if len(text) > _CSV_LIMIT_BYTES:

@@ -17,6 +17,7 @@ from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import render
 from orchestrator.rendering import batch_file
+from orchestrator.toml import schema
 
 if typing.TYPE_CHECKING:
     from orchestrator import sweeps
@@ -69,16 +70,18 @@ job: Any = _JobDeclaration()
 
 
 def _flag_option(flag: specs.Flag) -> click.Option:
-    names = [f"--{name}" for name in (flag.name, *flag.aliases)]
-    kind: Any = click.INT if flag.type is int else click.STRING
-    if flag.type is bool:
-        names, kind = [f"--{flag.name}/--no-{flag.name}"], None
+    names, kind = [f"--{name}" for name in flag.names], flag.kind
+    type_: Any = {int: click.INT, bool: None}.get(kind, click.STRING)
+    if kind is bool:
+        names = [f"--{flag.names[0]}/--no-{flag.names[0]}"]
+    elif schema.is_choice(kind):
+        type_ = click.Choice(typing.get_args(kind))
     return click.Option(
         [*names, flag.parameter],
-        type=click.Choice(flag.choices) if flag.choices else kind,
+        type=type_,
         default=None,
-        multiple=flag.multiple,
-        metavar=flag.metavar or None,
+        multiple=typing.get_origin(kind) in (tuple, Mapping),
+        metavar=flag.metavar,
         help=flag.help,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.toml import values
@@ -40,16 +40,6 @@ class Reading:
     def seconds_since(self, other: Reading) -> float:
         """Return the true seconds between two readings of one boot."""
         return self.boot_seconds - other.boot_seconds
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OtherClock:
-    """Another clock."""
-
-    #: "Slurm's clock"
-    name: str
-    #: how far it is ahead of this host's clock
-    ahead: datetime.timedelta
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,9 +92,15 @@ def leap(before: Reading, now: Reading) -> datetime.timedelta:
 
 
 def assess(
-    before: State | None, now: Reading, other_clocks: Callable[[], Sequence[OtherClock]]
+    before: State | None,
+    now: Reading,
+    other_clocks: Callable[[], Mapping[str, datetime.timedelta]],
 ) -> State:
-    """Return whether this reading can be trusted. Calls `other_clocks` only after a leap."""
+    """Return whether this reading can be trusted.
+
+    other_clocks: returns the names of other clocks, "Slurm's clock", and how far each is ahead of
+    this host's clock. It is called only after a leap.
+    """
     if before is None:
         return State(trusted=now)
     is_same_boot = now.is_of_same_boot(before.trusted)
@@ -112,7 +108,7 @@ def assess(
     if -TOLERANCE <= leapt <= (TOLERANCE if is_same_boot else ASKED_AFTER):
         return State(trusted=now)
     clocks = other_clocks()
-    differing = [clock.name for clock in clocks if abs(clock.ahead) > TOLERANCE]
+    differing = [name for name, ahead in clocks.items() if abs(ahead) > TOLERANCE]
     if clocks and not differing:
         return State(trusted=now)
     doubt = before.doubt if before.doubt and _continues(before.doubt.since, now) else None

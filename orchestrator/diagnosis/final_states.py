@@ -132,16 +132,16 @@ def _time_limit(job: jobs.Job) -> _Result:
 
 def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
     requests = [event for event in facts.events if event.kind == "cancel"]
-    user, when = facts.canceller, _when(job)
-    if requests and (user is None or user.is_me):
+    user, when = facts.cancelled_by, _when(job)
+    if requests and user in (None, facts.user):
         at = requests[-1].at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         return Cause.CANCELLED, f"you cancelled it with orchestrator cancel at {at}{when}", ()
     if user is None:
         return Cause.CANCELLED, f"it was cancelled{when}; Slurm does not report by whom", ()
-    if user.is_me:
-        summary = f"you ({user.name}) or your program cancelled it with scancel{when}"
+    if user == facts.user:
+        summary = f"you ({user}) or your program cancelled it with scancel{when}"
         return Cause.CANCELLED, summary, ()
-    if user.user_id == 0 and facts.script_started is False and job.started_at:
+    if user == "root" and facts.script_started is False and job.started_at:
         # Measured on 24.11: Slurm ends a job with --no-requeue in this way if the prolog fails.
         summary = (
             f"Slurm ended the job{_on(job.node_list)} before its script began, which happens if "
@@ -149,8 +149,8 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
         )
         drained = "`sinfo -R` shows whether the node is drained; exclude it: exclude"
         return Cause.LAUNCH_FAILED, summary, (drained,)
-    summary = f"{user.name}, an operator or a coordinator of the account, cancelled it{when}"
-    if user.user_id == 0:
+    summary = f"{user}, an operator or a coordinator of the account, cancelled it{when}"
+    if user == "root":
         summary = f"root cancelled it: an administrator, or Slurm itself{when}"
     return Cause.CANCELLED, summary, ("ask the site's support for the reason first",)
 

@@ -160,7 +160,7 @@ class LogReader:
             rule, groups = match
             self._add(
                 records.Finding(
-                    cause=rule.cause,
+                    cause=Cause(rule.cause),
                     rule=rule.name,
                     evidence=self._evidence(number, line),
                     rank=_rank(rank, groups, text),
@@ -182,16 +182,16 @@ class LogReader:
             traceback=traceback,
         )
         match = self._rules.match(text)
-        if match is not None and match[0].level is not Level.HINT:
+        if match is not None and match[0].level != "hint":
             rule, groups = match
             finding = dataclasses.replace(
                 finding,
-                cause=rule.cause,
+                cause=Cause(rule.cause),
                 rule=rule.name,
                 rank=_rank(traceback.rank, groups, text),
                 summary=rule.summary(groups),
                 cures=rule.cures,
-                level=rule.level,
+                level=log_rules.LEVELS[rule.level],
             )
         elif traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
             finding = dataclasses.replace(finding, cause=Cause.KILLED, level=Level.OUTCOME)
@@ -282,11 +282,12 @@ def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
 
 def _level(rule: log_rules.Rule, text: str) -> Level:
     """Return the level of a line: that of its rule, unless the line calls itself a warning."""
-    if _GLOG_WARNING.match(text) and rule.level is Level.AFTER:
+    level = log_rules.LEVELS[rule.level]
+    if _GLOG_WARNING.match(text) and level is Level.AFTER:
         return Level.WARNING
-    is_own = rule.level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)
+    is_own = level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)
     is_warning = is_own and _BENIGN.search(text) and not _ERROR.search(text)
-    return Level.WARNING if is_warning else rule.level
+    return Level.WARNING if is_warning else level
 
 
 def _summary(traceback: records.Traceback) -> str:

@@ -15,7 +15,7 @@ from orchestrator.text import expressions
 from orchestrator.toml import documents, schema
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
-_LEVELS = {level.name.lower(): level for level in Level}
+LEVELS = {level.name.lower(): level for level in Level}
 #: Texts that the log reader handles itself: tracebacks and torchrun's summaries and restarts.
 _READER_TEXTS = (
     "Traceback (most",
@@ -28,50 +28,18 @@ Regex: TypeAlias = re.Pattern[str] | expressions.Expression
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """`[[rule]]`."""
+class Rule:
+    """`[[rule]]`: one log message and its meaning."""
 
     name: str = ""
     cause: str = ""
     level: str = "root"
+    #: a line must contain at least one of them
     contains: tuple[str, ...] = ()
     regex: str = ""
-    says: str = ""
-    cures: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _File:
-    rule: tuple[_Entry, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One log message and its meaning."""
-
-    name: str
-    cause: Cause
-    level: Level = Level.ROOT
-    #: a line must contain at least one of them
-    contains: tuple[str, ...]
-    regex: Regex | None = None
     #: may use the named groups of the regex in braces; "": the title of the cause
     says: str = ""
     cures: tuple[str, ...] = ()
-
-    def match(self, text: str) -> Mapping[str, str] | None:
-        """Return the named groups, or None if the rule does not match. Raises TooSlowError."""
-        if not any(part in text for part in self.contains):
-            return None
-        if self.regex is None:
-            return {}
-        match = self.regex.search(text)
-        if match is None:
-            return None
-        # A regex whose parts are all optional matches nothing at the start of the line.
-        if self.regex.groups and match.lastgroup is None:
-            match = next((m for m in self.regex.finditer(text) if m.lastgroup), match)
-        return {name: value or "" for name, value in match.groupdict().items()}
 
     def summary(self, groups: Mapping[str, str]) -> str:
         """Return `says` with the groups filled in; "" if there is nothing to fill in."""
@@ -80,19 +48,24 @@ class Rule:
         return self.says.format_map(groups)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    rule: tuple[Rule, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """Rules in their order of precedence."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[tuple[Rule, Regex | None], ...]
     #: every line that matches a rule contains one of them
     prefilter: tuple[str, ...]
     #: name of each rule that is no longer used because it is too slow, with a message
     slow: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, rules: Sequence[Rule], words: Sequence[str]) -> Rules:
-        texts = [text for rule in rules for text in rule.contains]
+    def of(cls, rules: Sequence[tuple[Rule, Regex | None]], words: Sequence[str]) -> Rules:
+        texts = [text for rule, _ in rules for text in rule.contains]
         missing = [text for text in texts if not any(word in text for word in words)]
         return cls(tuple(rules), tuple(dict.fromkeys([*words, *missing, *_READER_TEXTS])))
 
@@ -109,11 +82,11 @@ class Rules:
 
         A rule that is too slow on a line is not used again; `slow` has the reason.
         """
-        for rule in self.rules:
-            if rule.name in self.slow:
+        for rule, regex in self.rules:
+            if rule.name in self.slow or not any(part in text for part in rule.contains):
                 continue
             try:
-                groups = rule.match(text)
+                groups = {} if regex is None else _groups(regex, text)
             except expressions.TooSlowError as error:
                 self.slow[rule.name] = f"rule {rule.name} is no longer used: its regex took {error}"
                 continue
@@ -124,10 +97,9 @@ class Rules:
 
 def load_shipped() -> Rules:
     """Return the rules of causes.toml, whose expressions are tested and need no time limit."""
-    document = causes.shipped_document()
-    entries = [_Entry(**data) for data in document["rule"]]
-    rules = [_rule(entry, lambda regex: re.compile(regex, re.ASCII)) for entry in entries]
-    return Rules.of(rules, document["words"])
+    data = causes.shipped_document()
+    file, _ = schema.build(documents.Document(data=data, origins={}), _File)
+    return _compiled(file, lambda regex: re.compile(regex, re.ASCII), data["words"])
 
 
 def load_rules(text: str, source: str) -> Rules:
@@ -135,43 +107,47 @@ def load_rules(text: str, source: str) -> Rules:
     document, problems = documents.parse(text, source)
     file, wrong_types = schema.build(document, _File)
     messages = {**wrong_types, **dict(schema.unknown_keys(document, _File))}
-    for index, entry in enumerate(file.rule):
-        for key, message in _errors(entry):
+    for index, rule in enumerate(file.rule):
+        for key, message in _errors(rule):
             messages.setdefault(("rule", index, key), message)
     problems += [document.problem(path, message) for path, message in messages.items()]
     if problems:
         raise errors.ConfigurationError(problems)
-    return Rules.of([_rule(entry, expressions.Expression) for entry in file.rule], ())
+    return _compiled(file, expressions.Expression, ())
 
 
-def _rule(entry: _Entry, compile_regex: Callable[[str], Regex]) -> Rule:
-    return Rule(
-        name=entry.name,
-        cause=Cause(entry.cause),
-        level=_LEVELS[entry.level],
-        contains=tuple(entry.contains),
-        regex=compile_regex(entry.regex) if entry.regex else None,
-        says=entry.says,
-        cures=tuple(entry.cures),
-    )
+def _compiled(file: _File, compile_regex: Callable[[str], Regex], words: Sequence[str]) -> Rules:
+    rules = [(rule, compile_regex(rule.regex) if rule.regex else None) for rule in file.rule]
+    return Rules.of(rules, words)
 
 
-def _errors(entry: _Entry) -> Iterator[tuple[str, str]]:
+def _groups(regex: Regex, text: str) -> Mapping[str, str] | None:
+    """Return the named groups, or None if the regex does not match. Raises TooSlowError."""
+    match = regex.search(text)
+    if match is None:
+        return None
+    # A regex whose parts are all optional matches nothing at the start of the line.
+    if regex.groups and match.lastgroup is None:
+        match = next((m for m in regex.finditer(text) if m.lastgroup), match)
+    return {name: value or "" for name, value in match.groupdict().items()}
+
+
+def _errors(rule: Rule) -> Iterator[tuple[str, str]]:
     """Yield the key and the message of each invalid value."""
-    if not _NAME.fullmatch(entry.name):
+    if not _NAME.fullmatch(rule.name):
         yield "name", "must consist of lower-case letters, digits and -"
-    for key, word, known in (("cause", entry.cause, [*Cause]), ("level", entry.level, [*_LEVELS])):
+    for key, word, known in (("cause", rule.cause, [*Cause]), ("level", rule.level, [*LEVELS])):
         if word not in known:
             near = schema.did_you_mean(word, known)
             advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
             yield key, f"no such {key}. {advice}"
-    if not all(entry.contains) or not entry.contains:
+    if not all(rule.contains) or not rule.contains:
         yield "contains", "must be texts, one of which each matching line contains"
     try:
-        groups = expressions.Expression(entry.regex).groupindex
+        groups = expressions.Expression(rule.regex).groupindex
     except expressions.ExpressionError as error:
         yield "regex", str(error)
         return
-    for name in re.findall(r"\{(.*?)\}", entry.says):
+    for name in re.findall(r"\{(.*?)\}", rule.says):
         if name not in groups:
             yield "says", f'the regex has no group "{name}"'

@@ -108,16 +108,6 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Canceller:
-    """The user who cancelled a job, from `CANCELLED by 2001`."""
-
-    user_id: int
-    #: "user 2001" if this host does not know the name
-    name: str
-    is_me: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is known about a job and its end."""
 
@@ -127,8 +117,11 @@ class Facts:
     is_earlier_attempt: bool = False
     attempts: tuple[jobs.Attempt, ...] = ()
     events: tuple[jobs.JobEvent, ...] = ()
-    #: None: not cancelled, or Slurm does not report by whom
-    canceller: Canceller | None = None
+    #: the user who runs this program
+    user: str = ""
+    #: the user who cancelled the job, "user 2001" if this host does not know the name; None: not
+    #: cancelled, or Slurm does not report by whom
+    cancelled_by: str | None = None
     #: whether the job script has started, from the run folder; None: unknown
     script_started: bool | None = None
     #: in the order of the logs

@@ -59,18 +59,15 @@ class Exposure:
         )
 
 
-def exposure(
-    path: Path, *, shared_folders: Sequence[Path] = (), uid: int | None = None
-) -> Exposure | None:
+def exposure(path: Path, *, shared_folders: Sequence[Path] = ()) -> Exposure | None:
     """Return how someone other than this user and root can change `path`; None if nobody can.
 
     path: absolute; a missing part of it is as safe as the nearest folder that exists.
     shared_folders: at and below them other owners and group-writable folders are accepted.
-    uid: the user; by default the effective user of this process.
 
     Raises OSError if a folder on the way cannot be examined.
     """
-    own = os.geteuid() if uid is None else uid
+    own = os.geteuid()
     shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
     steps = list(_steps(path))
     exists = os.path.exists(path)
@@ -113,15 +110,30 @@ def make_private_folder(
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one that only the user can read. Raises OSError."""
+def replace(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Replace a file atomically by one that only the user can read. Raises OSError.
+
+    durable: its content is on disk before it replaces the old one.
+    """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:

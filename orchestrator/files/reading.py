@@ -41,37 +41,21 @@ class TooLargeError(OSError):
     """The file is larger than its reader accepts."""
 
 
-def open_descriptor(path: _Path) -> int:
+def open_descriptor(path: _Path, *, is_given: bool = False) -> int:
     """Open a regular file for reading, without blocking, and return its descriptor.
 
-    Raises NotRegularFileError for anything else, OSError if it cannot be opened and ValueError for
-    a NUL character in the path.
+    is_given: the user named it on the command line; then also a pipe, `<(...)` or /dev/stdin.
+
+    Raises NotRegularFileError for anything else and for a FIFO that nobody writes to, OSError if it
+    cannot be opened and ValueError for a NUL character in the path.
     """
-    return _open(path, is_given=False)
-
-
-def open_regular(path: _Path) -> BinaryIO:
-    """Open a regular file for reading. Raises what open_descriptor() raises."""
-    return open(open_descriptor(path), "rb")
-
-
-def open_given(path: _Path) -> BinaryIO:
-    """Open a file that the user named on the command line, also a pipe, `<(...)` or /dev/stdin.
-
-    Raises NotRegularFileError for a folder, a block device and a FIFO that nobody writes to, and
-    OSError if it cannot be opened.
-    """
-    return open(_open(path, is_given=True), "rb")
-
-
-def _open(path: _Path, *, is_given: bool) -> int:
     descriptor = os.open(path, _FLAGS)
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         message = ""
         if kind in (stat.S_IFDIR, stat.S_IFBLK) or (not is_given and kind != stat.S_IFREG):
             message = f"not a regular file but a {_KINDS.get(kind, 'special file')}"
-        elif is_given and kind == stat.S_IFIFO and _is_silent(descriptor):
+        elif kind == stat.S_IFIFO and _is_silent(descriptor):
             message = f"a FIFO to which nothing was written for {_FIFO_TIMEOUT_SECONDS} s"
         if message:
             raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
@@ -84,7 +68,7 @@ def _open(path: _Path, *, is_given: bool) -> int:
 
 
 def _is_silent(descriptor: int) -> bool:
-    """Return whether nothing is written to a FIFO; the pipe of `<(...)` ends with its writer."""
+    # The pipe of `<(...)` ends with its writer.
     if os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:"):
         return False
     poll = select.poll()
@@ -92,20 +76,21 @@ def _is_silent(descriptor: int) -> bool:
     return not poll.poll(_FIFO_TIMEOUT_SECONDS * 1000)
 
 
-def read_bytes(path: _Path, *, limit_bytes: int) -> bytes:
-    """Return the content of a regular file.
+def open_regular(path: _Path, *, is_given: bool = False) -> BinaryIO:
+    """Open a file for reading. Raises what open_descriptor() raises."""
+    return open(open_descriptor(path, is_given=is_given), "rb")
 
-    Raises TooLargeError beyond `limit_bytes`, and what open_regular() raises.
+
+def read_bytes(path: _Path, *, limit_bytes: int, is_given: bool = False) -> bytes:
+    """Return the content of a file.
+
+    Raises TooLargeError beyond `limit_bytes`, and what open_descriptor() raises.
     """
-    return _read(open_regular(path), path, limit_bytes)
-
-
-def read_given(path: _Path, *, limit_bytes: int) -> bytes:
-    """Return the content of a file that the user named on the command line.
-
-    Raises TooLargeError beyond `limit_bytes`, and what open_given() raises.
-    """
-    return _read(open_given(path), path, limit_bytes)
+    with open_regular(path, is_given=is_given) as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise TooLargeError(errno.EFBIG, f"larger than {limit_bytes} bytes", os.fspath(path))
+    return content
 
 
 def read_text(path: _Path, *, limit_bytes: int, errors: str = "strict") -> str:
@@ -114,14 +99,6 @@ def read_text(path: _Path, *, limit_bytes: int, errors: str = "strict") -> str:
     Raises what read_bytes() raises.
     """
     return read_bytes(path, limit_bytes=limit_bytes).decode("utf-8", errors=errors)
-
-
-def _read(file: BinaryIO, path: _Path, limit_bytes: int) -> bytes:
-    with file:
-        content = file.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
-        raise TooLargeError(errno.EFBIG, f"larger than {limit_bytes} bytes", os.fspath(path))
-    return content
 
 
 def time_of(stamp: float) -> datetime.datetime:

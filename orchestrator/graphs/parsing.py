@@ -7,7 +7,7 @@ import graphlib
 from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
-from orchestrator.graphs.records import KINDS, Graph, Node
+from orchestrator.graphs.records import KINDS, Node
 from orchestrator.toml import documents, key_paths, schema, values
 
 
@@ -24,8 +24,11 @@ class _File:
     graph: _Table = dataclasses.field(default_factory=_Table)
 
 
-def build(document: documents.Document) -> Graph:
-    """Return the graph of a document; raises SpecError with all problems."""
+def build(document: documents.Document) -> tuple[str, dict[str, Node]]:
+    """Return the name and the nodes of a graph, each node after those that it depends on.
+
+    Raises SpecError with all problems.
+    """
     file, wrong_types = schema.build(document, _File)
     messages = [
         *([] if wrong_types else _check(file.graph, document)),
@@ -39,7 +42,7 @@ def build(document: documents.Document) -> Graph:
         raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))
     nodes = file.graph.nodes
     order = _order(nodes).static_order()
-    return Graph(name=file.graph.name, nodes={name: nodes[name] for name in order})
+    return file.graph.name, {name: nodes[name] for name in order}
 
 
 def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
 from typing import Literal
 
 #: Keys of a node, and the kind of dependency that each means.
@@ -27,15 +26,6 @@ class Node:
         """Return pairs of the kind of dependency and the node, without duplicates."""
         pairs = [(kind, name) for key, kind in KINDS.items() for name in getattr(self, key)]
         return tuple(dict.fromkeys(pairs))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Graph:
-    """A graph that can be submitted."""
-
-    name: str
-    #: each node after the nodes that it waits for
-    nodes: Mapping[str, Node]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ class JobQuery:
     sweep_rows: Collection[int] = ()
     states: Collection[str] = ()
     partitions: Collection[str] = ()
+    cluster: str | None = None
     #: "slurm" or "local"; none: both
     scheduler: str | None = None
     #: not settled, or deferred
@@ -34,6 +35,7 @@ class JobQuery:
     deferred: bool = False
     #: tracked: not submitted by us
     tracked: bool = False
+    settled: bool = False
     #: ended since this moment, not COMPLETED, and without a stored cause
     unexplained_since: datetime.datetime | None = None
     #: the row number is smaller

@@ -164,11 +164,9 @@ class Machine:
         except OSError:
             return None
         task, attempt = entry.task or 0, entry.restart_count
-        record = run_folder.RunFolder(Path(request.run_dir)).exit_record(task, attempt)
+        folder = run_folder.RunFolder(Path(request.run_dir))
         owner = str(entry.raw_number)
-        if record and record.fits(token=entry.token, owner=owner, task=task, attempt=attempt):
-            return record
-        return None
+        return folder.exit_record(task, attempt, token=entry.token, owner=owner)
 
     def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
         """Return the pending and running jobs that `keep(name, job_id, log_path)` selects."""

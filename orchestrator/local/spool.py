@@ -85,21 +85,17 @@ class Spool:
             return existing
         path = self.folder / "last"
         last = int(files.read_text(path, limit_bytes=_MAX_FILE_BYTES)) if path.exists() else 0
-        _write(path, str(last + len(request.tasks or (0,))))
+        _write(path, last + len(request.tasks or (0,)))
         accepted = dataclasses.replace(request, number=last + 1)
         data = dataclasses.asdict(accepted)
         store(data)
-        _write(self._request_path(request.token), json.dumps(data))
+        _write(self._request_path(request.token), data)
         return accepted
 
     def sync(self) -> None:
         """Bring the names of new files to disk: a power cut may lose a file that is not named."""
         for name in ("requests", "queue"):
-            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            files.sync(self.folder / name)
 
     def queue(self) -> list[Entry]:
         """Return the pending and running jobs in the order of the queue."""
@@ -118,7 +114,7 @@ class Spool:
     def put(self, entry: Entry) -> Entry:
         """Store an entry of queue/; a terminal one is moved to ended/."""
         path = self.folder / "queue" / f"{entry.key}.json"
-        _write(path, json.dumps(dataclasses.asdict(entry)))
+        _write(path, dataclasses.asdict(entry))
         if entry.state not in records.LIVE:
             path.rename(self.folder / "ended" / path.name)
         return entry
@@ -205,12 +201,6 @@ def _damaged(path: Path, why: str) -> errors.OrchestratorError:
     return errors.OrchestratorError(f"{path} is damaged ({why}); move it away")
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole and sync it: a crash might leave it empty otherwise."""
-    draft = path.with_name(f".{path.name}.draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
+def _write(path: Path, data: object) -> None:
+    # Without durable a crash might leave an empty file.
+    files.replace(path, json.dumps(data).encode(), durable=True)

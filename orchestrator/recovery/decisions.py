@@ -56,7 +56,7 @@ def decide(
             cause=cause,
             rule=refusal.rule,
             why=f"{cause}: {refusal}; no retry",
-            step=facts.progress.step,
+            step=facts.step,
         )
     pause_seconds = 0
     if cause not in _NEW_JOB and cause not in rules.changes:
@@ -80,7 +80,7 @@ def decide(
         why=f"{cause}: {progress}{action} ({count})",
         due_at=now + datetime.timedelta(seconds=pause_seconds),
         changes=changes,
-        step=facts.progress.step,
+        step=facts.step,
     )
 
 
@@ -127,12 +127,12 @@ def _check_progress(facts: Facts, rules: jobs.Retry, same_cause: Sequence[Decisi
 
     A job that reached its time limit must have come further than the last one that did.
     """
-    step = facts.progress.step
+    step = facts.step
     reached = "" if step is None else f"it reached step {step}; "
     if facts.cause != retry.CONTINUED or facts.cause in rules.changes:
         return reached
     earlier = [decision.step for decision in same_cause if decision.step is not None]
-    if step is None and not facts.progress.saved:
+    if step is None and not facts.has_checkpoint:
         why = "it left no checkpoint and logged no step, so a continuation job would start over"
         raise _NoRetry("progress", why)
     if step is not None and earlier and step <= earlier[-1]:

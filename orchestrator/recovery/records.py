@@ -25,16 +25,6 @@ class Action(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far an attempt came."""
-
-    #: step of its newest checkpoint, else the highest step in its metrics; None: both are unknown
-    step: int | None = None
-    #: whether it wrote a checkpoint
-    saved: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is known about a failed job."""
 
@@ -48,7 +38,10 @@ class Facts:
     task: int | None = None
     #: whether somebody asked to cancel the job
     cancelled: bool = False
-    progress: Progress = Progress()
+    #: of its newest checkpoint, else the highest one in its metrics; None: both are unknown
+    step: int | None = None
+    #: whether it wrote a checkpoint
+    has_checkpoint: bool = False
     #: of the whole chain
     gpu_hours: float = 0.0
     #: failures by host, of the whole chain; empty if no node is at fault

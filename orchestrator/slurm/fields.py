@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from orchestrator.jobs import JobState
+from orchestrator.toml import values
 
 # Long and compact names: job_state_string() and job_state_string_compact() in
 # slurm_protocol_defs.c, the same from 20.11 to 26.05.
@@ -39,7 +40,6 @@ _COMPACT_STATES = {
 }
 _STATES = {**_COMPACT_STATES, **{state.value: state for state in _COMPACT_STATES.values()}}
 _CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
-_DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", re.ASCII)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=,]+))?(?:[:=]([^:=,]+))?")
 _EXIT_CODE = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
@@ -53,7 +53,6 @@ _MAX_DIGITS = 12
 _MAX_YEAR = 2999
 _MAX_COUNT = 2**31 - 1
 _MAX_AMOUNT = 2**63 - 1
-_MAX_SECONDS = 60 * 2**32
 #: No job has more nodes.
 _MAX_HOSTS = 100_000
 
@@ -117,18 +116,10 @@ def parse_time(raw: str) -> datetime.datetime | None:
 
 def parse_duration_seconds(raw: str) -> int | None:
     """Parse `[D-]HH:MM:SS`, `MM:SS`, `D-HH` or minutes; UNLIMITED and the like are None."""
-    match = _DURATION.fullmatch(raw.strip())
-    if match is None or any(len(part or "") > _MAX_DIGITS for part in match.groups()):
+    try:
+        return values.seconds(raw.strip())
+    except ValueError:
         return None
-    days, *rest = (int(part) if part else None for part in match.groups())
-    parts = [part for part in rest if part is not None]
-    if days is not None or len(parts) == 3:
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-    else:
-        # man squeue: a time without days is [HOURS:]MINUTES:SECONDS; one number is minutes.
-        hours, (minutes, seconds) = 0, [*parts, 0][:2]
-    total = (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
-    return total if total <= _MAX_SECONDS else None
 
 
 def parse_count(raw: str) -> int | None:

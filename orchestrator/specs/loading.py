@@ -35,20 +35,19 @@ def load(
     program: Sequence[str] = (),
     *,
     environ: Mapping[str, str] | None = None,
-    check_files: bool = True,
-    cwd: Path | None = None,
+    folder: Path | None = Path(),
     batch: documents.Document | None = None,
 ) -> jobs.JobSpec:
     """Return the job that a spec's file and the command line describe.
 
     settings: KEY=VALUE of `--set`. flags: values by dotted key; None and () are ignored.
     program: the words after `--`. batch: the content of a batch file, instead of a spec's file.
-    cwd: start of relative paths; default: the current folder.
+    folder: start of relative paths, where its files are checked; None: they are not checked.
 
     Raises SpecError with all problems.
     """
     document, problems = read(path, settings, flags, program, environ=environ, batch=batch)
-    return build(document, problems, (cwd or Path()) if check_files else None)
+    return build(document, problems, folder)
 
 
 def read(
@@ -136,7 +135,7 @@ def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
 def _flag_values(
     flag_values: Mapping[str, object], problems: list[errors.Problem]
 ) -> Iterator[_Value]:
-    names = {flag.key: f"--{flag.name}" for flag in flags.FLAGS}
+    names = {flag.key: f"--{flag.names[0]}" for flag in flags.FLAGS}
     for key, value in flag_values.items():
         source = names.get(key, "command line")
         path = tuple(key.split("."))

@@ -33,14 +33,14 @@ def load(
     *,
     profile: config.Profile,
     environ: Mapping[str, str] | None = None,
-    check_files: bool = True,
+    folder: Path | None = Path(),
 ) -> Sweep:
     """Return the sweep of a spec's file and the command line; the parameters are specs.load's.
 
     `--set sweep.samples=20` changes a key of [sweep]. SpecError with all problems.
     """
     document, problems = specs.read(path, settings, flags, program, environ=environ)
-    return expand(document, profile, problems, folder=Path() if check_files else None)
+    return expand(document, profile, problems, folder=folder)
 
 
 def expand(

@@ -126,14 +126,12 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         quoted = ", ".join(f'"{word}"' for word in arguments)
         return quoted if len(arguments) == 1 else f"one of {quoted}"
-    if origin is tuple:
-        item = arguments[0]
-        if _is_table(item):
-            return "a list of tables"
-        if item is int:
-            return "a list of integers"
-        return f"a list of {'strings and numbers' if len(kinds_of(item)) > 1 else 'strings'}"
-    return names.get(kinds[0], "a table")
+    if origin is not tuple:
+        return names.get(kinds[0], "a table")
+    items = {int: "integers", str: "strings"}
+    if typing.get_origin(arguments[0]) is collections.abc.Mapping:
+        return "a list of tables"
+    return f"a list of {items.get(arguments[0], 'strings and numbers')}"
 
 
 def as_toml(value: object, *, max_characters: int | None = _SHOWN_CHARACTERS) -> str:
@@ -169,7 +167,7 @@ def value_error(key: str, text: str) -> str:
 
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:
     """Yield the path of each key that the dataclass does not have, and a suggestion."""
-    unknown = list(_unknown_keys(document.data, record, ()))
+    unknown = _unknown_keys(document.data, record, ())
     for number, (path, value, known) in enumerate(unknown):
         kind = "table" if isinstance(value, Mapping) else "key"
         advice = _suggestion(str(path[-1]), known, record) if number < _MAX_SUGGESTIONS else ""
@@ -182,21 +180,15 @@ def _unknown_keys(
 ) -> Iterator[tuple[KeyPath, Any, Mapping[str, Any]]]:
     """Yield path and value of each unknown key, and the known keys beside it."""
     hint = bare(hint)
-    if typing.get_origin(hint) is tuple and isinstance(data, list | tuple):
-        for index, item in enumerate(data):
-            yield from _unknown_keys(item, typing.get_args(hint)[0], (*at, index))
-    if not isinstance(data, Mapping):
+    is_mapping = typing.get_origin(hint) is collections.abc.Mapping
+    if not isinstance(data, Mapping) or not (is_mapping or dataclasses.is_dataclass(hint)):
         return
-    if typing.get_origin(hint) is collections.abc.Mapping:
-        for key, value in data.items():
-            yield from _unknown_keys(value, typing.get_args(hint)[1], (*at, key))
-    elif dataclasses.is_dataclass(hint):
-        known = fields_of(hint)
-        for key, value in data.items():
-            if key in known:
-                yield from _unknown_keys(value, known[key], (*at, key))
-            else:
-                yield (*at, key), value, known
+    known = dict.fromkeys(data, typing.get_args(hint)[1]) if is_mapping else fields_of(hint)
+    for key, value in data.items():
+        if key in known:
+            yield from _unknown_keys(value, known[key], (*at, key))
+        else:
+            yield (*at, key), value, known
 
 
 def _suggestion(key: str, known: Mapping[str, Any], record: Any) -> str:
@@ -208,11 +200,9 @@ def _suggestion(key: str, known: Mapping[str, Any], record: Any) -> str:
     for name, keys in tables.items():
         if key in keys and keys != known:
             return f"It belongs to [{name}]."
-    if near := did_you_mean(key, known):
-        return f'Did you mean "{near}"?'
-    for name, keys in tables.items():
+    for where, keys in (("", known), *((f" in [{name}]", keys) for name, keys in tables.items())):
         if near := did_you_mean(key, keys):
-            return f'Did you mean "{near}" in [{name}]?'
+            return f'Did you mean "{near}"{where}?'
     return ""
 
 
@@ -229,23 +219,19 @@ def build(document: documents.Document, record: type[Record]) -> tuple[Record, d
             got = as_toml(value)
             problems[at] = f"must be {describe(hint)} (got {got}){_correction(value, hint)}"
             return None
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if dataclasses.is_dataclass(hint):
-            hints = fields_of(hint)
-            fields = convert_items({key: value[key] for key in value if key in hints}, hints, at)
-            return hint(**fields)  # type: ignore[operator]
-        arguments = typing.get_args(hint)
-        if hint is not Any and isinstance(value, list | tuple):
-            if not _is_table(arguments[0]):
-                return tuple(value)
-            return tuple(convert(item, arguments[0], (*at, n)) for n, item in enumerate(value))
-        if typing.get_origin(hint) is collections.abc.Mapping:
+            return hint(**convert_items(value, fields_of(hint), at))  # type: ignore[operator]
+        if origin is collections.abc.Mapping:
             return convert_items(value, dict.fromkeys(value, arguments[1]), at)
-        return value
+        if origin is tuple:
+            return tuple(convert(item, arguments[0], (*at, n)) for n, item in enumerate(value))
+        return tuple(value) if isinstance(value, list) and hint is not Any else value
 
     def convert_items(
         data: Mapping[str, Any], hints: Mapping[str, Any], at: KeyPath
     ) -> dict[str, Any]:
-        items = {key: convert(value, hints[key], (*at, key)) for key, value in data.items()}
+        items = {key: convert(data[key], hints[key], (*at, key)) for key in data if key in hints}
         return {key: value for key, value in items.items() if value is not None}
 
     return convert(document.data, record, ()), problems

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 from typing import Literal
 
+from orchestrator import jobs
 from orchestrator.jobs import JobState
 
 
@@ -84,13 +85,52 @@ class Evidence:
     grace_seconds: float
     now: datetime.datetime
 
-    def only(self, job_id: str) -> Evidence:
+    def only(self, job_id: str | None) -> Evidence:
         """Return the evidence with only the rows of this job ID."""
         return dataclasses.replace(
             self,
             squeue=tuple(row for row in self.squeue if row.job_id == job_id),
             sacct=tuple(row for row in self.sacct if row.job_id == job_id),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transition:
+    """What one refresh changes: fields of the job, attempts to store, and events to add."""
+
+    changes: dict[str, object] = dataclasses.field(default_factory=dict)
+    attempts: tuple[jobs.Attempt, ...] = ()
+    events: tuple[jobs.JobEvent, ...] = ()
+
+    def then(self, later: Transition) -> Transition:
+        """Return both transitions as one."""
+        return Transition(
+            changes={**self.changes, **later.changes},
+            attempts=(*self.attempts, *later.attempts),
+            events=(*self.events, *later.events),
+        )
+
+
+def event(
+    job: jobs.Job,
+    evidence: Evidence,
+    kind: str,
+    detail: str,
+    *,
+    source: str = "controller",
+    state: JobState | None = None,
+    raw_state: str | None = None,
+) -> jobs.JobEvent:
+    """Return an event of the newest attempt."""
+    return jobs.JobEvent(
+        at=evidence.now,
+        kind=kind,
+        attempt=job.attempt,
+        state=state,
+        raw_state=raw_state,
+        source=source,
+        detail=detail,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

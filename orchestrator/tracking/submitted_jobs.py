@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from orchestrator import jobs
 from orchestrator.jobs import JobState
 from orchestrator.tracking import updates
-from orchestrator.tracking.records import Evidence, Observation
-from orchestrator.tracking.transitions import Transition, event
+from orchestrator.tracking.records import Evidence, Observation, Transition, event
 
 #: Successful queries without the job before anything follows from its absence: slurmctld may
 #: accept a job two seconds after sbatch gave up, and saves its state only every five seconds.
@@ -109,7 +108,9 @@ class Missing:
 def decide(job: jobs.Job, evidence: Evidence) -> Transition:
     other, rows = _identify(job, evidence)
     if other is not None:
-        return _rebind(job, other, evidence)
+        detail = f"the job is {other.job_id}, not {job.job_id}: both have its token"
+        unseen = dataclasses.replace(job, observed_at=None)
+        return adopt(unseen, evidence, detail, source=other.source, **ids_of(other))
     row = choose(rows, evidence.owner)
     if row is not None and row.state not in jobs.TERMINAL:
         if _contradicts_end(job, row):
@@ -119,7 +120,9 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
     closing = _closing_row(job, sacct)
     if closing is not None and closing.ended_at is not None:
         codes = _exit_codes(job, closing, row, evidence.exit_record)
-        exact = _with_exact_code(_with_state_of_steps(closing), codes)
+        if closing.step_state is JobState.OUT_OF_MEMORY and closing.state in _FAILED:
+            closing = dataclasses.replace(closing, state=JobState.OUT_OF_MEMORY)
+        exact = _with_exact_code(closing, codes)
         return updates.apply(job, exact, evidence, sacct, settled=evidence.steps_known)
     if row is not None:
         # Terminal in squeue and not yet in sacct: store it, and query sacct for the details.
@@ -154,19 +157,20 @@ def _identify(
     return choose(others if not is_known else (), evidence.owner), own
 
 
-def _rebind(job: jobs.Job, row: Observation, evidence: Evidence) -> Transition:
-    changes: dict[str, object] = {
-        "job_id": row.job_id,
-        "raw_job_id": row.raw_job_id,
-        "array_job_id": row.array_job_id,
-        "started_at": None,
-        "ended_at": None,
-    }
-    detail = f"the job is {row.job_id}, not {job.job_id}: both have its token"
-    adopted = event(job, evidence, kind="adopt", source=row.source, detail=detail)
-    bound = dataclasses.replace(job, **changes, observed_at=None)  # type: ignore[arg-type]
+def ids_of(row: Observation) -> dict[str, str | None]:
+    return {name: getattr(row, name) for name in ("job_id", "raw_job_id", "array_job_id")}
+
+
+def adopt(
+    job: jobs.Job, evidence: Evidence, detail: str, *, source: str, **ids: str | None
+) -> Transition:
+    """Give a job another ID, and decide what follows from the evidence about that ID."""
+    of_submission = ("grace_since", "resend_at", "started_at", "ended_at")
+    changes: dict[str, object] = {**ids, **dict.fromkeys(of_submission)}
+    adopted = event(job, evidence, "adopt", detail, source=source)
+    bound = dataclasses.replace(job, **changes, misses=0, missing_since=None)  # type: ignore[arg-type]
     return Transition(changes=changes, events=(adopted,)).then(
-        decide(bound, evidence.only(row.job_id))
+        decide(bound, evidence.only(ids["job_id"]))
     )
 
 
@@ -198,17 +202,9 @@ def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | No
     return newest if same_start or newest.row_number >= job.attempt else None
 
 
-def _with_state_of_steps(row: Observation) -> Observation:
-    if row.step_state is JobState.OUT_OF_MEMORY and row.state in _FAILED:
-        return dataclasses.replace(row, state=JobState.OUT_OF_MEMORY)
-    return row
-
-
 def _exit_codes(job: jobs.Job, row: Observation, *others: Observation | None) -> list[int]:
     """Return the exit codes of the attempt that `row` ends from other sources."""
-    codes = [
-        other.exit_code for other in others if other is not None and other.state in jobs.TERMINAL
-    ]
+    codes = [other.exit_code for other in others if other and other.state in jobs.TERMINAL]
     if job.state in jobs.TERMINAL and updates.attempt_number(job, row) == job.attempt:
         codes.append(job.exit_code)
     return [code for code in codes if code is not None]
@@ -282,17 +278,9 @@ def _not_listed(job: jobs.Job, evidence: Evidence) -> Transition:
         else f"{missing} did not list it"
     )
     sacct = "sacct has no end of it" if evidence.accounting else "this cluster has no accounting"
-    record = "the script wrote no exit record"
-    if job.tracked_name is not None:
-        record = "tracked jobs have no exit record"
-    return _ended_unseen(
-        job,
-        evidence,
-        JobState.LOST,
-        f"{why}; {sacct}, and {record}",
-        **missing.changes,
-        settled=evidence.reused or not evidence.accounting,
-    )
+    detail = f"{why}; {sacct}, and there is no exit record"
+    settled = evidence.reused or not evidence.accounting
+    return _ended_unseen(job, evidence, JobState.LOST, detail, **missing.changes, settled=settled)
 
 
 def _cancelled(job: jobs.Job, evidence: Evidence, missing: Missing) -> Transition:
@@ -302,12 +290,7 @@ def _cancelled(job: jobs.Job, evidence: Evidence, missing: Missing) -> Transitio
         if evidence.cancel_requested
         else f"missing from {missing.count} results of squeue"
     )
-    known = (
-        f"Slurm has other tasks of array {job.array_job_id} and no record of this one"
-        if evidence.array_job_id is not None
-        else "Slurm has no record of it"
-    )
-    detail = f"{who} while pending: {known}, and the task never started"
+    detail = f"{who} while pending: Slurm has no record of this task, and it never started"
     present = {"misses": 0, "missing_since": None}
     return _ended_unseen(job, evidence, JobState.CANCELLED, detail, **present)
 
@@ -317,6 +300,8 @@ def _ended_unseen(
 ) -> Transition:
     return Transition(
         changes={"state": state, "reason": detail, "observed_at": evidence.squeue_at, **changes},
-        attempts=(dataclasses.replace(updates.attempt(job), state=state, reason=detail),),
-        events=(event(job, evidence, kind="state", detail=detail, state=state),),
+        attempts=(
+            dataclasses.replace(updates.attempt(job, job.attempt), state=state, reason=detail),
+        ),
+        events=(event(job, evidence, "state", detail, state=state),),
     )

@@ -7,8 +7,7 @@ import dataclasses
 from orchestrator import jobs
 from orchestrator.jobs import JobState
 from orchestrator.tracking import submitted_jobs
-from orchestrator.tracking.records import Evidence, Observation
-from orchestrator.tracking.transitions import Transition, event
+from orchestrator.tracking.records import Evidence, Observation, Transition, event
 
 
 def decide(job: jobs.Job, evidence: Evidence) -> Transition:
@@ -21,24 +20,14 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
     if evidence.array_job_id is not None:
         # Slurm has the array, but no record of this task any more.
         task_id = f"{evidence.array_job_id}_{job.array_task_id}"
-        ids: dict[str, object] = {"job_id": task_id, "array_job_id": evidence.array_job_id}
         detail = f"job {task_id}, because Slurm shows other tasks of its array"
-        adopted = event(job, evidence, kind="adopt", detail=detail)
-        bound = dataclasses.replace(
-            job, job_id=task_id, array_job_id=evidence.array_job_id, misses=0, missing_since=None
-        )
-        return Transition(
-            changes={**ids, "grace_since": None, "resend_at": None}, events=(adopted,)
-        ).then(submitted_jobs.decide(bound, evidence))
+        ids = {"job_id": task_id, "array_job_id": evidence.array_job_id}
+        return submitted_jobs.adopt(job, evidence, detail, source="controller", **ids)
     if evidence.owner is not None:
         # The script ran, so Slurm accepted the job; squeue has forgotten it since.
         detail = f"job {evidence.owner}, found by its owner file"
-        adopted = event(job, evidence, kind="adopt", source="record", detail=detail)
-        bound = dataclasses.replace(job, job_id=evidence.owner, raw_job_id=evidence.owner)
-        ids = {"job_id": evidence.owner, "raw_job_id": evidence.owner, "resend_at": None}
-        return Transition(changes=ids, events=(adopted,)).then(
-            submitted_jobs.decide(bound, evidence)
-        )
+        ids = {"job_id": evidence.owner, "raw_job_id": evidence.owner}
+        return submitted_jobs.adopt(job, evidence, detail, source="record", **ids)
     if evidence.submitter_alive or job.state is JobState.NOT_SUBMITTED:
         return Transition()
     if refused:
@@ -49,14 +38,10 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
             "the submitting process ended before it stored the result of sbatch; searching for the "
             "job in Slurm"
         )
-        changes = {
-            "state": JobState.SUBMIT_UNKNOWN,
-            "grace_since": evidence.now,
-            "misses": 0,
-            "missing_since": None,
-        }
-        unknown = event(job, evidence, kind="submit", detail=detail, state=JobState.SUBMIT_UNKNOWN)
-        return Transition(changes=changes, events=(unknown,))
+        state = JobState.SUBMIT_UNKNOWN
+        start = {"grace_since": evidence.now, "misses": 0, "missing_since": None}
+        unknown = event(job, evidence, "submit", detail, state=state)
+        return Transition(changes={"state": state, **start}, events=(unknown,))
     if evidence.now < job.grace_since:
         # Written by a process whose clock was ahead: the grace would last until then.
         return Transition(changes={"grace_since": evidence.now})
@@ -75,34 +60,20 @@ def _adopt_row(
     job: jobs.Job, row: Observation, accepted: list[Observation], evidence: Evidence
 ) -> Transition:
     detail = f"job {row.job_id}, found by its token"
-    events = [event(job, evidence, kind="adopt", source=row.source, detail=detail)]
+    ids = submitted_jobs.ids_of(row)
+    adopted = submitted_jobs.adopt(job, evidence, detail, source=row.source, **ids)
     others = sorted({each.job_id for each in accepted} - {row.job_id})
-    if others:
-        detail = f"also with this token: {', '.join(others)}; the task lock lets only one job run"
-        events.append(event(job, evidence, kind="duplicate", source=row.source, detail=detail))
-    changes: dict[str, object] = {
-        "job_id": row.job_id,
-        "raw_job_id": row.raw_job_id,
-        "array_job_id": row.array_job_id,
-        "submitted_at": row.submitted_at,
-        "grace_since": None,
-        "resend_at": None,
-    }
-    adopted = dataclasses.replace(job, job_id=row.job_id, raw_job_id=row.raw_job_id)
-    return Transition(changes=changes, events=tuple(events)).then(
-        submitted_jobs.decide(adopted, evidence.only(row.job_id))
-    )
+    if not others:
+        return adopted
+    detail = f"also with this token: {', '.join(others)}; the task lock lets only one job run"
+    duplicate = event(job, evidence, "duplicate", detail, source=row.source)
+    first, *later = adopted.events
+    return dataclasses.replace(adopted, events=(first, duplicate, *later))
 
 
 def _not_submitted(job: jobs.Job, evidence: Evidence, detail: str, **changes: object) -> Transition:
     state = JobState.NOT_SUBMITTED
+    changes |= {"state": state, "reason": detail, "settled": True, "observed_at": evidence.now}
     return Transition(
-        changes={
-            "state": state,
-            "reason": detail,
-            "settled": True,
-            "observed_at": evidence.now,
-            **changes,
-        },
-        events=(event(job, evidence, kind="submit", detail=detail, state=state),),
+        changes=changes, events=(event(job, evidence, "submit", detail, state=state),)
     )

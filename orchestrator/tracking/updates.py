@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.jobs import JobState
-from orchestrator.tracking.records import Evidence, Observation
-from orchestrator.tracking.transitions import Transition, event
+from orchestrator.tracking.records import Evidence, Observation, Transition, event
 
 _NOT_STARTED = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.REQUEUE_HOLD})
 _COPIED = (
@@ -16,6 +15,7 @@ _COPIED = (
     *("nodes", "gpus", "cpus", "node_list", "time_limit_seconds"),
     *("submitted_at", "started_at", "ended_at", "stdout_path"),
 )
+#: Fields of a job that start over with each attempt.
 _OF_ATTEMPT = ("started_at", "ended_at", "exit_code", "exit_signal", "node_list", "cause")
 
 
@@ -29,21 +29,13 @@ def apply(
 ) -> Transition:
     """Return what changes when `row` is stored; `sacct_rows` give the earlier attempts."""
     number = attempt_number(job, row)
-    events: list[jobs.JobEvent] = []
-    attempts: list[jobs.Attempt] = []
-    base = job
-    changes: dict[str, object] = {}
-    if number > job.attempt:
-        attempts.append(_closed_attempt(job, sacct_rows))
-        changes = dict.fromkeys(_OF_ATTEMPT)
-        base = dataclasses.replace(job, attempt=number, **changes)  # type: ignore[arg-type]
-        detail = f"attempt {number} starts: the job was requeued"
-        events.append(event(base, evidence, kind="attempt", source=row.source, detail=detail))
-    changes |= {name: value for name in _COPIED if (value := getattr(row, name)) is not None}
+    is_new_attempt = number > job.attempt
+    values: dict[str, object] = dict.fromkeys(_OF_ATTEMPT) if is_new_attempt else {}
+    values |= {name: value for name in _COPIED if (value := getattr(row, name)) is not None}
     if job.tracked_name is not None and job.stdout_path is not None:
         # The log of a tracked job may have been named by a person.
-        changes.pop("stdout_path", None)
-    changes |= {
+        values.pop("stdout_path", None)
+    values |= {
         "state": row.state,
         "reason": row.reason,
         "attempt": number,
@@ -54,25 +46,33 @@ def apply(
         "settled": settled,
     }
     if row.state not in jobs.TERMINAL:
-        changes |= {"ended_at": None, "exit_code": None, "exit_signal": None}
-        if row.state in _NOT_STARTED:
-            # squeue prints the expected start of a pending job in the same column.
-            changes |= {"started_at": None, "node_list": None}
-    after = dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+        values |= {"ended_at": None, "exit_code": None, "exit_signal": None}
+    if row.state in _NOT_STARTED:
+        # squeue prints the expected start of a pending job in the same column.
+        values |= {"started_at": None, "node_list": None}
+    changes = {name: value for name, value in values.items() if getattr(job, name) != value}
+    if changes.keys() <= {"observed_at"}:
+        return Transition(changes=changes)
+    after = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
+    events: list[jobs.JobEvent] = []
+    attempts: list[jobs.Attempt] = []
+    if is_new_attempt:
+        ended = [each for each in sacct_rows if each.row_number == job.attempt]
+        closed = ended[0] if ended else dataclasses.replace(job, state=JobState.REQUEUED)
+        attempts.append(attempt(closed, job.attempt))
+        detail = f"attempt {number} starts: the job was requeued"
+        events.append(event(after, evidence, "attempt", detail, source=row.source))
     if row.state is not job.state:
         detail = _state_change(job.state, after)
         states = {"state": row.state, "raw_state": row.raw_state}
-        events.append(
-            event(after, evidence, kind="state", source=row.source, detail=detail, **states)  # type: ignore[arg-type]
-        )
+        events.append(event(after, evidence, "state", detail, source=row.source, **states))  # type: ignore[arg-type]
     if settled and not job.settled and (failed_step := _failed_step(after, row)):
-        events.append(event(after, evidence, kind="note", source=row.source, detail=failed_step))
+        events.append(event(after, evidence, "note", failed_step, source=row.source))
     if len(sacct_rows) == number + 1:
         # The last row is the newest attempt.
-        attempts.extend(_attempt_of(each) for each in sacct_rows[:-1])
-    attempts.append(attempt(after))
-    changed = {name: value for name, value in changes.items() if getattr(job, name) != value}
-    return Transition(changes=changed, attempts=tuple(attempts), events=tuple(events))
+        attempts.extend(attempt(each, each.row_number) for each in sacct_rows[:-1])
+    attempts.append(attempt(after, number))
+    return Transition(changes=changes, attempts=tuple(attempts), events=tuple(events))
 
 
 def attempt_number(job: jobs.Job, row: Observation) -> int:
@@ -81,30 +81,28 @@ def attempt_number(job: jobs.Job, row: Observation) -> int:
         return max(row.restart_count, job.attempt)
     if row.source == "sacct":
         return max(row.row_number, job.attempt)
-    has_started = job.started_at is not None and job.state not in _NOT_STARTED
-    is_requeued = has_started and row.state in _NOT_STARTED
-    is_restarted = (
-        job.started_at is not None
-        and row.started_at is not None
-        and row.state not in _NOT_STARTED
-        and row.started_at > job.started_at
-    )
-    return job.attempt + 1 if is_requeued or is_restarted else job.attempt
+    if job.started_at is None:
+        return job.attempt
+    if row.state in _NOT_STARTED:
+        is_new = job.state not in _NOT_STARTED
+    else:
+        is_new = row.started_at is not None and row.started_at > job.started_at
+    return job.attempt + 1 if is_new else job.attempt
 
 
-def attempt(job: jobs.Job) -> jobs.Attempt:
-    """Return the newest attempt of a job."""
+def attempt(source: jobs.Job | Observation, number: int) -> jobs.Attempt:
+    """Return an attempt as a job or an observation shows it."""
     return jobs.Attempt(
-        number=job.attempt,
-        state=job.state,
-        raw_state=job.raw_state,
-        reason=job.reason,
-        exit_code=job.exit_code,
-        exit_signal=job.exit_signal,
-        node_list=job.node_list,
-        submitted_at=job.submitted_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
+        number=number,
+        state=source.state,
+        raw_state=source.raw_state,
+        reason=source.reason,
+        exit_code=source.exit_code,
+        exit_signal=source.exit_signal,
+        node_list=source.node_list,
+        submitted_at=source.submitted_at,
+        started_at=source.started_at,
+        ended_at=source.ended_at,
     )
 
 
@@ -115,31 +113,8 @@ def with_exact_exit_code(stored: jobs.Attempt | None, new: jobs.Attempt) -> jobs
     """
     if stored is None or stored.exit_code is None or new.exit_code is None:
         return new
-    if stored.exit_code == new.exit_code + 128:
-        return dataclasses.replace(new, exit_code=stored.exit_code)
-    return new
-
-
-def _closed_attempt(job: jobs.Job, rows: Sequence[Observation]) -> jobs.Attempt:
-    for row in rows:
-        if row.row_number == job.attempt:
-            return _attempt_of(row)
-    return dataclasses.replace(attempt(job), state=JobState.REQUEUED)
-
-
-def _attempt_of(row: Observation) -> jobs.Attempt:
-    return jobs.Attempt(
-        number=row.row_number,
-        state=row.state,
-        raw_state=row.raw_state,
-        reason=row.reason,
-        exit_code=row.exit_code,
-        exit_signal=row.exit_signal,
-        node_list=row.node_list,
-        submitted_at=row.submitted_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-    )
+    is_exact = stored.exit_code == new.exit_code + 128
+    return dataclasses.replace(new, exit_code=stored.exit_code) if is_exact else new
 
 
 def _failed_step(job: jobs.Job, row: Observation) -> str:

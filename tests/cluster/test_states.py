@@ -384,7 +384,7 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     shot = site.wait_state(crowd.ids["shot"], "LOST")
     why = (
         r"\d+ results of squeue over \d+ s did not list it; this cluster has no accounting,"
-        r" and the script wrote no exit record"
+        r" and there is no exit record"
     )
     assert re.fullmatch(why, shot["reason"])
     assert sites.details(shot)[-1] == shot["reason"]

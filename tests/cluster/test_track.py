@@ -161,7 +161,7 @@ def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> 
     job = site.wait_state(job_id, "LOST")
     why = (
         r"\d+ results of squeue over \d+ s did not list it; this cluster has no accounting,"
-        r" and tracked jobs have no exit record"
+        r" and there is no exit record"
     )
     assert re.fullmatch(why, job["reason"])
     assert [item["value"] for item in site.items("metrics", job_id)] == [100.5]

@@ -48,7 +48,7 @@ def test_from_submission_to_cancel(cli: command_line.CommandLine, fake_slurm: Fa
     assert fake_slurm.calls("scancel")[before:] == [["1_[2-3]"]]
     detail = cli("show", "1_2", "--json").items[0]["events"][-1]["detail"]
     pending = "cancelled by orchestrator while pending"
-    assert detail.startswith(f"{pending}: Slurm has other tasks of array 1")
+    assert detail.startswith(f"{pending}: Slurm has no record of this task")
     again = cli("resubmit", "1_[1,3]")
     assert again.out == "Submitted batch job 5 (@5-6, sweep, 2 tasks)\n"
     assert "--array=1,3%2" in fake_slurm.calls("sbatch")[-1]

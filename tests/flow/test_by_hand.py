@@ -227,8 +227,8 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
     assert answers >= 3
     assert (found["state"], found["reason"]) == (
         "CANCELLED",
-        f"missing from {answers} results of squeue while pending: Slurm has other tasks of array "
-        "1 and no record of this one, and the task never started",
+        f"missing from {answers} results of squeue while pending: Slurm has no record of this "
+        "task, and it never started",
     )
 
 

@@ -227,7 +227,7 @@ def context_of(cli):
 def test_sbatch_hangs(cli, fake_slurm, monkeypatch, taken):
     monkeypatch.setattr(sbatch, "TIMEOUT_SECONDS", 1.0)
     fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
-    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], cwd=cli.folder)
+    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], folder=cli.folder)
     context = context_of(cli)
     with context.store:
         request = render.Request(spec=spec, source="flags")

@@ -528,7 +528,7 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
     """Budget: 1.5 times what a command takes that lists nothing, and one second."""
     numbers = str([*range(100)])
     path = cli.spec(f"{MANY}axes.args.a = {numbers}\naxes.args.b = {numbers}\n")
-    sweep = sweeps.load(path, profile=config.Profile(), check_files=False)
+    sweep = sweeps.load(path, profile=config.Profile(), folder=None)
     cli.state_dir.mkdir(parents=True, mode=0o700)
     at = datetime.datetime.now(datetime.UTC)
     state = jobs.JobState

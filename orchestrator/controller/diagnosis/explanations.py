@@ -14,7 +14,7 @@ from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs, queue
-from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.diagnosis.records import Explanation, Facts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
 from orchestrator.slurm import fields, scontrol
@@ -117,7 +117,8 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
     rules = log_rules.load_shipped()
     for path in reversed(paths):
         try:
-            text = files.read_given(path, limit_bytes=_RULES_LIMIT_BYTES).decode("utf-8")
+            content = files.read_bytes(path, limit_bytes=_RULES_LIMIT_BYTES, is_given=True)
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise errors.NotFoundError(f"{path} cannot be read: {reason}") from error
@@ -192,14 +193,14 @@ def store_causes(
 def _facts(
     job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
 ) -> Facts:
-    canceller = _canceller(job)
-    is_root = canceller is not None and canceller.user_id == 0
+    user_id = fields.cancelled_by(job.raw_state or "")
     return Facts(
         job=job,
         attempts=tuple(attempts),
         events=tuple(events),
-        canceller=canceller,
-        script_started=_script_started(job) if is_root else None,
+        user=_user_name(os.getuid()),
+        cancelled_by=None if user_id is None else _user_name(user_id),
+        script_started=_script_started(job) if user_id == 0 else None,
     )
 
 
@@ -246,15 +247,11 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
     return explanations.advice_for_ranks(spec.args, world_size, is_included_trainer=is_included)
 
 
-def _canceller(job: jobs.Job) -> Canceller | None:
-    user_id = fields.cancelled_by(job.raw_state or "")
-    if user_id is None:
-        return None
+def _user_name(user_id: int) -> str:
     try:
-        name = pwd.getpwuid(user_id).pw_name
+        return "root" if user_id == 0 else pwd.getpwuid(user_id).pw_name
     except (KeyError, OverflowError):
-        name = f"user {user_id}"
-    return Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
+        return f"user {user_id}"
 
 
 def _script_started(job: jobs.Job) -> bool | None:

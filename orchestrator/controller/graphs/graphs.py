@@ -7,7 +7,6 @@ itself waits for the dependencies.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,48 +29,61 @@ _PERMANENT = (errors.SpecError, errors.ConfigurationError, errors.TemplateError,
 Report = Callable[[str], None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A graph whose specs have been checked and rendered."""
+def submit_graph(
+    context: contexts.Context, path: Path, argv: Sequence[str], report: Report
+) -> tuple[graphs.StoredGraph, list[str]]:
+    """Store the graph of a file and submit its nodes; return it and the problems.
 
-    context: contexts.Context
-    graph: graphs.Graph
-    #: in the order of submission, each with the keys of its spec
-    nodes: tuple[tuple[graphs.StoredNode, Mapping[str, Any]], ...]
-    #: names of the variables that its specs inherit
-    inherit: frozenset[str]
-
-
-def prepare(context: contexts.Context, path: Path) -> Prepared:
-    """Return the graph of a file. Raises SpecError with all problems of the graph and its specs."""
+    Raises SpecError with all problems of the graph and its specs, and ConflictError if a graph of
+    its name is running; then nothing was stored.
+    """
     _, document, problems = documents.read(path)
     if problems:
         raise errors.SpecError(problems)
-    graph = graphs.build(document)
+    name, nodes = graphs.build(document)
     is_local = render.is_local(context.configuration, context.environ)
     context = context.with_scheduler("local" if is_local else "slurm")
-    nodes: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
-    wrong: list[errors.Problem] = []
+    checked: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
     inherit: set[str] = set()
-    for name, node in graph.nodes.items():
+    for node_name, node in nodes.items():
         file = path.parent / node.spec
-        if file.suffix != ".toml" or not file.is_file():
-            key_path = ("graph", "nodes", name, "spec")
-            wrong.append(document.problem(key_path, f"no such spec: {file}"))
-            continue
         try:
+            if file.suffix != ".toml" or not file.is_file():
+                key_path = ("graph", "nodes", node_name, "spec")
+                raise errors.SpecError([document.problem(key_path, f"no such spec: {file}")])
             node_document, node_problems = specs.read(file, environ=context.environ)
             node_specs = _checked_specs(context, node_document, node_problems, str(file))
         except errors.SpecError as error:
-            wrong += error.problems
+            problems += error.problems
             continue
         kind = "sweep" if "sweep" in node_document.data else "job"
-        stored = graphs.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
-        nodes.append((stored, node_document.data))
+        stored = graphs.StoredNode(name=node_name, kind=kind, after=node.after, source=str(file))
+        checked.append((stored, node_document.data))
         inherit.update(*(spec.environment.inherit for spec in node_specs))
-    if wrong:
-        raise errors.SpecError(wrong)
-    return Prepared(context=context, graph=graph, nodes=tuple(nodes), inherit=frozenset(inherit))
+    if problems:
+        raise errors.SpecError(problems)
+    cluster = clusters.facts(context).cluster
+    environment = stored_context.variables(context, inherit)
+    with context.store.writing(durable=True) as work:
+        for other in work.graphs.newest(name=name, limit=1):
+            if other.state == "open" and not has_ended(work, other):
+                raise errors.ConflictError(
+                    f"graph {name} (@{other.row}) exists and has not ended: "
+                    f"`orchestrator graph status @{other.row}` shows it"
+                )
+        graph = work.graphs.add(
+            checked,
+            environment=environment,
+            argv=argv,
+            name=name,
+            source=str(path),
+            folder=str(context.folder),
+            profile=context.profile.name,
+            scheduler="local" if context.is_local else "slurm",
+            cluster=cluster,
+            created_at=context.clock.now(),
+        )
+    return graph, advance(context, graph, report)
 
 
 def _checked_specs(
@@ -97,32 +109,6 @@ def _checked_specs(
         message = 'a graph adds dependencies, which cannot be combined with "?"'
         raise errors.SpecError([document.problem(("job", "dependency"), message)])
     return node_specs
-
-
-def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.StoredGraph:
-    """Store a graph without submitting it. Raises ConflictError if one of its name is running."""
-    context = prepared.context
-    cluster = clusters.facts(context).cluster
-    environment = stored_context.variables(context, prepared.inherit)
-    with context.store.writing(durable=True) as work:
-        for graph in work.graphs.newest(name=prepared.graph.name, limit=1):
-            if graph.state == "open" and not has_ended(work, graph):
-                raise errors.ConflictError(
-                    f"graph {graph.name} (@{graph.row}) exists and has not ended: "
-                    f"`orchestrator graph status @{graph.row}` shows it"
-                )
-        return work.graphs.add(
-            prepared.nodes,
-            environment=environment,
-            argv=argv,
-            name=prepared.graph.name,
-            source=source,
-            folder=str(context.folder),
-            profile=context.profile.name,
-            scheduler="local" if context.is_local else "slurm",
-            cluster=cluster,
-            created_at=context.clock.now(),
-        )
 
 
 def find(context: contexts.Context, reference: str) -> graphs.StoredGraph:

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from db import unit_of_work
-from orchestrator import jobs
+from orchestrator import jobs, recovery
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
 from orchestrator.notices import texts
 from orchestrator.notices.records import Notice
 from orchestrator.schedules.records import Trigger
+from orchestrator.sweeps.records import StoredSweep
 
 EVENTS_PER_PASS = 5000
 _TRIGGERS_PER_PASS = 2000
@@ -71,7 +72,7 @@ def find(
     work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
 ) -> tuple[list[Notice], Cursor]:
     """Return the new notices and the cursor for the next pass."""
-    events = work.notices.events_after(cursor.event, EVENTS_PER_PASS)
+    events = work.events.after(cursor.event, EVENTS_PER_PASS)
     ended = dict(cursor.open)
     ended |= {job_row: event.at for _, job_row, event in events if _may_be_end(event)}
     ends, still_open = _ends(work, ended, now)
@@ -116,7 +117,7 @@ def _ends(
         return [], {}
     sweep_rows = work.notices.sweeps_of_jobs(list(by_row))
     without_sweep = [job for row, job in by_row.items() if row not in sweep_rows]
-    groups: list[tuple[int | None, list[jobs.Job]]] = [
+    groups: list[tuple[StoredSweep | None, list[jobs.Job]]] = [
         (None, group) for group in _jobs_and_arrays(work, without_sweep)
     ]
     points = work.sweeps.groups(set(sweep_rows.values()))
@@ -124,17 +125,22 @@ def _ends(
         sweep = work.sweeps.get(row)
         assert sweep is not None, "sweeps are never deleted"
         if not queries.unfinished(sweep, points.get(row, [])):
-            groups.append((row, work.sweeps.jobs(row)))
+            groups.append((sweep, work.sweeps.jobs(row)))
     notices: list[Notice] = []
     still_open: dict[int, datetime.datetime] = {}
-    for sweep_row, group in groups:
+    for of_sweep, group in groups:
         ends = {job.row: ended[job.row] for job in group if job.row in ended}
         # Without `ends`, the chain has been reported already.
         if not ends or not all(job.ended for job in group):
             continue
         failed = [job for job in group if texts.is_failure(job)]
-        states = work.notices.recovery_states([job.row for job in failed])
-        retries = [states.get((job.row, job.attempt)) for job in failed]
+        attempts = {job.row: job.attempt for job in failed}
+        retries = {
+            decided.state
+            for decided in work.recovery.of_jobs(list(attempts))
+            if decided.attempt == attempts[decided.job_row]
+            and decided.decision.action is not recovery.Action.NONE
+        }
         # About jobs that may recover there is no decision yet.
         is_undecided = "planned" in retries or any(job.recovers for job in failed)
         is_recent = datetime.timedelta(0) <= now - max(ends.values()) < _CAUSE_WITHIN
@@ -143,15 +149,13 @@ def _ends(
             still_open |= ends
         elif "done" in retries:
             continue
-        elif sweep_row is not None:
-            sweep = work.sweeps.get(sweep_row)
-            assert sweep is not None, "sweeps are never deleted"
-            count = sum(each.points for each in points.get(sweep_row, []))
-            notices.append(texts.ended_sweep(sweep_row, sweep.name, count, group))
+        elif of_sweep is not None:
+            count = sum(each.points for each in points.get(of_sweep.row, []))
+            notices.append(texts.ended_sweep(of_sweep.row, of_sweep.name, count, group))
         elif not _was_shown(work, group, ends):
             first = group[0]
-            causes = {} if group[1:] else work.notices.causes({first.row: first.attempt})
-            notices.append(texts.ended_jobs(group, causes.get(first.row, "")))
+            cause = "" if group[1:] else work.events.cause(first.row, first.attempt)
+            notices.append(texts.ended_jobs(group, cause))
     return notices, still_open
 
 

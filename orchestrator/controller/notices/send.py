@@ -89,7 +89,7 @@ def _store_new(context: contexts.Context, channels: Mapping[str, config.Channel]
             # If a channel is added again, it does not get what happened before.
             work.settings.put(KEY, "")
         elif not stored:
-            first = events.Cursor(event=work.notices.newest_event(), since=now)
+            first = events.Cursor(event=work.events.newest(), since=now)
             work.settings.put(KEY, first.to_json())
         else:
             for notice, names in new:

@@ -1,9 +1,13 @@
-"""Submit a job that continues the work of a failed one, exactly once."""
+"""How far a failed job came, and the job that continues its work, submitted exactly once."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import json
+import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -11,10 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, recovery, specs
+from orchestrator import errors, files, jobs, recovery, specs
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, render, submit
 from orchestrator.files import run_folder
+
+#: Names with a step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".
+_STEP = re.compile(r"(?:^|[-_.=]|step|checkpoint|ckpt|epoch)(?P<step>[0-9]{1,18})(?=[-_.]|$)")
+#: Limit for checkpoints that consist of thousands of files.
+_MAX_FILES = 10_000
+#: Unfinished checkpoints, and those that a trainer could not read.
+_UNUSABLE = re.compile(r"\.(?:draft|tmp|part|damaged)\b")
 
 
 class NotContinuedError(errors.ConflictError):
@@ -53,7 +64,7 @@ def continue_job(
     old_folder = run_folder.RunFolder(Path(job.run_dir))
     if exposed := contexts.run_folder_exposure(context, old_folder.path):
         raise NotVisibleError(exposed)
-    environ = old_folder.retry_environment()
+    environ = old_folder.environment(run_folder.RETRY_ENVIRONMENT)
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)
     old_spec = specs.from_json(stored.spec)
@@ -104,7 +115,7 @@ def _store_continuation(
 ) -> None:
     if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
         raise BusyError(f"another process changed @{job.row} at this moment")
-    if work.recovery.cancel_requested([job.row]):
+    if work.events.cancel_requested([job.row]):
         raise NotContinuedError("its cancellation was requested")
     first_row = [*work.recovery.predecessors(job.row), job.row][0]
     if graph := work.graphs.cancelled_graph_of(first_row):
@@ -135,7 +146,7 @@ def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
         with context.store.reading() as work:
             if any(task.recovers for task in work.jobs.of_submissions([job.token])):
                 return
-    run_folder.RunFolder(Path(job.run_dir)).drop_retry_environment()
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment(run_folder.RETRY_ENVIRONMENT)
 
 
 def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
@@ -149,3 +160,43 @@ def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
         raise errors.RunFolderError(reason) from error
     if not is_closed:
         raise NotContinuedError("it was started again meanwhile")
+
+
+def checkpoint_folder(job: jobs.Job, spec: jobs.JobSpec, provenance: str) -> Path:
+    """Return the folder of the program's checkpoints, which may not exist."""
+    task = job.array_task_id
+    folder = spec.retry.checkpoint_dir
+    if folder is None:
+        tasks = spec.array.tasks
+        own = tasks[task] if tasks is not None and task is not None else {}
+        for name, value in {**spec.args, **own}.items():
+            if name.replace("-", "_") == "checkpoint_dir" and isinstance(value, str):
+                folder = value
+                break
+    if folder is not None:
+        return Path(str(json.loads(provenance)["folder"])) / (spec.chdir or "") / folder
+    return run_folder.RunFolder(Path(job.run_dir)).checkpoints(task or 0, array=task is not None)
+
+
+def measure_progress(
+    context: contexts.Context, job: jobs.Job, checkpoints: Path
+) -> tuple[int | None, bool]:
+    """Return the step that the newest attempt reached, and whether it left a checkpoint."""
+    steps: list[int] = []
+    times: list[float] = []
+    with contextlib.suppress(OSError), os.scandir(checkpoints) as entries:
+        for _, entry in zip(range(_MAX_FILES), entries, strict=False):
+            if _UNUSABLE.search(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                times.append(entry.stat().st_mtime)
+            if match := _STEP.search(entry.name):
+                steps.append(int(match["step"]))
+    # The clocks of the file system and of Slurm may differ by some seconds.
+    started_at = (job.started_at or job.created_at) - datetime.timedelta(seconds=5)
+    has_checkpoint = bool(times) and files.time_of(max(times)) > started_at
+    step = max(steps, default=None)
+    if step is None:
+        with context.store.reading() as work:
+            step = work.recovery.highest_step(job.row, job.attempt)
+    return step, has_checkpoint

@@ -14,7 +14,7 @@ from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.recovery import continuation, progress
+from orchestrator.controller.recovery import continuation
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
@@ -108,7 +108,7 @@ def _is_lost(context: contexts.Context, job: jobs.Job, reason: str, sentences: l
     """
     now = context.clock.now()
     with context.store.reading() as work:
-        since = work.recovery.away_since([job.row]).get(job.row)
+        since = work.events.first(recovery.AWAY, [job.row]).get(job.row)
     if since is not None:
         return (now - since).total_seconds() >= NOT_VISIBLE_SECONDS
     detail = f"{reason}; the decision is postponed"
@@ -132,7 +132,10 @@ def _is_unsubmitted_continuation(job: jobs.Job) -> bool:
 
 
 def _submit_stored(context: contexts.Context, job: jobs.Job) -> bool:
-    environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment() or context.environ
+    environ = (
+        run_folder.RunFolder(Path(job.run_dir)).environment(run_folder.RETRY_ENVIRONMENT)
+        or context.environ
+    )
     local = dataclasses.replace(context, environ=environ, is_local=True)
     try:
         resubmit.send_again(local, job, queue=False, is_automatic=True)
@@ -178,17 +181,17 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         history = work.recovery.of_jobs(rows)
         chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
-        cancel_requested = bool(work.recovery.cancel_requested([job.row]))
+        cancel_requested = bool(work.events.cancel_requested([job.row]))
         submission = work.jobs.submission_of(job.row)
     spec = specs.from_json(submission.spec)
     info = causes.info(causes.Cause(job.cause))
-    reached = recovery.Progress()
+    reached, has_checkpoint = None, False
     if job.cause == retry.CONTINUED:
         # The last steps may be in lines that have not been read yet.
         deadline = context.deadline.within(ingest.LOOK_SECONDS)
         ingest.ingest(context, [job], report_notes=False, deadline=deadline)
-        folder = progress.checkpoint_folder(job, spec, submission.provenance)
-        reached = progress.measure(context, job, folder)
+        folder = continuation.checkpoint_folder(job, spec, submission.provenance)
+        reached, has_checkpoint = continuation.measure_progress(context, job, folder)
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
@@ -196,7 +199,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         spec=spec,
         task=job.array_task_id,
         cancelled=cancel_requested,
-        progress=reached,
+        step=reached,
+        has_checkpoint=has_checkpoint,
         gpu_hours=sum(_gpu_hours(link, attempts.get(link.row, ())) for link in chain),
         node_failures=_node_failures(job, attempts, history),
     )
@@ -249,7 +253,7 @@ def _node_failures(
 def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str], list[_Due]]:
     """Requeue all jobs that Slurm still knows; return sentences, and the remaining decisions."""
     with context.store.reading() as work:
-        cancelled = work.recovery.cancel_requested([job.row for job, _ in due])
+        cancelled = work.events.cancel_requested([job.row for job, _ in due])
     planned = {
         job.row: decision
         for job, decision in due

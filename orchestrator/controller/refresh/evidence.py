@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator import jobs, tracking
@@ -40,14 +40,7 @@ class Collector:
 
     def evidence(self, job: jobs.Job) -> tracking.Evidence:
         """Return what is known about a job, after `query_renamed` for all jobs."""
-        folder = run_folder.RunFolder(Path(job.run_dir))
-        task = job.array_task_id or 0
-        rows = tuple(
-            # A client may return an earlier row again.
-            dataclasses.replace(row, observed_at=max(row.observed_at, self.observed_at))
-            for row in self.queue.of(job)
-        )
-        reused = False
+        rows, reused = self.queue.of(job), False
         unidentified = self.queue.unidentified(job)
         if unidentified is not None:
             is_renamed = self._is_renamed(job, unidentified)
@@ -55,19 +48,24 @@ class Collector:
             reused = is_renamed is False
         is_ambiguous = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
         may_have_ended = not rows or any(row.state in jobs.TERMINAL for row in rows)
-        reads_folder = (is_ambiguous or may_have_ended) and self._is_private(folder)
-        is_missing_task = job.array_task_id is not None and not rows
+        exit_record = owner = None
+        if (is_ambiguous or may_have_ended) and self._is_private(Path(job.run_dir)):
+            folder = run_folder.RunFolder(Path(job.run_dir))
+            exit_record = self._exit_record(folder, job)
+            # The local machine numbers its jobs itself and knows them all by their tokens.
+            if not self.context.is_local:
+                owner = folder.owner(job.array_task_id or 0)
+        array_job_id = None
+        if job.array_task_id is not None and not rows:
+            array_job_id = slurm_queries.array_id(job, self.queue, self.accounts)
         now = self.context.clock.now()
         return tracking.Evidence(
             squeue=rows,
             sacct=self.accounts.of(job),
-            exit_record=self._exit_record(folder, job, task) if reads_folder else None,
-            # The local machine numbers its jobs itself and knows them all by their tokens.
-            owner=folder.owner(task) if reads_folder and not self.context.is_local else None,
+            exit_record=exit_record,
+            owner=owner,
             reused=reused,
-            array_job_id=(
-                slurm_queries.array_id(job, self.queue, self.accounts) if is_missing_task else None
-            ),
+            array_job_id=array_job_id,
             cancel_requested=job.row in self.cancel_requested,
             squeue_at=self.observed_at,
             sacct_queried=job.row in self.accounts.queried,
@@ -91,45 +89,48 @@ class Collector:
         record = self._records[job_id]
         return None if record is None else identity.is_record_of(self.context, job, record)
 
-    def _is_private(self, folder: run_folder.RunFolder) -> bool:
-        if folder.path not in self._private:
-            if why := contexts.run_folder_exposure(self.context, folder.path):
+    def _is_private(self, folder: Path) -> bool:
+        if folder not in self._private:
+            if why := contexts.run_folder_exposure(self.context, folder):
                 self.context.reporter.warn(f"Its owner files and exit records are ignored: {why}")
-            self._private[folder.path] = not why
-        return self._private[folder.path]
+            self._private[folder] = not why
+        return self._private[folder]
 
     def _exit_record(
-        self, folder: run_folder.RunFolder, job: jobs.Job, task: int
+        self, folder: run_folder.RunFolder, job: jobs.Job
     ) -> tracking.Observation | None:
         if folder.path not in self._attempts:
             self._attempts[folder.path] = folder.attempts()
-        attempts: Sequence[int] = self._attempts[folder.path].get(task, [])
+        attempts = self._attempts[folder.path].get(job.array_task_id or 0)
         if not attempts or attempts[-1] < job.attempt:
             # The newest attempt has not started.
             return None
-        record = folder.exit_record(task, attempts[-1])
-        if record is None or not record.fits(
-            token=job.token, owner=folder.owner(task), task=task, attempt=attempts[-1]
-        ):
+        task, attempt = job.array_task_id or 0, attempts[-1]
+        owner = folder.owner(task)
+        record = folder.exit_record(task, attempt, token=job.token, owner=owner)
+        if record is None or owner is None:
             return None
-        name = run_folder.slurm_name(job.name, job.token)
-        return observation(record, name=name, at=self.observed_at)
+        return observation(job, record, owner, attempt, self.observed_at)
 
 
 def observation(
-    record: run_folder.ExitRecord, *, name: str, at: datetime.datetime
+    job: jobs.Job,
+    record: run_folder.ExitRecord,
+    job_id: str,
+    attempt: int,
+    observed_at: datetime.datetime,
 ) -> tracking.Observation:
-    """Return an exit record as an observation of the job with this name in Slurm."""
+    """Return an exit record as an observation of a job."""
     state = jobs.JobState.COMPLETED if record.rc == 0 else jobs.JobState.FAILED
     return tracking.Observation(
         source="record",
-        observed_at=at,
-        name=name,
-        job_id=record.job_id,
-        raw_job_id=record.job_id,
+        observed_at=observed_at,
+        name=run_folder.slurm_name(job.name, job.token),
+        job_id=job_id,
+        raw_job_id=job_id,
         state=jobs.JobState.REQUEUED if record.outcome == "requeue" else state,
         raw_state=f"exit record, rc {record.rc}",
         exit_code=record.rc,
         exit_signal=0,
-        restart_count=record.attempt,
+        restart_count=attempt,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from db import unit_of_work
@@ -118,7 +119,7 @@ def _run(plan: Plan) -> freshness.Freshness:
             is_busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
             return dataclasses.replace(freshness.of(work, facts.cluster), busy=is_busy)
         # Read after the claim: what another process stored before it is not decided again.
-        stored = _Stored.read(work, facts, now)
+        stored = _read(work, facts, now)
     try:
         return _query(context, facts, stored, holder, force=plan.floor_seconds == 0)
     except BaseException:
@@ -140,26 +141,21 @@ class _Stored:
     tracked: list[jobs.Job]
     #: rows of array tasks for which a cancellation was requested
     cancel_requested: set[int]
-    sacct: slurm_queries.SacctHistory
 
-    @classmethod
-    def read(
-        cls, work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime
-    ) -> _Stored:
-        cluster = facts.cluster
-        live = work.jobs.live(cluster)
-        since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
-        recent = work.jobs.find(jobs.JobQuery(since=since, limit=None))
-        tracked = jobs.JobQuery(tracked=True, since=now - REOPENED_WITHIN, limit=None)
-        tasks = [job.row for job in live if job.array_task_id is not None]
-        return cls(
-            installation_id=work.settings.installation_id(),
-            live=live,
-            recent=[job for job in recent if job.settled and job.cluster == cluster],
-            tracked=[job for job in work.jobs.find(tracked) if job.settled],
-            cancel_requested=work.events.cancel_requested(tasks) if tasks else set(),
-            sacct=slurm_queries.SacctHistory.read(work, cluster),
-        )
+
+def _read(work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime) -> _Stored:
+    live = work.jobs.live(facts.cluster)
+    since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
+    settled = jobs.JobQuery(settled=True, cluster=facts.cluster, since=since, limit=None)
+    tracked = dataclasses.replace(settled, tracked=True, since=now - REOPENED_WITHIN)
+    tasks = [job.row for job in live if job.array_task_id is not None]
+    return _Stored(
+        installation_id=work.settings.installation_id(),
+        live=live,
+        recent=work.jobs.find(settled),
+        tracked=work.jobs.find(tracked),
+        cancel_requested=work.events.cancel_requested(tasks),
+    )
 
 
 def _query(
@@ -179,7 +175,7 @@ def _query(
         reopened += [job for job in stored.tracked if tracking.is_news(job, queue.of(job))]
         selected = [*stored.live, *reopened]
         accounts = slurm_queries.query_accounts(
-            context, facts, selected, queue, stored.sacct, observed_at, force=force
+            context, facts, selected, queue, observed_at, force=force
         )
         collector = evidence.Collector(
             context=context,
@@ -199,9 +195,7 @@ def _query(
         part = selected[start : start + JOBS_AT_ONCE]
         decided = [(job, tracking.decide(job, collector.evidence(job))) for job in part]
         with context.store.writing() as work:
-            unchanged = [job.row for job, transition in decided if _is_unchanged(transition)]
-            work.jobs.confirm(unchanged, observed_at)
-            changed += _store(work, decided)
+            changed += _store(work, decided, observed_at)
             if start + JOBS_AT_ONCE >= len(selected):
                 work.refreshes.finish(
                     facts.cluster,
@@ -210,10 +204,21 @@ def _query(
                     sacct_at=observed_at if accounts.succeeded else None,
                 )
                 fresh = freshness.of(work, facts.cluster)
-                unexplained = _unexplained(work, facts.cluster, context.clock.now())
-        ended += sum(_has_ended(job, transition) for job, transition in decided)
+                # Also of an earlier, interrupted refresh.
+                unexplained = work.jobs.find_rows(
+                    jobs.JobQuery(
+                        cluster=facts.cluster,
+                        unexplained_since=context.clock.now() - EXPLAINED_WITHIN,
+                        limit=None,
+                    )
+                )
+        ended += sum(
+            job.state not in jobs.TERMINAL and transition.changes.get("state") in jobs.TERMINAL
+            for job, transition in decided
+        )
         # Slurm has the job after all, or refused it for good: it is not submitted again.
-        for run_dir in sorted({job.run_dir for job, each in decided if _ends_resending(job, each)}):
+        sent = [job for job, each in decided if job.resend_at and "resend_at" in each.changes]
+        for run_dir in sorted({job.run_dir for job in sent}):
             run_folder.RunFolder(Path(run_dir)).drop_environment()
     if unexplained:
         # It reads logs, so it is imported only for failures.
@@ -243,43 +248,26 @@ def _reopened(
     ]
 
 
-def _unexplained(work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime) -> list[int]:
-    """Return the rows of failed jobs without a cause, also of an earlier, interrupted refresh."""
-    query = jobs.JobQuery(unexplained_since=now - EXPLAINED_WITHIN, limit=None)
-    return [job.row for job in work.jobs.find(query) if job.cluster == cluster]
-
-
-def _is_unchanged(transition: tracking.Transition) -> bool:
-    return not transition.events and set(transition.changes) == {"observed_at"}
-
-
-def _has_ended(job: jobs.Job, transition: tracking.Transition) -> bool:
-    return job.state not in jobs.TERMINAL and transition.changes.get("state") in jobs.TERMINAL
-
-
-def _ends_resending(job: jobs.Job, transition: tracking.Transition) -> bool:
-    return job.resend_at is not None and transition.changes.get("resend_at", job) is None
-
-
 def _store(
-    work: unit_of_work.UnitOfWork, decided: Sequence[tuple[jobs.Job, tracking.Transition]]
+    work: unit_of_work.UnitOfWork,
+    decided: Sequence[tuple[jobs.Job, tracking.Transition]],
+    observed_at: datetime.datetime,
 ) -> int:
     """Store the transitions in a few statements; return the number of jobs with new events.
 
     A row that another process changed meanwhile stays as it is: the next refresh decides it again.
     """
-    to_store = [
-        (job, transition)
-        for job, transition in decided
-        if (transition.changes or transition.events) and not _is_unchanged(transition)
-    ]
-    submissions: dict[str, jobs.Submission | None] = {}
-    changes = []
-    for job, transition in to_store:
-        paths = _log_paths(work, job, transition, submissions)
-        changes.append((job.row, {**transition.changes, **paths}, job.version))
+    submission_of = functools.cache(work.jobs.submission)
+    unchanged, changes = [], []
+    for job, transition in decided:
+        if not transition.events and transition.changes.keys() == {"observed_at"}:
+            unchanged.append(job.row)
+        elif transition.events or transition.changes:
+            paths = _log_paths(job, transition, submission_of)
+            changes.append((job.row, {**transition.changes, **paths}, job.version))
+    work.jobs.confirm(unchanged, observed_at)
     stored = work.jobs.change_many(changes)
-    kept = [(job, transition) for job, transition in to_store if job.row in stored]
+    kept = [(job, transition) for job, transition in decided if job.row in stored]
     earlier = {
         (row, attempt.number): attempt
         for row, attempts in work.attempts.of_jobs(stored).items()
@@ -295,10 +283,9 @@ def _store(
 
 
 def _log_paths(
-    work: unit_of_work.UnitOfWork,
     job: jobs.Job,
     transition: tracking.Transition,
-    submissions: dict[str, jobs.Submission | None],
+    submission_of: Callable[[str], jobs.Submission | None],
 ) -> dict[str, object]:
     """Return the paths of the logs of a job that has a new ID or, as an array task, started.
 
@@ -310,9 +297,7 @@ def _log_paths(
     has_started = after.array_task_id is not None and job.started_at is None is not after.started_at
     if job.tracked_name is not None or not (is_new or has_started):
         return {}
-    if job.token not in submissions:
-        submissions[job.token] = work.jobs.submission(job.token)
-    submission = submissions[job.token]
+    submission = submission_of(job.token)
     if submission is None:
         return {}
     raw_job_id = None if after.started_at is None else after.raw_job_id

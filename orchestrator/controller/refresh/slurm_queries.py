@@ -90,29 +90,13 @@ class Accounts(Rows):
         return _rows_of(job, self.by_id)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SacctHistory:
-    """The stored results of sacct for a cluster."""
-
-    succeeded_at: datetime.datetime | None
-    failed_at: datetime.datetime | None
-    error: str
-
-    @classmethod
-    def read(cls, work: unit_of_work.UnitOfWork, cluster: str) -> SacctHistory:
-        failed_at, error = json.loads(work.settings.get(_failure_key(cluster)) or '[null, ""]')
-        return cls(
-            succeeded_at=work.refreshes.get(cluster).last_good_sacct_at,
-            failed_at=failed_at and datetime.datetime.fromisoformat(failed_at),
-            error=error,
-        )
-
-    def pause(self, now: datetime.datetime) -> str:
-        """Return why sacct failed, if that was so recently that it is not called; else ""."""
-        if self.failed_at is None:
-            return ""
-        seconds = (now - self.failed_at).total_seconds()
-        return self.error if 0 <= seconds < SACCT_PAUSE_SECONDS else ""
+def sacct_pause(work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime) -> str:
+    """Return why sacct failed, if that was so recently that it is not called; else ""."""
+    failed_at, error = json.loads(work.settings.get(_failure_key(cluster)) or '[null, ""]')
+    if failed_at is None:
+        return ""
+    seconds = (now - datetime.datetime.fromisoformat(failed_at)).total_seconds()
+    return str(error) if 0 <= seconds < SACCT_PAUSE_SECONDS else ""
 
 
 def array_id(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
@@ -163,7 +147,6 @@ def query_accounts(
     facts: clusters.Facts,
     known: Sequence[jobs.Job],
     queue: Queue,
-    history: SacctHistory,
     observed_at: datetime.datetime,
     *,
     force: bool = False,
@@ -183,10 +166,13 @@ def query_accounts(
         and job.missing_since is not None
         and (observed_at - job.missing_since).total_seconds() >= late_seconds
     ]
-    is_urgent = without_id or (missing and _is_urgent(missing, history, observed_at))
-    if not is_urgent and not (force and missing):
+    if not missing and not without_id:
         return Accounts()
-    error = history.pause(observed_at)
+    with context.store.reading() as work:
+        good_at = work.refreshes.get(facts.cluster).last_good_sacct_at
+        error = sacct_pause(work, facts.cluster, observed_at)
+    if not (without_id or force or _is_urgent(missing, good_at, observed_at)):
+        return Accounts()
     if error and not force:
         return Accounts(error=error)
     error, queried, unknown_steps = "", set[int](), list[jobs.Job]()
@@ -246,7 +232,9 @@ def _failure_key(cluster: str) -> str:
 
 
 def _is_urgent(
-    missing: Sequence[jobs.Job], history: SacctHistory, observed_at: datetime.datetime
+    missing: Sequence[jobs.Job],
+    good_at: datetime.datetime | None,
+    observed_at: datetime.datetime,
 ) -> bool:
     """Return whether sacct is called now for jobs that squeue does not list.
 
@@ -258,8 +246,7 @@ def _is_urgent(
         is_recent = (observed_at - ended_at).total_seconds() < DETAILS_EVERY_SECONDS
         if job.state not in jobs.TERMINAL or is_recent:
             return True
-    patience = datetime.timedelta(seconds=DETAILS_EVERY_SECONDS)
-    return history.succeeded_at is None or observed_at - history.succeeded_at >= patience
+    return good_at is None or (observed_at - good_at).total_seconds() >= DETAILS_EVERY_SECONDS
 
 
 def _add_steps(
@@ -271,15 +258,11 @@ def _add_steps(
     for job in chunk:
         worst = steps.get(job.job_id or "")
         rows = _rows_of(job, by_id)
-        if worst is None or not rows:
-            continue
-        newest = dataclasses.replace(
-            rows[-1],
-            step_state=worst.step_state,
-            step_exit_code=worst.step_exit_code,
-            step_exit_signal=worst.step_exit_signal,
-        )
-        by_id[job.job_id or ""] = [*rows[:-1], newest]
+        if worst is not None and rows:
+            names = ("step_state", "step_exit_code", "step_exit_signal")
+            of_steps = {name: getattr(worst, name) for name in names}
+            newest = dataclasses.replace(rows[-1], **of_steps)
+            by_id[job.job_id or ""] = [*rows[:-1], newest]
 
 
 def _rows_of(

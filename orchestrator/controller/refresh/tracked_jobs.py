@@ -6,6 +6,7 @@ the job by its ID and by what a new job with the same ID lacks (identity).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -63,6 +64,21 @@ class _SlurmJob:
     #: fields as scontrol or sacct name them: Command, WorkDir, SubmitLine, StdOut, StdErr
     record: Mapping[str, str]
 
+    def known(self, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
+        """Return the jobs that are stored already, submitted by orchestrator or tracked before."""
+        by_id = {row.job_id: row for row in self.rows}
+        stored = work.jobs.find(jobs.JobQuery(job_ids=tuple(by_id), limit=None))
+        return [
+            job
+            for job in reversed(stored)
+            if job.cluster == cluster and (row := by_id.get(job.job_id or ""))
+            if (
+                identity.has_token(job, row)
+                if job.tracked_name is None
+                else job.created_at == self.submitted_at
+            )
+        ]
+
 
 def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
     """Follow a job from now on; an array's ID means all its tasks.
@@ -77,7 +93,7 @@ def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
     facts = clusters.facts(context)
     slurm_job = _find(context, facts, job_id)
     with context.store.reading() as work:
-        known = _known(work, facts.cluster, slurm_job)
+        known = slurm_job.known(work, facts.cluster)
     already = len(known) == len(slurm_job.rows)
     tracked = [job for job in known if already or job.tracked_name is not None]
     if tracked and options != Options():
@@ -86,8 +102,8 @@ def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
         known = _store(context, facts.cluster, slurm_job, options)
         refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
-        now = [job for old in known if (job := work.jobs.get(old.row)) is not None]
-    return Tracked(jobs=tuple(now), already=already)
+        by_row = work.jobs.by_row([job.row for job in known])
+    return Tracked(jobs=tuple(by_row[row] for row in sorted(by_row)), already=already)
 
 
 def name_misfit(name: str) -> str:
@@ -103,15 +119,12 @@ def _find(context: contexts.Context, facts: clusters.Facts, job_id: str) -> _Slu
     def keep(name: str, row_id: str, stdout: str) -> bool:
         return row_id.partition("_")[0] == number
 
-    live = [row for row in context.slurm.squeue(keep) if _matches(job_id, row)]
+    live = [row for row in context.slurm.squeue(keep) if job_id in (row.job_id, row.array_job_id)]
     record = context.slurm.show_job(job_id)
     if record is not None:
         owner, _, uid = record.get("UserId", "").partition("(")
         _require_own(job_id, owner, uid.rstrip(")"))
-    accounts: dict[str, list[tracking.Observation]] = {}
-    if facts.accounting:
-        for row in _sacct_rows(context, facts, job_id, lenient=bool(live)):
-            accounts.setdefault(row.job_id, []).append(row)
+    accounts = _accounts(context, facts, job_id, lenient=bool(live)) if facts.accounting else {}
     if record is None and accounts:
         record = context.slurm.job_owner(job_id, context.clock.now() - _LONG_AGO)
         _require_own(job_id, record.get("User", ""), record.get("UID", ""))
@@ -123,22 +136,36 @@ def _find(context: contexts.Context, facts: clusters.Facts, job_id: str) -> _Slu
             "`squeue --me` prints"
         )
     rows = {row.job_id: row for row in live}
-    line: str | None = None
-    for name, its_rows in accounts.items():
-        later = [row for row in its_rows if (row.submitted_at or submitted_at) >= submitted_at]
+    record = dict(record or {})
+    for row_id, of_id in accounts.items():
+        later = [row for row in of_id if (row.submitted_at or submitted_at) >= submitted_at]
         attempts = identity.attempts(later)
         if attempts and attempts[0].submitted_at == submitted_at:
-            rows.setdefault(name, attempts[-1])
-            line = line or attempts[0].submit_line
+            rows.setdefault(row_id, attempts[-1])
+            if attempts[0].submit_line:
+                record.setdefault("SubmitLine", attempts[0].submit_line)
     ordered = sorted(rows.values(), key=lambda row: row.array_task_id or 0)
-    submit_line = {"SubmitLine": line} if line else {}
-    return _SlurmJob(
-        rows=tuple(ordered), submitted_at=submitted_at, record={**submit_line, **(record or {})}
-    )
+    return _SlurmJob(rows=tuple(ordered), submitted_at=submitted_at, record=record)
 
 
-def _matches(job_id: str, row: tracking.Observation) -> bool:
-    return job_id in (row.job_id, row.array_job_id)
+def _accounts(
+    context: contexts.Context, facts: clusters.Facts, job_id: str, *, lenient: bool
+) -> dict[str, list[tracking.Observation]]:
+    """Return the rows of sacct by job ID, oldest first. `lenient`: a failing sacct is a warning."""
+    try:
+        rows = context.slurm.sacct([job_id], context.clock.now() - _LONG_AGO)
+    except errors.SlurmError as exc:
+        if not lenient:
+            raise
+        context.reporter.warn(f"The accounting data of {job_id} is missing: {exc}")
+        return {}
+    accounts: dict[str, list[tracking.Observation]] = {}
+    with_gpus = slurm_queries.with_gpus(rows, facts)
+    for row in sorted(with_gpus, key=lambda row: row.row_number):
+        is_resized = row.state is jobs.JobState.RESIZING
+        if job_id in (row.job_id, row.array_job_id) and not is_resized:
+            accounts.setdefault(row.job_id, []).append(row)
+    return accounts
 
 
 def _first_submit_time(
@@ -147,22 +174,17 @@ def _first_submit_time(
     """Return when the job that has this ID now was first submitted."""
     if live:
         oldest = min(live, key=lambda row: row.restart_count or 0)
-        restarts = oldest.restart_count or 0
-        until = oldest.submitted_at
-        before = [
-            row.submitted_at
-            for row in accounts.get(oldest.job_id, ())
-            if row.submitted_at is not None and until is not None and row.submitted_at <= until
-        ]
+        restarts, until = oldest.restart_count or 0, oldest.submitted_at
+        times = [row.submitted_at for row in accounts.get(oldest.job_id, ())]
+        before = [at for at in times if at is not None and until is not None and at <= until]
         return before[-restarts - 1 :][0] if restarts and before else until
     starts = []
     for rows in accounts.values():
-        remaining = list(rows)
-        while remaining:
+        while rows:
             # Several jobs may have had the ID; the last one is meant.
-            attempts = identity.attempts(remaining)
+            attempts = identity.attempts(rows)
             starts.append(attempts[0].submitted_at)
-            remaining = remaining[len(attempts) :]
+            rows = rows[len(attempts) :]
     return max((start for start in starts if start is not None), default=None)
 
 
@@ -171,43 +193,6 @@ def _require_own(job_id: str, owner: str, uid: str) -> None:
         raise errors.ConflictError(
             f"job {job_id} belongs to {owner}: only your own jobs can be tracked"
         )
-
-
-def _sacct_rows(
-    context: contexts.Context, facts: clusters.Facts, job_id: str, *, lenient: bool
-) -> list[tracking.Observation]:
-    try:
-        rows = context.slurm.sacct([job_id], context.clock.now() - _LONG_AGO)
-    except errors.SlurmError as exc:
-        if not lenient:
-            raise
-        context.reporter.warn(f"The accounting data of {job_id} is missing: {exc}")
-        return []
-    matching = [
-        row
-        for row in slurm_queries.with_gpus(rows, facts)
-        if _matches(job_id, row) and row.state is not jobs.JobState.RESIZING
-    ]
-    return sorted(matching, key=lambda row: row.row_number)
-
-
-def _known(
-    work: unit_of_work.UnitOfWork, cluster: str, slurm_job: _SlurmJob
-) -> tuple[jobs.Job, ...]:
-    """Return the jobs that are stored already, submitted by orchestrator or tracked before."""
-    by_id = {row.job_id: row for row in slurm_job.rows}
-    stored = work.jobs.find(jobs.JobQuery(job_ids=tuple(by_id), limit=None))
-    return tuple(
-        job
-        for job in reversed(stored)
-        if job.cluster == cluster
-        and (row := by_id.get(job.job_id or "")) is not None
-        and (
-            identity.has_token(job, row)
-            if job.tracked_name is None
-            else job.created_at == slurm_job.submitted_at
-        )
-    )
 
 
 def _set_log(
@@ -222,48 +207,34 @@ def _set_log(
         )
     with context.store.writing() as work:
         for job in known:
-            path = _expanded(context, options, job.job_id, job.raw_job_id, job.tracked_name)
+            path = _log_path(context, options, job, job.tracked_name or "")
             if path is not None:
                 work.jobs.change(job.row, {"stdout_path": path})
 
 
-def _expanded(
-    context: contexts.Context,
-    options: Options,
-    job_id: str | None,
-    raw_job_id: str | None,
-    name: str | None,
+def _log_path(
+    context: contexts.Context, options: Options, job: jobs.Job | tracking.Observation, name: str
 ) -> str | None:
-    """Return the path of --log for one job."""
-    path = run_folder.expand(
-        options.log or "", job_id=job_id or "", raw_job_id=raw_job_id, name=name or ""
-    )
+    """Return the path of --log for one job; None if a part of it is not known yet."""
+    pattern, job_id = options.log or "", job.job_id or ""
+    path = run_folder.expand(pattern, job_id=job_id, raw_job_id=job.raw_job_id, name=name)
     return None if path is None else str(context.folder / path)
-
-
-def _script(context: contexts.Context, job_id: str) -> str:
-    try:
-        return context.slurm.batch_script(job_id) or ""
-    except errors.SlurmError:
-        # An allocation of salloc has none, and slurmctld may have forgotten the job.
-        return ""
 
 
 def _store(
     context: contexts.Context, cluster: str, slurm_job: _SlurmJob, options: Options
-) -> tuple[jobs.Job, ...]:
-    slurm_name = slurm_job.rows[0].name
-    name = options.name or values.fitting_name(slurm_name)
+) -> list[jobs.Job]:
+    name = options.name or values.fitting_name(slurm_job.rows[0].name)
     if options.name is None and name_misfit(name):
         name = "tracked"
-    spec = specs.to_json(
-        jobs.JobSpec(
-            name=name, labels=options.labels, metrics=jobs.Metrics(patterns=options.patterns)
-        )
-    )
+    metrics = jobs.Metrics(patterns=options.patterns)
+    spec = specs.to_json(jobs.JobSpec(name=name, labels=options.labels, metrics=metrics))
     provenance = _provenance(context, slurm_job)
-    first_id = slurm_job.rows[0].job_id.partition("_")[0]
-    script = _script(context, first_id)
+    script = ""
+    # An allocation of salloc has no script, and slurmctld may have forgotten the job.
+    with contextlib.suppress(errors.SlurmError):
+        first_id = slurm_job.rows[0].job_id.partition("_")[0]
+        script = context.slurm.batch_script(first_id) or ""
     with context.store.reading() as work:
         token = run_folder.new_token(work.settings.installation_id())
     folder = run_folder.create(
@@ -287,23 +258,33 @@ def _store(
     )
     try:
         with context.store.writing(durable=True) as work:
-            known = _known(work, cluster, slurm_job)
-            known_ids = {job.job_id for job in known}
-            rows = [row for row in slurm_job.rows if row.job_id not in known_ids]
+            known = slurm_job.known(work, cluster)
             # The tasks of an array belong to one submission, also if tracked one by one.
             sibling = next((job for job in known if job.tracked_name is not None), None)
-            if rows:
-                added = _add_jobs(work, submission, rows, options, sibling)
-                for job, row in zip(added, rows, strict=True):
-                    _set_state(context, work, job, row, slurm_job.record, options)
-                known += tuple(added)
+            known_ids = {job.job_id for job in known}
+            rows = [row for row in slurm_job.rows if row.job_id not in known_ids]
+            added = _add_jobs(work, submission, rows, options, sibling) if rows else []
+            for job, row in zip(added, rows, strict=True):
+                fields = _fields(context, row, slurm_job.record, options)
+                work.jobs.change(job.row, fields)
+                detail = f"tracked from now on; {row.state} in Slurm under the name {row.name}"
+                event = jobs.JobEvent(
+                    at=context.clock.now(),
+                    kind="track",
+                    attempt=_restarts(row),
+                    state=row.state,
+                    raw_state=row.raw_state,
+                    source=row.source,
+                    detail=detail,
+                )
+                work.events.add(job.row, event)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
-    if not rows or sibling is not None:
+    if not added or sibling is not None:
         # Another process was faster, or the tasks share the folder of their array.
         run_folder.remove(folder)
-    return tuple(sorted(known, key=lambda job: job.row))
+    return [*known, *added]
 
 
 def _add_jobs(
@@ -316,66 +297,37 @@ def _add_jobs(
     """Return new jobs, in a submission of their own or in that of another task of their array."""
     tasks = [row.array_task_id for row in rows if row.array_task_id is not None]
     if sibling is None:
-        return work.jobs.add_submission(
-            submission, array_tasks=tasks or None, labels=options.labels
-        )
+        labels = options.labels
+        return work.jobs.add_submission(submission, array_tasks=tasks or None, labels=labels)
     state = jobs.JobState.SUBMITTING
     return work.jobs.add_tasks(sibling.token, tasks, state=state, labels=sibling.labels)
 
 
-def _set_state(
-    context: contexts.Context,
-    work: unit_of_work.UnitOfWork,
-    job: jobs.Job,
-    row: tracking.Observation,
-    record: Mapping[str, str],
-    options: Options,
-) -> None:
-    restarts = row.restart_count if row.restart_count is not None else row.row_number
-    changes: dict[str, object] = {
-        "job_id": row.job_id,
-        "tracked_name": row.name,
-        "raw_job_id": row.raw_job_id,
-        "array_job_id": row.array_job_id,
-        "state": row.state,
-        "raw_state": row.raw_state,
-        "submitted_at": row.submitted_at,
-        "attempt": restarts,
-        "restart_count": restarts,
-        **_log_paths(context, row, record, options),
-    }
-    work.jobs.change(job.row, changes)
-    event = jobs.JobEvent(
-        at=context.clock.now(),
-        kind="track",
-        attempt=restarts,
-        state=row.state,
-        raw_state=row.raw_state,
-        source=row.source,
-        detail=f"tracked from now on; {row.state} in Slurm under the name {row.name}",
-    )
-    work.events.add(job.row, event)
+def _restarts(row: tracking.Observation) -> int:
+    return row.row_number if row.restart_count is None else row.restart_count
 
 
-def _log_paths(
+def _fields(
     context: contexts.Context,
     row: tracking.Observation,
     record: Mapping[str, str],
     options: Options,
 ) -> dict[str, object]:
-    """Return the paths of the job's logs, as far as they are known."""
+    """Return what is known about a job; its state is stored now, the rest by the next refresh."""
+    names = ("job_id", "raw_job_id", "array_job_id", "state", "raw_state", "submitted_at")
+    fields: dict[str, object] = {name: getattr(row, name) for name in names}
+    fields |= {"tracked_name": row.name, "attempt": _restarts(row), "restart_count": _restarts(row)}
     if options.log is not None:
-        path = _expanded(context, options, row.job_id, row.raw_job_id, row.name)
-        return {"stdout_path": path}
+        return {**fields, "stdout_path": _log_path(context, options, row, row.name)}
     # The record of an array is that of one of its tasks.
-    is_array = row.array_task_id is not None
-    stdout = (None if is_array else record.get("StdOut")) or row.stdout_path
-    stderr = None if is_array else record.get("StdErr")
+    of_job = {} if row.array_task_id is not None else record
+    stdout, stderr = of_job.get("StdOut") or row.stdout_path, of_job.get("StdErr")
     if not stdout and record.get("WorkDir"):
         # The default of sbatch (man sbatch); Slurm no longer knows whether the job had another.
         default = Path(record["WorkDir"], f"slurm-{row.job_id}.out")
         stdout = str(default) if default.is_file() else None
-    return {"stdout_path": stdout, "stderr_path": stderr if stderr != stdout else None}
+    paths = {"stdout_path": stdout, "stderr_path": stderr if stderr != stdout else None}
+    return {**fields, **paths}
 
 
 def _provenance(context: contexts.Context, slurm_job: _SlurmJob) -> str:

@@ -38,8 +38,8 @@ class HeldLease:
         fence: int,
         *,
         seconds: float,
+        boot_clock: Callable[[], float],
         taken_at: float,
-        boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
     ) -> None:
         #: writes only while the lease is ours
         self.store: stores.Store = context.store.fenced(fence)
@@ -84,6 +84,9 @@ class HeldLease:
         while self._age_seconds() >= self._seconds / 2:
             self.renew()
 
+    def _age_seconds(self) -> float:
+        return self._boot_clock() - self._renewed_at
+
     def rest(self) -> None:
         """Expect no progress until the next check()."""
         self._busy_since = None
@@ -104,7 +107,7 @@ class HeldLease:
         """
         ended = threading.Event()
         thread = threading.Thread(
-            target=self._renew_until, args=(ended, warn, on_lost), name="lease", daemon=True
+            target=self._renew_until, args=(ended, warn, on_lost), daemon=True
         )
         thread.start()
         try:
@@ -121,10 +124,8 @@ class HeldLease:
         while not ended.wait(self._seconds / _RENEWALS / (3 if is_failing else 1)):
             busy_since = self._busy_since
             if busy_since is not None and self._boot_clock() - busy_since > HANGS_AFTER_SECONDS:
-                warn(
-                    f"No progress for {HANGS_AFTER_SECONDS:g} s: the lease is not renewed, so that "
-                    "another controller can take over."
-                )
+                silence = f"No progress for {HANGS_AFTER_SECONDS:g} s"
+                warn(f"{silence}: the lease is not renewed, and another controller can take over.")
                 return
             try:
                 self.renew()
@@ -136,9 +137,6 @@ class HeldLease:
                 if not is_failing:
                     warn(f"The lease was not renewed: {exc}")
                 is_failing = True
-
-    def _age_seconds(self) -> float:
-        return self._boot_clock() - self._renewed_at
 
 
 def acquire(
@@ -180,7 +178,7 @@ def acquire(
             if fence is None:
                 continue
             return HeldLease(
-                context, fence, seconds=seconds, taken_at=taken_at, boot_clock=boot_clock
+                context, fence, seconds=seconds, boot_clock=boot_clock, taken_at=taken_at
             )
         is_elsewhere = not has_one_clock and lease.holder.host != me.host
         # A holder whose last renewal only seems old, because its clock differs, will renew.

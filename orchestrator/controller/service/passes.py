@@ -8,6 +8,7 @@ import functools
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from orchestrator import errors
 from orchestrator.controller.graphs import graphs
@@ -23,8 +24,7 @@ class Stopped(Exception):
     """The controller is asked to stop: started work is finished, and nothing more is started."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """One part of a pass."""
 
     name: str
@@ -32,10 +32,6 @@ class Step:
     run: Callable[[contexts.Context], list[str]]
     #: decides by the clock: skipped while the clock is in doubt
     by_clock: bool = True
-    #: the next time after another at which it has work; None if not known
-    next_at: Callable[[contexts.Context, datetime.datetime], datetime.datetime | None] = (
-        lambda context, after: None
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,29 +64,18 @@ def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str
     return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
 
 
-def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
-    with context.store.reading() as work:
-        return work.jobs.next_resend_at(after)
-
-
-def _recover_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
-    with context.store.reading() as work:
-        return work.recovery.next_due_at(after)
-
-
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     """Return the steps in their order: each uses what the ones before it stored.
 
     floor_seconds: Slurm is not queried if its last reply is younger; None: the profile's.
     """
-    refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
-        Step(name="refresh", run=refresh, by_clock=False, next_at=_resend_at),
-        Step(name="logs", run=ended_jobs.step, by_clock=False),
-        Step(name="recover", run=retry.step, next_at=_recover_at),
-        Step(name="graphs", run=graphs.step),
-        Step(name="schedules", run=triggers.step, next_at=triggers.next_at),
-        Step(name="notices", run=send.step),
+        Step("refresh", functools.partial(_refresh, floor_seconds=floor_seconds), by_clock=False),
+        Step("logs", ended_jobs.step, by_clock=False),
+        Step("recover", retry.step),
+        Step("graphs", graphs.step),
+        Step("schedules", triggers.step),
+        Step("notices", send.step),
     )
 
 
@@ -108,7 +93,9 @@ def run(context: contexts.Context, *, floor_seconds: float | None = None) -> Ite
 
 def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     """Return when the next pass has work that the last one, started at `after`, did not have."""
-    times = [step.next_at(context, after) for step in steps(None)]
+    with context.store.reading() as work:
+        times = [work.jobs.next_resend_at(after), work.recovery.next_due_at(after)]
+    times.append(triggers.next_at(context, after))
     return min((at for at in times if at is not None and at > after), default=None)
 
 

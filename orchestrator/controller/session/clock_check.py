@@ -118,26 +118,24 @@ def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
     )
 
 
-def _other_clocks(context: contexts.Context) -> list[leaps.OtherClock]:
+def _other_clocks(context: contexts.Context) -> dict[str, datetime.timedelta]:
     """Return the clocks of other hosts, or else NTP's if the kernel is synchronized.
 
     The time stamp of a new file is no other clock: on Lustre, and on NFS with delegated time
     stamps, it comes from this host.
     """
-    clocks = []
+    clocks = {}
     with context.store.reading() as work:
         asked_at = context.clock.now()
         server_time = work.leases.server_time()
     if server_time is not None:
-        ahead = server_time - asked_at
-        clocks.append(leaps.OtherClock(name="the database server's clock", ahead=ahead))
+        clocks["the database server's clock"] = server_time - asked_at
     with contextlib.suppress(errors.SlurmError):
         asked_at = context.clock.now()
         settings = context.slurm.config()
         here = socket.gethostname().partition(".")[0]
         if settings.answered_at is not None and here not in settings.controller_hosts:
-            ahead = settings.answered_at - asked_at
-            clocks.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
+            clocks["Slurm's clock"] = settings.answered_at - asked_at
     if not clocks and kernel_clock.is_synchronized():
-        clocks.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
+        clocks["NTP"] = datetime.timedelta()
     return clocks

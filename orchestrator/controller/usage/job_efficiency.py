@@ -87,8 +87,8 @@ def _query(
         if not facts.accounting:
             return None, "this cluster has no accounting"
         with context.store.reading() as work:
-            history = slurm_queries.SacctHistory.read(work, facts.cluster)
-        if error := history.pause(context.clock.now()):
+            error = slurm_queries.sacct_pause(work, facts.cluster, context.clock.now())
+        if error:
             return None, error.splitlines()[0]
     try:
         since = job.created_at - slurm_queries.SACCT_MARGIN

@@ -37,9 +37,14 @@ def of(
     query = dataclasses.replace(query, live_or_since=since, limit=None)
     with context.store.reading() as work:
         by_row = {job.row: job for job in work.jobs.find(query)}
-        attempts = work.attempts.started(list(by_row), since=since, until=until)
+        attempts = work.attempts.of_jobs(list(by_row))
     now = context.clock.now()
-    starts = [_start(by_row[row], attempt, now) for row, attempt in attempts]
+    starts = [
+        _start(by_row[row], attempt, now)
+        for row, of_job in attempts.items()
+        for attempt in of_job
+        if _ran_between(attempt, since, until)
+    ]
     known = [start for start in starts if start is not None]
     usages = totals.grouped(known, keys, since=since, until=until)
     total = totals.grouped(known, (), since=since, until=until)
@@ -48,6 +53,15 @@ def of(
         total=total[0] if total else None,
         endless=len(starts) - len(known),
     )
+
+
+def _ran_between(
+    attempt: jobs.Attempt, since: datetime.datetime | None, until: datetime.datetime | None
+) -> bool:
+    """Return whether an attempt ran between two times; its end may be unknown or still to come."""
+    if attempt.started_at is None or (until is not None and attempt.started_at >= until):
+        return False
+    return since is None or attempt.ended_at is None or attempt.ended_at >= since
 
 
 def _start(job: jobs.Job, attempt: jobs.Attempt, now: datetime.datetime) -> totals.Start | None:

@@ -42,7 +42,7 @@ def test_row_37_array_partly_cancelled(lab: cluster.Lab, site: sites.Site) -> No
     assert rows[8]["started_at"] is None and rows[1]["started_at"] is not None
     (by_hand,) = site.items("show", f"{number}_8")
     (by_us,) = site.items("show", f"{number}_91")
-    assert "while pending: Slurm has other tasks of array" in sites.details(by_hand)[-1]
+    assert "while pending: Slurm has no record of this task" in sites.details(by_hand)[-1]
     assert sites.details(by_us)[-1].startswith("cancelled by orchestrator while pending:")
     # What Slurm still has of it says the same, task by task.
     for row in lab.sacct(number, "-X", "-D"):

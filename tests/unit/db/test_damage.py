@@ -16,7 +16,7 @@ from db import errors, tables
 from db.sqlite import restore
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
-from db.tables.column_types import Checked
+from db.tables.kinds import Checked
 
 
 def test_each_column_is_checked() -> None:

@@ -9,13 +9,11 @@ import pytest
 from orchestrator import jobs
 from orchestrator.diagnosis import final_states
 from orchestrator.diagnosis.causes import Cause
-from orchestrator.diagnosis.records import Canceller, Facts
+from orchestrator.diagnosis.records import Facts
 from orchestrator.jobs import JobState
 
 BEGIN = datetime.datetime(2026, 5, 1, 12, 0, 0, tzinfo=datetime.UTC)
-ME = Canceller(user_id=2001, name="alice", is_me=True)
-ROOT = Canceller(user_id=0, name="root", is_me=False)
-BOB = Canceller(user_id=2002, name="bob", is_me=False)
+ME, ROOT, BOB = "alice", "root", "bob"
 
 
 def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object) -> jobs.Job:
@@ -38,7 +36,7 @@ def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object)
 
 
 def explained(job: jobs.Job, **facts: object) -> tuple[Cause, str]:
-    found = final_states.finding(Facts(job=job, **facts))  # type: ignore[arg-type]
+    found = final_states.finding(Facts(job=job, user=ME, **facts))  # type: ignore[arg-type]
     assert found is not None
     return found.cause, found.summary
 
@@ -160,22 +158,22 @@ def test_exit_codes(code: int, number: int, cause: Cause, summary: str) -> None:
         ),
     ],
 )
-def test_who_cancelled(who: Canceller | None, asked: bool, started: bool, summary: str) -> None:
+def test_who_cancelled(who: str | None, asked: bool, started: bool, summary: str) -> None:
     event = jobs.JobEvent(at=BEGIN, kind="cancel", source="user", detail="scancel was asked")
     job = job_of(JobState.CANCELLED, ran_seconds=3723 if started else None)
-    cause, found = explained(job, canceller=who, events=(event,) if asked else ())
+    cause, found = explained(job, cancelled_by=who, events=(event,) if asked else ())
     assert cause is Cause.CANCELLED
     assert found.startswith(summary)
 
 
 def test_failed_prolog_looks_like_cancelled_by_root() -> None:
     job = job_of(JobState.CANCELLED)
-    cause, summary = explained(job, canceller=ROOT, script_started=False)
+    cause, summary = explained(job, cancelled_by=ROOT, script_started=False)
     assert cause is Cause.LAUNCH_FAILED
     assert summary.startswith("Slurm ended the job on n4 before its script began")
     waited = job_of(JobState.CANCELLED, ran_seconds=None)
-    assert explained(waited, canceller=ROOT, script_started=False)[0] is Cause.CANCELLED
-    assert explained(job, canceller=ROOT, script_started=True)[0] is Cause.CANCELLED
+    assert explained(waited, cancelled_by=ROOT, script_started=False)[0] is Cause.CANCELLED
+    assert explained(job, cancelled_by=ROOT, script_started=True)[0] is Cause.CANCELLED
 
 
 def test_no_cause_without_failure() -> None:

@@ -59,7 +59,6 @@ def test_a_folder_of_another_user(own: Path) -> None:
     os.chown(own, NOBODY, 0)
     name = pwd.getpwuid(NOBODY).pw_name
     assert str(files.exposure(own / "x")) == f"{own} belongs to user {name}"
-    assert files.exposure(own / "x", uid=NOBODY) is None
     os.chown(own, 54321, 0)
     assert str(files.exposure(own / "x")) == f"{own} belongs to user ID 54321"
 

@@ -69,26 +69,26 @@ def test_a_pipe_that_the_user_named() -> None:
     os.write(writer, b"12345")
     os.close(writer)
     path = f"/proc/self/fd/{reader}"
-    assert files.read_given(path, limit_bytes=5) == b"12345"
+    assert files.read_bytes(path, limit_bytes=5, is_given=True) == b"12345"
     os.close(reader)
 
 
 def test_a_pipe_over_the_limit() -> None:
     with pytest.raises(files.TooLargeError, match="larger than 10 bytes"):
-        files.read_given("/dev/zero", limit_bytes=10)
+        files.read_bytes("/dev/zero", limit_bytes=10, is_given=True)
 
 
 def test_a_fifo_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.files.reading._FIFO_TIMEOUT_SECONDS", 0)
     os.mkfifo(tmp_path / "a")
     with pytest.raises(files.NotRegularFileError) as raised:
-        files.read_given(tmp_path / "a", limit_bytes=10)
+        files.read_bytes(tmp_path / "a", limit_bytes=10, is_given=True)
     assert raised.value.strerror == "a FIFO to which nothing was written for 0 s"
 
 
 def test_a_folder_that_the_user_named(tmp_path: Path) -> None:
     with pytest.raises(files.NotRegularFileError, match="not a regular file but a folder"):
-        files.read_given(tmp_path, limit_bytes=10)
+        files.read_bytes(tmp_path, limit_bytes=10, is_given=True)
 
 
 def test_the_time_of_a_file_is_one_that_can_be_stored() -> None:

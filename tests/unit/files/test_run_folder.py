@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
 from pathlib import Path
@@ -11,12 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.files import run_folder
 
-RECORD = run_folder.ExitRecord(
-    token="abcd12345678", job_id="41", task=0, attempt=0, rc=0, outcome="end", done=True
-)
+RECORD: dict[str, object] = {
+    **{"token": "abcd12345678", "job_id": "41", "task": 0, "attempt": 0},
+    **{"rc": 0, "outcome": "end", "done": True},
+}
+
+
+def exit_record(folder: Path, text: str) -> run_folder.ExitRecord | None:
+    (folder / "exit.0.0.json").write_text(text)
+    return run_folder.RunFolder(folder).exit_record(0, 0, token="abcd12345678", owner="41")
 
 
 def test_the_token_of_a_job_that_was_renamed() -> None:
@@ -50,7 +55,7 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
     assert folder.owner(0) is None
     assert folder.attempts() == {}
-    assert folder.exit_record(0, 0) is None
+    assert folder.exit_record(0, 0, token="abcd12345678", owner=None) is None
 
 
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_the_script_and_both_folders_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(run_folder, "_sync", synced.append)
+    monkeypatch.setattr(files, "sync", synced.append)
     folder = run_folder.create(
         tmp_path, "x", "abcd12345678", {"a": "b"}, copies={"spec.json": "{}"}
     )
@@ -87,10 +92,9 @@ def test_the_script_and_both_folders_are_synced(
         {"done": False},
     ],
 )
-def test_a_record_is_believed_only_when_all_of_it_fits(change: dict[str, object]) -> None:
-    of = {"token": "abcd12345678", "owner": "41", "task": 0, "attempt": 0}
-    assert RECORD.fits(**of)  # type: ignore[arg-type]
-    assert not dataclasses.replace(RECORD, **change).fits(**of)  # type: ignore[arg-type]
+def test_a_record_counts_only_if_all_of_it_fits(tmp_path: Path, change: dict[str, object]) -> None:
+    assert exit_record(tmp_path, json.dumps(RECORD)) is not None
+    assert exit_record(tmp_path, json.dumps({**RECORD, **change})) is None
 
 
 @pytest.mark.parametrize(
@@ -108,14 +112,10 @@ def test_a_record_is_believed_only_when_all_of_it_fits(change: dict[str, object]
     ],
 )
 def test_a_torn_or_foreign_record_is_none(tmp_path: Path, text: str) -> None:
-    folder = run_folder.RunFolder(tmp_path)
-    (tmp_path / "exit.0.0.json").write_text(text)
-    assert folder.exit_record(0, 0) is None
-    (tmp_path / "exit.0.0.json").write_text(json.dumps(dataclasses.asdict(RECORD)))
-    assert folder.exit_record(0, 0) == RECORD
+    assert exit_record(tmp_path, text) is None
 
 
-def test_claims(tmp_path: Path) -> None:
+def test_owner_and_attempts(tmp_path: Path) -> None:
     folder = run_folder.RunFolder(tmp_path)
     (tmp_path / "owner.0").write_text("41\n")
     for name in ("attempt.0.0", "attempt.0.10", "attempt.0.2", "attempt.0.x", "attempt.1.5"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator import jobs, recovery
 from orchestrator.diagnosis import causes as failure_causes
 from orchestrator.jobs import retry
-from orchestrator.recovery import Action, Decision, Progress
+from orchestrator.recovery import Action, Decision
 from orchestrator.slurm import fields
 from orchestrator.specs import changes
 
@@ -73,13 +73,13 @@ def test_retried_causes_match_the_diagnosis() -> None:
         ),
         (
             "time_limit",
-            {"progress": Progress(step=120, saved=True)},
+            {"step": 120, "has_checkpoint": True},
             [past("time_limit", 60)],
             "time_limit: it reached step 120; a continuation job is submitted (2 of at most 20)",
         ),
         (
             "time_limit",
-            {"progress": Progress(step=60, saved=True)},
+            {"step": 60, "has_checkpoint": True},
             [past("time_limit", 60)],
             "time_limit: it reached step 60, no further than the job before (60); no retry",
         ),
@@ -185,7 +185,7 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
     history: list[Decision] = []
     rules = jobs.Retry(max_retries=most, limits={"time_limit": 4})
     for number, cause in enumerate(causes):
-        made = decide(cause, rules, history, progress=Progress(step=number, saved=True))
+        made = decide(cause, rules, history, step=number, has_checkpoint=True)
         if made.action is Action.NONE:
             assert made.due_at is None
             continue

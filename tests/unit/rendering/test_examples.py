@@ -30,8 +30,8 @@ def _render(spec: jobs.JobSpec) -> str:
 def _specs(file: Path, changes: list[str]) -> list[jobs.JobSpec]:
     """Return the job of an example, of a sweep those of its arrays."""
     if "\n[sweep]\n" not in file.read_text():
-        return [specs.load(file, changes, check_files=False)]
-    sweep = sweeps.load(file, changes, profile=profiles.Profile(), check_files=False)
+        return [specs.load(file, changes, folder=None)]
+    sweep = sweeps.load(file, changes, profile=profiles.Profile(), folder=None)
     return [submission.spec for submission in sweeps.plan(sweep.points, 1001)]
 
 

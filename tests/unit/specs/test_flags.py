@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+import typing
 
 import pytest
 
@@ -12,20 +13,20 @@ from orchestrator.toml import schema
 
 
 def test_every_key_of_job_and_resources_has_the_flag_of_its_name() -> None:
-    wanted = {
+    expected = {
         f"{table}.{key}": key.replace("_", "-")
         for table in ("job", "resources")
         for key in schema.fields_of(schema.hint_at(toml_tables.FILE, (table,)))
     }
-    names = {flag.key: flag.name for flag in specs.FLAGS}
-    assert {key: names.get(key) for key in wanted} == wanted
+    names = {flag.key: flag.names[0] for flag in specs.FLAGS}
+    assert {key: names.get(key) for key in expected} == expected
     assert {field.name for field in dataclasses.fields(jobs.Resources)} < {
         key.partition(".")[2] for key in names
     }
 
 
-def test_no_name_is_there_twice() -> None:
-    names = [name for flag in specs.FLAGS for name in (flag.name, *flag.aliases)]
+def test_names_are_unique() -> None:
+    names = [name for flag in specs.FLAGS for name in flag.names]
     assert len(names) == len(set(names))
     parameters = [flag.parameter for flag in specs.FLAGS]
     assert len(parameters) == len(set(parameters))
@@ -66,11 +67,11 @@ CONTEXT: dict[str, dict[str, object]] = {
 def test_each_flag_reaches_the_spec(flag: specs.Flag) -> None:
     assert flag.help.endswith(".")
     value = VALUES.get(flag.key)
-    if value is None:
-        value = {str: "16" if "mem" in flag.key or flag.key == "resources.tmp" else "x"}.get(
-            flag.type, 3 if flag.type is int else True
-        )
-        value = flag.choices[0] if flag.choices else (value,) if flag.multiple else value
+    if value is None and schema.is_choice(flag.kind):
+        value = typing.get_args(flag.kind)[0]
+    elif value is None:
+        text = "16" if "mem" in flag.key or flag.key == "resources.tmp" else "x"
+        value = {str: text, int: 3, bool: True}.get(flag.kind, ("x",))
     flags = {"job.name": "x", **CONTEXT.get(flag.key, {}), flag.key: value}
     program = () if flag.key == "launch.command" else ("train.py",)
     spec = specs.load(None, flags=flags, program=program)

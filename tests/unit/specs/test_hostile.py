@@ -129,7 +129,7 @@ def load(table: str, key: str, text: str, folder: Path) -> jobs.JobSpec:
         lines.extend(f"{part} = {_toml(value)}" for part, value in pairs.items())
     path = folder / "spec.toml"
     path.write_text("\n".join(lines))
-    return specs.load(path, check_files=False)
+    return specs.load(path, folder=None)
 
 
 def _toml(value: object) -> str:
@@ -195,7 +195,7 @@ def test_hostile_keys_are_refused(table: str, key: str, tmp_path: Path) -> None:
     text = f'[job]\nname = "x"\n[launch]\nscript = "x"\n[{table}]\n{_toml(key)} = "x"\n'
     path.write_text(text)
     with pytest.raises(errors.SpecError) as caught:
-        specs.load(path, check_files=False)
+        specs.load(path, folder=None)
     assert str(caught.value).replace("\n", "").isprintable()
 
 
@@ -220,7 +220,7 @@ def test_any_text_through_set_is_refused_or_kept(
     name = "key" if name == "*" else f"variables.A{key}" if name == "variables" else name
     setting = f"{table}.{name}={text}"
     try:
-        spec = specs.load(None, [setting], {"job.name": "x"}, ["x"], check_files=False)
+        spec = specs.load(None, [setting], {"job.name": "x"}, ["x"], folder=None)
     except errors.SpecError as error:
         assert values.forbidden_character(str(error), multi_line=True) == ""
     else:

@@ -515,10 +515,10 @@ def test_a_secrets_file_is_looked_at_before_the_job_is_sent(
     settings = ["environment.secrets_file=my file"]
     flags = {"job.name": "x"}
     if told is None:
-        specs.load(None, settings, flags, ["x"], cwd=tmp_path)
+        specs.load(None, settings, flags, ["x"], folder=tmp_path)
         return
     with pytest.raises(errors.SpecError) as caught:
-        specs.load(None, settings, flags, ["x"], cwd=tmp_path)
+        specs.load(None, settings, flags, ["x"], folder=tmp_path)
     assert str(caught.value) == (
         f"--set: environment.secrets_file: {told}\n1 problem; nothing was submitted."
     )
@@ -532,8 +532,8 @@ def test_files_are_looked_for_from_the_jobs_folder_and_only_if_asked(tmp_path: P
         "container.image": "a.sif",
     }
     with pytest.raises(errors.SpecError, match=r"--chdir: job\.chdir: no such folder: work"):
-        specs.load(None, flags=flags, program=["x"], cwd=tmp_path)
-    assert specs.load(None, flags=flags, program=["x"], cwd=tmp_path, check_files=False)
+        specs.load(None, flags=flags, program=["x"], folder=tmp_path)
+    assert specs.load(None, flags=flags, program=["x"], folder=None)
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.sif").touch()
-    assert specs.load(None, flags=flags, program=["x"], cwd=tmp_path)
+    assert specs.load(None, flags=flags, program=["x"], folder=tmp_path)

@@ -24,8 +24,8 @@ def test_what_we_cancelled_has_ended_at_once() -> None:
     transition = cases.decide(WAITS, cancel_requested=True, array_job_id="41")
     assert state(transition) is JobState.CANCELLED
     assert transition.events[-1].detail == (
-        "cancelled by orchestrator while pending: Slurm has other tasks of array 41 and no record "
-        "of this one, and the task never started"
+        "cancelled by orchestrator while pending: Slurm has no record of this task, and it never "
+        "started"
     )
     assert state(cases.decide(WAITS, cancel_requested=True, sacct_queried=False)) is None
 

@@ -188,7 +188,7 @@ def test_lost_needs_answers_and_time_and_a_second_witness() -> None:
     assert (forgotten.state, forgotten.settled) == (JobState.LOST, True)
     assert transition.events[0].detail == (
         "5 results of squeue over 140 s did not list it; "
-        "sacct has no end of it, and the script wrote no exit record"
+        "sacct has no end of it, and there is no exit record"
     )
 
 
@@ -203,7 +203,7 @@ def test_reused_job_id_is_lost_at_once_and_never_the_others_state() -> None:
     assert now.state is JobState.LOST
     assert now.reason == (
         "Slurm has assigned job ID 41 to another job; "
-        "sacct has no end of it, and the script wrote no exit record"
+        "sacct has no end of it, and there is no exit record"
     )
 
 

@@ -61,9 +61,10 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records
     monkeypatch.setattr(submit, "send", send)
     # Nothing is in the machine's line: looked at, the jobs would be missing.
     monkeypatch.setattr(refresh, "refresh", lambda context: None)
-    prepared = graphs.prepare(context, context.folder / "g.toml")
-    made = graphs.create(prepared, "g.toml", ("orchestrator",))
-    assert graphs.advance(prepared.context, made, lambda text: None) == []
+    made, problems = graphs.submit_graph(
+        context, context.folder / "g.toml", ("orchestrator",), lambda text: None
+    )
+    assert problems == []
     with context.store.writing() as work:
         failed = {"state": jobs.JobState.FAILED, "cause": "node_fail", "settled": True}
         work.jobs.change(1, failed)
@@ -145,9 +146,10 @@ def test_cancelled_sweep_of_a_graph(
     monkeypatch.setattr(submit_points, "submit_prepared", away)
     swept = FILES["train.toml"] + '[sweep]\nkind = "grid"\naxes.job.comment = ["a", "b"]\n'
     (context.folder / "prep.toml").write_text(swept)
-    prepared = graphs.prepare(context, context.folder / "g.toml")
-    made = graphs.create(prepared, "g.toml", ("orchestrator",))
-    assert graphs.advance(prepared.context, made, lambda text: None)[0] == "prep: gone"
+    made, problems = graphs.submit_graph(
+        context, context.folder / "g.toml", ("orchestrator",), lambda text: None
+    )
+    assert problems[0] == "prep: gone"
     with context.store.reading() as work:
         (node, train) = work.graphs.nodes(made.row)
         assert work.graphs.unfinished() == [made.row]

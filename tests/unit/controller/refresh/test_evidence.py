@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 
+from orchestrator import jobs
 from orchestrator.controller.refresh import evidence
 from orchestrator.files import run_folder
 from orchestrator.jobs import JobState
@@ -20,9 +21,17 @@ from orchestrator.jobs import JobState
     ],
 )
 def test_state_in_an_exit_record(rc: int, outcome: str, state: JobState) -> None:
-    record = run_folder.ExitRecord(
-        token="abcd12345678", job_id="7", task=0, attempt=0, rc=rc, outcome=outcome, done=True
-    )
     now = datetime.datetime.now(datetime.UTC)
-    observed = evidence.observation(record, name="x.abcd12345678", at=now)
+    job = jobs.Job(
+        row=7,
+        token="abcd12345678",
+        cluster="lab",
+        scheduler="slurm",
+        name="x",
+        state=JobState.RUNNING,
+        run_dir="/runs/x.abcd12345678",
+        created_at=now,
+    )
+    record = run_folder.ExitRecord(rc=rc, outcome=outcome)
+    observed = evidence.observation(job, record, "41", 0, now)
     assert (observed.state, observed.exit_code) == (state, rc)

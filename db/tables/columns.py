@@ -1,11 +1,10 @@
-"""How the tables are defined: names of constraints, kinds of columns."""
+"""How tables are defined: their columns, and the names of constraints."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables.column_types import Checked, Text, Whole, Word
-from orchestrator.jobs import JobState
+from db.tables import kinds
 
 #: Constraint names are fixed, so that a migration can name what it changes on any database.
 METADATA = sa.MetaData(
@@ -17,31 +16,27 @@ METADATA = sa.MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-STATE = Word(*(state.value for state in JobState), expected="a state of a job")
-SCHEDULER = Word("slurm", "local")
-#: Slurm stores time limits as 32-bit numbers of minutes.
-MOST_SECONDS = 60 * 2**32
 
 
 def table(name: str, *items: sa.schema.SchemaItem, numbered: bool = False) -> sa.Table:
     """Define a table. `numbered`: SQLite, too, never assigns the number of a deleted row again."""
     new = sa.Table(name, METADATA, *items, sqlite_autoincrement=numbered)
     for column in new.c:
-        if isinstance(column.type, Checked):
+        if isinstance(column.type, kinds.Checked):
             column.type = column.type.of_column(name, column.name)
     return new
 
 
-def key(name: str, kind: Checked | None = None) -> sa.Column[int]:
+def key(name: str, kind: kinds.Checked = kinds.WHOLE) -> sa.Column[int]:
     """Define the column that numbers the rows."""
-    return sa.Column(name, kind or Whole(), primary_key=True)
+    return sa.Column(name, kind, primary_key=True)
 
 
-def required(kind: Checked, *names: str) -> list[sa.Column[object]]:
+def required(kind: kinds.Checked, *names: str) -> list[sa.Column[object]]:
     return [sa.Column(name, kind, nullable=False) for name in names]
 
 
-def optional(kind: Checked, *names: str) -> list[sa.Column[object]]:
+def optional(kind: kinds.Checked, *names: str) -> list[sa.Column[object]]:
     return [sa.Column(name, kind, nullable=True) for name in names]
 
 
@@ -50,11 +45,8 @@ def reference(
 ) -> sa.Column[int]:
     """Define a foreign key. `with_parent`: rows are deleted with the row that they name."""
     foreign_key = sa.ForeignKey(target, ondelete="CASCADE" if with_parent else None)
-    return sa.Column(name, Whole(), foreign_key, nullable=optional)
+    return sa.Column(name, kinds.WHOLE, foreign_key, nullable=optional)
 
 
 def index(*columns: str) -> sa.Index:
     return sa.Index(None, *columns)
-
-
-TEXT, COUNT = Text(), Whole(0)
