@@ -25,7 +25,6 @@ from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.refresh import tracked_jobs
     from orchestrator.controller.session import contexts
 
 
@@ -200,12 +199,12 @@ def track(
     problems: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
         try:
-            tracked = tracked_jobs.track(context, job_id, options)
+            tracked, already = tracked_jobs.track(context, job_id, options)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue
-        click.echo(_tracked_line(job_id, tracked))
-        for job in tracked.jobs:
+        click.echo(_tracked_line(job_id, tracked, already=already))
+        for job in tracked:
             if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
                 output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
                 break
@@ -213,10 +212,10 @@ def track(
         raise type(problems[0])("\n".join(map(str, problems)))
 
 
-def _tracked_line(job_id: str, tracked: tracked_jobs.Tracked) -> str:
-    first, last = tracked.jobs[0], tracked.jobs[-1]
+def _tracked_line(job_id: str, tracked: list[jobs.Job], *, already: bool) -> str:
+    first, last = tracked[0], tracked[-1]
     rows = f"@{first.row}" if first is last else f"@{first.row} to @{last.row}"
-    if tracked.already:
+    if already:
         return f"{job_id} is already tracked as {rows} ({first.name})"
-    state = first.state if first is last else f"{len(tracked.jobs)} tasks"
+    state = first.state if first is last else f"{len(tracked)} tasks"
     return f"Tracking {job_id} ({rows}, {first.name}): {state}"
