@@ -6,13 +6,13 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.actions import cancel as cancellation
@@ -46,12 +46,20 @@ def cancel(
 
     scancel reports success even for jobs that it does not know, so the queue is checked afterwards.
     """
-    selected = job_selection.selected_jobs(context, selection)
-    outcomes = cancellation.cancel(context, selected, confirm_seconds=timeout)
+    outcomes = cancellation.cancel(context, selection.find(context), confirm_seconds=timeout)
     shown = [(outcome.job, _result(outcome)) for outcome in outcomes if not outcome.why]
     for tasks, result in _grouped(shown):
         click.echo(f"{naming.names_of(tasks)} {result}")
-    raise_unless_cancelled(outcomes)
+    _raise_unless_cancelled(outcomes)
+
+
+def cancel_live(
+    context: contexts.Context, live: Sequence[jobs.Job], timeout: float
+) -> list[jobs.Job]:
+    """Cancel live jobs and return them. Raises SlurmError or ConflictError if that fails."""
+    outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
+    _raise_unless_cancelled(outcomes)
+    return [outcome.job for outcome in outcomes]
 
 
 def _result(outcome: cancellation.Cancelled) -> str:
@@ -61,8 +69,7 @@ def _result(outcome: cancellation.Cancelled) -> str:
     return f"{result}; its retry is cancelled" if outcome.withdrawn else result
 
 
-def raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
-    """Raise SlurmError or ConflictError if jobs were not cancelled."""
+def _raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
     problems = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
     pending = [outcome.job for outcome in outcomes if not outcome.job.ended and not outcome.why]
     if pending:
@@ -82,8 +89,7 @@ def hold_jobs(
     Waits until Slurm shows that they are held. Running jobs are not held: `requeue --hold` stops
     and holds them.
     """
-    selected = job_selection.selected_jobs(context, selection)
-    outcomes = hold.hold(context, selected, confirm_seconds=timeout)
+    outcomes = hold.hold(context, selection.find(context), confirm_seconds=timeout)
     print_outcomes(outcomes, already="was already held")
 
 
@@ -98,8 +104,7 @@ def release(
     Waits until Slurm shows that they are not held. This includes jobs that were requeued in held
     state (REQUEUE_HOLD, SPECIAL_EXIT).
     """
-    selected = job_selection.selected_jobs(context, selection)
-    outcomes = hold.release(context, selected, confirm_seconds=timeout)
+    outcomes = hold.release(context, selection.find(context), confirm_seconds=timeout)
     print_outcomes(outcomes, already="is not held")
 
 
@@ -116,8 +121,7 @@ def requeue_jobs(
     attempt. A job that ended can be requeued while Slurm remembers it (MinJobAge, often 5 minutes);
     after that use `resubmit`.
     """
-    selected = job_selection.selected_jobs(context, selection)
-    outcomes = requeue.requeue(context, selected, hold=hold, confirm_seconds=timeout)
+    outcomes = requeue.requeue(context, selection.find(context), hold=hold, confirm_seconds=timeout)
     print_outcomes(outcomes, already="is already pending")
 
 
@@ -205,9 +209,8 @@ def wait_for_jobs(
     """
     with _hard_limit(timeout):
         context = session.open_context(ctx)
-        selected = job_selection.selected_jobs(context, selection, with_ended=True)
-        rows = [job.row for job in selected]
-        last = wait.wait(context, rows, timeout_seconds=timeout, changed=state_reporter(context))
+        rows = [job.row for job in selection.find(context, with_ended=True)]
+        last = wait_for_end(context, rows, timeout)
     if form is not None:
         job_rows.print_jobs(last, context.clock.now(), form)
     live = [job for job in last if not job.ended]
@@ -234,8 +237,10 @@ def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
     raise errors.OrchestratorError(f"{len(failed)} of {len(last)} jobs did not complete: {states}")
 
 
-def state_reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
-    """Return a function that prints new states to stderr, tasks of an array in one line."""
+def wait_for_end(
+    context: contexts.Context, rows: Sequence[int], timeout: float | None = None
+) -> list[jobs.Job]:
+    """Wait until the jobs end, and print new states to stderr, tasks of an array in one line."""
 
     def report(changed: Sequence[jobs.Job]) -> None:
         at = output.time_of_day(context.clock.now())
@@ -245,7 +250,7 @@ def state_reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], 
         for tasks, state in _grouped(states):
             output.note(f"{at} {naming.names_of(tasks)} {state}")
 
-    return report
+    return wait.wait(context, rows, timeout_seconds=timeout, changed=report)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from orchestrator.cli import commands, job_selection, options, output, reports, session
+from orchestrator.cli import commands, options, output, reports, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.controller.session import contexts
@@ -116,7 +116,7 @@ def compare(
     for sentence in study.left_out:
         output.note(sentence)
     if history is not None:
-        selected = job_selection.jobs_and_sweeps(context, source.references, ())
+        selected = options.jobs_and_sweeps(context, source.references, ())
         earlier = studies.history(context, selected, history)
         baseline, name = earlier, earlier.source
     else:

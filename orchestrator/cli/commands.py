@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import session, value_types
+from orchestrator.cli import session
 
 Function = Callable[..., Any]
 
@@ -85,8 +85,8 @@ def option(
         metavar, value = value, click.STRING
     elif value is None:
         settings["is_flag"] = True
-    elif metavar is None:
-        metavar = "N" if isinstance(value, click.IntRange) else value_types.METAVARS.get(value)
+    elif isinstance(value, click.IntRange):
+        metavar = metavar or "N"
     # An explicit default of None would satisfy `required`; --x/--no-x needs it to tell "not given".
     if default is not None or "/" in names:
         settings["default"] = default

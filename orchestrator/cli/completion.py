@@ -1,4 +1,4 @@
-"""orchestrator completion, and the completion of job IDs, rows and names."""
+"""orchestrator and the completion of job IDs, rows and names."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def completion(ctx: click.Context, shell: str | None) -> None:
     click.echo(completer(ctx.find_root().command, {}, "orchestrator", VARIABLE).source())
 
 
-def job_references(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def job_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Return matching jobs with their states, from the database alone."""
     from click.shell_completion import CompletionItem
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
 from orchestrator import jobs, recovery
-from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.recovery import chains
@@ -87,7 +87,7 @@ def explain(
         session.refresh(context, refresh)
         selected: list[jobs.Job] = []
         for reference in references:
-            tasks = job_selection.jobs_of(context, reference)
+            tasks = options.jobs_of(context, reference)
             failed = [task for task in tasks if explanations.is_failed(task)]
             selected += failed or tasks[:1]
         decisions = chains.decisions(context, selected, attempt=attempt)
@@ -105,30 +105,25 @@ def explain(
 
 def _row(explained: _Explained) -> dict[str, object]:
     job, explanation, decision = explained.job, explained.explanation, explained.decision
+    traceback = explanation.traceback
     row: dict[str, object] = {
-        "job_id": job and job.job_id,
-        "row": job and job.row,
-        "name": job and job.name,
-        "state": job and job.state,
-        "cause": explanation.cause,
-        "summary": explanation.summary,
+        **output.fields_of(job, ("job_id", "row", "name", "state")),
+        **output.fields_of(explanation, ("cause", "summary")),
         "evidence": list(map(_evidence, explanation.evidence)),
         "cures": explained.fixes,
         "first_failing_rank": explanation.first_failing_rank,
-        "traceback": explanation.traceback and _traceback(explanation.traceback),
+        "traceback": traceback and _traceback(traceback),
     }
     if explanation.cause is not None:
-        kind = causes.info(explanation.cause)
-        row |= {"title": kind.title, "acts": kind.acts, "retry": kind.retry}
+        row |= output.fields_of(causes.info(explanation.cause), ("title", "acts", "retry"))
     return {
         **row,
         "details": dict(explanation.details),
         "then": decision and decision.detail,
         "also": [
             {
-                "cause": finding.cause,
-                "rule": finding.rule,
-                "summary": finding.summary or causes.info(finding.cause).title,
+                **output.fields_of(finding, ("cause", "rule")),
+                "summary": _summary(finding),
                 "warning": finding.level is records.Level.WARNING,
                 **_evidence(finding.evidence),
             }
@@ -139,6 +134,10 @@ def _row(explained: _Explained) -> dict[str, object]:
 
 def _evidence(evidence: records.Evidence) -> dict[str, object]:
     return output.fields_of(evidence, ("path", "line", "text", "source"))
+
+
+def _summary(finding: records.Finding) -> str:
+    return finding.summary or causes.info(finding.cause).title
 
 
 def _traceback(traceback: records.Traceback) -> Mapping[str, object]:
@@ -160,41 +159,42 @@ def _print_texts(explained: Sequence[_Explained]) -> None:
     for number, group in enumerate(groups.values()):
         if number:
             click.echo()
-        _print_text(group[0], [item.job for item in group[1:] if item.job])
-        details = {item.decision.detail: None for item in group if item.decision}
-        _print_field("Next", list(details))
+        for line in _lines(group):
+            click.echo(escaping.visible(line))
 
 
-def _print_text(explained: _Explained, same: Sequence[jobs.Job]) -> None:
-    job, explanation = explained.job, explained.explanation
+def _lines(group: Sequence[_Explained]) -> Iterator[str]:
+    """Yield the text about jobs with the same explanation."""
+    job, explanation = group[0].job, group[0].explanation
     if job is not None:
-        text = f"{job.job_id or '-'} (@{job.row}) {job.name}, {job.state}"
-        output.print_fields([("Job", text)], width=_INDENT)
-    if same:
+        yield from _field("Job", [f"{job.job_id or '-'} (@{job.row}) {job.name}, {job.state}"])
+    if same := [item.job for item in group[1:] if item.job]:
         names = ", ".join(map(naming.name_of, same[:_MAX_NAMES]))
         more = f" and {len(same) - _MAX_NAMES} more" if len(same) > _MAX_NAMES else ""
-        click.echo(f"{'The same:':<{_INDENT}}{names}{more}")
+        yield from _field("The same", [f"{names}{more}"])
     first_rank = explanation.first_failing_rank
     rank = "" if first_rank is None else f" (first on rank {first_rank})"
     cause = "" if explanation.cause is None else f"{explanation.cause}: "
-    _print_field("Cause" if explanation.cause else "State", [f"{cause}{explanation.summary}{rank}"])
-    _print_field("Evidence", list(map(_evidence_text, explanation.evidence)))
+    yield from _field("Cause" if cause else "State", [f"{cause}{explanation.summary}{rank}"])
+    yield from _field("Evidence", map(_evidence_text, explanation.evidence))
     if explanation.traceback is not None:
-        _print_traceback(explanation.traceback)
-    _print_field("Fix", [f"- {fix}" for fix in explained.fixes])
-    _print_field("Also", list(map(_finding_text, explanation.also)))
+        yield from _traceback_lines(explanation.traceback)
+    yield from _field("Fix", [f"- {fix}" for fix in group[0].fixes])
+    yield from _field("Also", map(_finding_text, explanation.also))
     for name, value in explanation.details.items():
         if name not in _HIDDEN_DETAILS:
-            _print_field(name.replace("_", " ").capitalize(), [output.cell(value)])
+            yield from _field(name.replace("_", " ").capitalize(), [output.cell(value)])
+    decisions = {item.decision.detail: None for item in group if item.decision}
+    yield from _field("Next", decisions)
 
 
-def _print_field(name: str, lines: Sequence[str]) -> None:
+def _field(name: str, lines: Iterable[str]) -> Iterator[str]:
     head = f"{name}:"
-    if lines and len(head) >= _INDENT:
-        click.echo(head)
-        head = ""
     for line in lines:
-        click.echo(f"{head:<{_INDENT}}{escaping.visible(line)}")
+        if len(head) >= _INDENT:
+            yield head
+            head = ""
+        yield f"{head:<{_INDENT}}{line}"
         head = ""
 
 
@@ -205,19 +205,16 @@ def _evidence_text(evidence: records.Evidence) -> str:
 
 
 def _finding_text(finding: records.Finding) -> str:
-    summary = finding.summary or causes.info(finding.cause).title
     head = "warning" if finding.level is records.Level.WARNING else str(finding.cause)
-    return f"{head}: {summary} ({finding.evidence.path}:{finding.evidence.line})"
+    return f"{head}: {_summary(finding)} ({finding.evidence.path}:{finding.evidence.line})"
 
 
-def _print_traceback(traceback: records.Traceback) -> None:
+def _traceback_lines(traceback: records.Traceback) -> Iterator[str]:
     rank = "" if traceback.rank is None else f" of rank {traceback.rank}"
-    path = escaping.visible(traceback.path)
-    click.echo(f"Traceback{rank} ({path}:{traceback.first_line}):")
+    yield f"Traceback{rank} ({traceback.path}:{traceback.first_line}):"
     lines = list(traceback.lines)
     omitted = len(lines) - _MAX_TRACEBACK_LINES
     if omitted > 0:
         half = _MAX_TRACEBACK_LINES // 2
         lines[half:-half] = [f"  ... {output.count(omitted, 'line')} ..."]
-    for line in lines:
-        click.echo(f"  {escaping.visible(line)}")
+    yield from (f"  {line}" for line in lines)

@@ -13,7 +13,6 @@ from orchestrator import errors, graphs, jobs
 from orchestrator.cli import actions, commands, options, output, session
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import job_rows
-from orchestrator.controller.actions import cancel as cancellation
 from orchestrator.controller.graphs import graphs as graph_management
 from orchestrator.controller.schedules import submitted
 from orchestrator.controller.session import contexts
@@ -102,8 +101,7 @@ def cancel(
     if live is None:
         click.echo(f"Graph {name} had already ended")
         return
-    outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
-    actions.raise_unless_cancelled(outcomes)
+    actions.cancel_live(context, live, timeout)
     click.echo(f"Cancelled graph {name}: {output.count(len(live), 'job')}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.session import contexts
@@ -101,7 +101,7 @@ def print_logs(
         with context.store.reading() as work:
             selected = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
-        selected = job_selection.jobs_and_sweeps(context, references, sweeps)
+        selected = options.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
         try:
             expression = searching.compile_expression(grep, ignore_case=shown.ignore_case)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,9 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import (
-    commands,
-    completion,
-    job_selection,
-    options,
-    output,
-    session,
-    value_types,
-)
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import metric_tables, terminal
+from orchestrator.cli.output import metric_tables
 from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
@@ -131,7 +122,7 @@ class MetricFilter:
 def show_metrics(
     ctx: click.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, kind=_JobsArgument, shell_complete=completion.job_references
+        nargs=-1, kind=_JobsArgument, shell_complete=options.complete_job
     ),
     sweeps: tuple[str, ...] = options.sweeps,
     metric_filter: MetricFilter = commands.record(MetricFilter),
@@ -188,7 +179,7 @@ def show_metrics(
     }
     options.refuse(problems)
     context = session.open_context(ctx)
-    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
+    selected = options.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
     view = metric_tables.View(
         context=context, query=metric_filter.query(by_row), jobs=by_row, out=out
@@ -209,10 +200,7 @@ def show_metrics(
         has_rows = metric_tables.print_table(view)
     else:
         pages = view.row_pages()
-        first = next(pages, [])
-        rows = itertools.chain([first], pages)
-        terminal.print_texts(output.texts("metrics", rows, metric_tables.COLUMNS, form), out)
-        has_rows = bool(first)
+        has_rows = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
     if has_rows:
         return
     if metric_filter.selects_all:
@@ -306,7 +294,7 @@ def reparse(
     """
     from orchestrator.controller.metrics import reparse
 
-    selected = job_selection.jobs_and_sweeps(context, references, sweeps)
+    selected = options.jobs_and_sweeps(context, references, sweeps)
     rows = [
         {
             "job_row": log.job.row,

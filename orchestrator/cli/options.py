@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from orchestrator.cli import commands, completion, output, value_types
+from orchestrator import errors, jobs
+from orchestrator.cli import commands, output, value_types
 from orchestrator.cli.commands import argument, option
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller.session import contexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +68,17 @@ refresh = option(
     "profile's poll_floor_seconds.",
 )
 yes = option("-y --yes", "Do not ask for confirmation.")
-references = argument(nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references)
+
+
+def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+    """Return the completions of a job's ID, row or name."""
+    # Only completion needs it.
+    from orchestrator.cli import completion
+
+    return completion.job_references(ctx, incomplete)
+
+
+references = argument(nargs=-1, metavar="[JOB...]", shell_complete=complete_job)
 sweeps = option("--sweep", "All jobs of a sweep.", "SWEEP", multiple=True)
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(
@@ -85,6 +100,31 @@ class Selection:
         "--label", "All live jobs with this label.", "KEY=VALUE", multiple=True
     )
     sweeps: tuple[str, ...] = sweeps
+
+    def find(self, context: contexts.Context, *, with_ended: bool = False) -> list[jobs.Job]:
+        """Return the selected jobs, each once. UsageError if nothing is selected.
+
+        with_ended: a sweep selects all its points; otherwise only its live jobs.
+        """
+        from orchestrator.controller.session import queries
+
+        chosen = [job for reference in self.references for job in jobs_of(context, reference)]
+        if self.names or self.labels:
+            live = queries.list_jobs(
+                context, jobs.JobQuery(names=self.names, labels=self.labels, live=True, limit=None)
+            )[0]
+            if not live and not chosen:
+                words = ", ".join([*self.names, *self.labels])
+                raise errors.NotFoundError(f"no live job has the name or label {words}")
+            chosen += live
+        elif not self.references and not self.sweeps:
+            raise click.UsageError("name jobs, or select them with --name, --label or --sweep")
+        for sweep in self.sweeps:
+            points = _jobs_of_sweep(context, sweep, all_points=with_ended)
+            chosen += [job for job in points if with_ended or not job.ended]
+        if self.sweeps and not chosen and not with_ended:
+            raise errors.NotFoundError(f"no job of {', '.join(self.sweeps)} is live")
+        return list({job.row: job for job in chosen}.values())
 
 
 selection = commands.record(Selection)
@@ -128,3 +168,53 @@ scheduler = option(
     expose_value=False,
     callback=_set_scheduler,
 )
+
+
+def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
+    """Return the job that `reference` names, or the tasks of the array in their order.
+
+    Raises NotFoundError, or ConflictError with the list if several live jobs match.
+    """
+    from orchestrator.controller.session import queries
+
+    matching = queries.find(context, reference)
+    if not matching:
+        raise errors.NotFoundError(
+            f"job {reference!r} not found: `orchestrator status --all` lists all jobs"
+        )
+    live = [job for job in matching if not job.ended]
+    if len({job.token for job in live}) > 1:
+        names = "\n".join(f"  {job.job_id or '-'}  @{job.row}  {job.state}" for job in live)
+        raise errors.ConflictError(f"{len(live)} live jobs are named {reference}:\n{names}")
+    token = (live or matching)[0].token
+    tasks = [job for job in matching if job.token == token]
+    return sorted(tasks, key=lambda job: job.array_task_id or 0)
+
+
+def jobs_and_sweeps(
+    context: contexts.Context, references: Sequence[str], sweeps: Sequence[str]
+) -> list[jobs.Job]:
+    """Return the named jobs and all jobs of the sweeps, each once. UsageError if none is named."""
+    if not references and not sweeps:
+        raise click.UsageError("name jobs, or a sweep with --sweep")
+    named = [job for reference in references for job in jobs_of(context, reference)]
+    for sweep in sweeps:
+        named += _jobs_of_sweep(context, sweep, all_points=False)
+    return list({job.row: job for job in named}.values())
+
+
+def _jobs_of_sweep(
+    context: contexts.Context, reference: str, *, all_points: bool
+) -> list[jobs.Job]:
+    """Return the newest job of each point. ConflictError if `all_points` and some have none."""
+    from orchestrator.controller.sweeps import queries
+
+    sweep = queries.find(context, reference)
+    points = queries.points(context, sweep)
+    unsubmitted = sum(point.job is None for point in points)
+    if all_points and unsubmitted and sweep.state == "open":
+        raise errors.ConflictError(
+            f"{unsubmitted} of {len(points)} points of {sweep.name} are not submitted: "
+            f"`orchestrator sweep resume @{sweep.row}` submits them"
+        )
+    return [point.job for point in points if point.job is not None]

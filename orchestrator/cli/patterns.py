@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,12 +118,7 @@ def test_patterns(
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))
     trial = _Trial(matcher)
-    if form == "table":
-        rows = list(itertools.chain.from_iterable(trial.pages(log)))
-        output.print_rows("matches", rows, _MATCH_COLUMNS, form)
-    else:
-        for text in output.texts("matches", trial.pages(log), _MATCH_COLUMNS, form):
-            click.echo(text, nl=False)
+    output.print_pages("matches", trial.pages(log), _MATCH_COLUMNS, form)
     for reason in matcher.slow:
         output.note(reason)
     if trial.matches:
@@ -148,7 +142,7 @@ class _Trial:
         self.matching_lines = 0
         #: pattern -> matches
         self.matches: collections.Counter[str] = collections.Counter()
-        #: score, line number, text
+        #: negative score, line number, text
         self.candidates: list[tuple[int, int, str]] = []
 
     def pages(self, log: IO[bytes]) -> Iterator[list[dict[str, object]]]:
@@ -174,9 +168,8 @@ class _Trial:
         numbers = len(_NUMBER.findall(text))
         if words and numbers:
             score = 4 * words + min(numbers, 8)
-            candidates = [*self.candidates, (score, self.lines, text)]
-            candidates.sort(key=lambda candidate: -candidate[0])
-            self.candidates = candidates[:_MAX_CANDIDATES]
+            best = sorted([*self.candidates, (-score, self.lines, text)])
+            self.candidates = best[:_MAX_CANDIDATES]
 
 
 def _pattern_of(metric: jobs.Metric) -> str:

@@ -10,15 +10,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors, files, reports
-from orchestrator.cli import (
-    commands,
-    completion,
-    job_selection,
-    options,
-    output,
-    session,
-    value_types,
-)
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
@@ -93,7 +85,7 @@ class _ReportSource(Source):
         "Report on jobs instead of a sweep.",
         "JOB",
         multiple=True,
-        shell_complete=completion.job_references,
+        shell_complete=options.complete_job,
     )
     sweep: str | None = argument(required=False, metavar="[SWEEP]")
 
@@ -129,7 +121,7 @@ def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     session.refresh(context, source.refresh)
     if source.sweep is not None:
         return studies.of_sweep(context, source.sweep)
-    return studies.of_jobs(context, job_selection.jobs_and_sweeps(context, source.references, ()))
+    return studies.of_jobs(context, options.jobs_and_sweeps(context, source.references, ()))
 
 
 def read_csv(file: Path) -> reports.MeasurementSet:

@@ -158,8 +158,8 @@ def _checked(
         context = session.open_context(ctx)
         prepared = plan.prepare(context, sweep.table, sweep.points, source=source, argv=sys.argv)
         context = prepared.context
-        output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
-        sweeps.confirm(plan.needs_consent(prepared), yes=yes)
+        sweeps.print_plan_line(sweep.name, sweep.table.kind, prepared)
+        sweeps.confirm(prepared, yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import commands, completion, job_selection, options, output, session
+from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
@@ -36,7 +36,7 @@ _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_pa
 @commands.command("show", "orchestrator show 123", "orchestrator show digits-ddp --script")
 def show(
     context: contexts.Context,
-    reference: str = argument(metavar="JOB", shell_complete=completion.job_references),
+    reference: str = argument(metavar="JOB", shell_complete=options.complete_job),
     script: bool = option("--script", "Print only the submitted script."),
     spec: bool = option("--spec", "Print only the spec, as JSON."),
     diff: bool = option("--diff", "Print only the uncommitted changes at submission."),
@@ -50,7 +50,7 @@ def show(
     """
     options.refuse_format(form, {"--script": script, "--spec": spec, "--diff": diff})
     session.refresh(context, refresh)
-    tasks = job_selection.jobs_of(context, reference)
+    tasks = options.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
     if script:

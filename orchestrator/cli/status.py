@@ -10,7 +10,7 @@ import time
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
@@ -118,7 +118,7 @@ def _print_jobs(
     is_folded = form == "table" and not expand
     with context.store.reading() as work:
         if references:
-            named = [job.row for word in references for job in job_selection.jobs_of(context, word)]
+            named = [job.row for word in references for job in options.jobs_of(context, word)]
             query = dataclasses.replace(query, rows=named, limit=None)
         # An array is folded as a whole: the limit then counts lines.
         matching, slurm_error, damage = queries.list_readable(

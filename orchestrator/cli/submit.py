@@ -10,15 +10,7 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import (
-    commands,
-    completion,
-    job_selection,
-    options,
-    output,
-    session,
-    spec_options,
-)
+from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.submission import render as rendering
@@ -100,10 +92,8 @@ def submit(
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
         from orchestrator.cli import actions
-        from orchestrator.controller.actions import wait
 
-        reporter = actions.state_reporter(context)
-        tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
+        tasks = actions.wait_for_end(context, [job.row for job in tasks])
         if form is not None:
             job_rows.print_jobs(tasks, context.clock.now(), form)
         actions.raise_unless_completed(tasks)
@@ -129,7 +119,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
 def resubmit(
     context: contexts.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, required=True, metavar="JOB...", shell_complete=completion.job_references
+        nargs=-1, required=True, metavar="JOB...", shell_complete=options.complete_job
     ),
     fresh: bool = option("--fresh", "Render the stored spec with the current templates."),
     queue: bool | None = options.queue,
@@ -147,7 +137,7 @@ def resubmit(
 
     if queue is None:
         queue = context.profile.queue_submissions
-    selected = job_selection.jobs_and_sweeps(context, references, ())
+    selected = options.jobs_and_sweeps(context, references, ())
     submissions: dict[str, list[jobs.Job]] = {}
     for job in sorted(selected, key=lambda job: job.row):
         submissions.setdefault(job.token, []).append(job)
@@ -160,6 +150,10 @@ def resubmit(
             continue
         line = submission_line(submission.tasks_of(context, first))
         click.echo(_parsable(first) if parsable else line)
+    _raise_all(problems)
+
+
+def _raise_all(problems: Sequence[errors.OrchestratorError]) -> None:
     if problems:
         # A conflict's exit code says that nothing else failed.
         worst = [exc for exc in problems if not isinstance(exc, errors.ConflictError)] or problems
@@ -196,7 +190,7 @@ def track(
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
     options = tracked_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
-    problems: list[errors.NotFoundError | errors.ConflictError] = []
+    problems: list[errors.OrchestratorError] = []
     for job_id in job_ids:
         try:
             tracked, already = tracked_jobs.track(context, job_id, options)
@@ -204,12 +198,10 @@ def track(
             problems.append(exc)
             continue
         click.echo(_tracked_line(job_id, tracked, already=already))
-        for job in tracked:
-            if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
-                output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
-                break
-    if problems:
-        raise type(problems[0])("\n".join(map(str, problems)))
+        started = (job for job in tracked if job.state is not jobs.JobState.PENDING)
+        if job := next((job for job in started if job.stdout_path is None), None):
+            output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
+    _raise_all(problems)
 
 
 def _tracked_line(job_id: str, tracked: list[jobs.Job], *, already: bool) -> str:

@@ -21,8 +21,6 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import sweep_rows, terminal
-from orchestrator.controller.actions import cancel as cancellation
-from orchestrator.controller.actions import wait
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
@@ -67,11 +65,11 @@ def submit_sweep(
     prepared = plan.prepare(
         context, sweep.table, sweep.points, source=source, argv=sys.argv, without_slurm=dry_run
     )
-    output.note(plan_line(sweep.name, sweep.table.kind, prepared))
+    print_plan_line(sweep.name, sweep.table.kind, prepared)
     if dry_run:
         _print_plan(prepared, form or output.default_format())
         return
-    confirm(plan.needs_consent(prepared), yes=yes)
+    confirm(prepared, yes=yes)
     result = submit_points.submit_new(prepared, sweep, source, report=_print_submission)
     _print_result(context, result, form)
     if wait_:
@@ -245,11 +243,11 @@ def add(
     prepared = plan.prepare(
         context, stored, new, source=source, argv=sys.argv, scheduler=stored.scheduler
     )
-    output.note(plan_line(stored.name, stored.kind, prepared))
+    print_plan_line(stored.name, stored.kind, prepared)
     if dry_run:
         _print_plan(prepared, form or output.default_format())
         return
-    confirm(plan.needs_consent(prepared), yes=yes)
+    confirm(prepared, yes=yes)
     result = resubmission.add_points(prepared, stored, new, report=_print_submission)
     _print_result(context, result, form)
 
@@ -265,23 +263,18 @@ def cancel(
     """
     sweep = queries.find(context, reference)
     unsubmitted, live = queries.close(context, sweep)
-    outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
-    actions.raise_unless_cancelled(outcomes)
+    cancelled = actions.cancel_live(context, live, timeout)
     # Some may end by themselves before scancel reaches them.
     stopped = (jobs.JobState.CANCELLED, jobs.JobState.NOT_SUBMITTED)
-    ended = sum(outcome.job.state not in stopped for outcome in outcomes)
-    parts = [
-        f"Cancelled sweep {sweep.name} (@{sweep.row}): {output.count(len(live) - ended, 'point')}"
-    ]
-    if unsubmitted:
-        parts.append(f"{unsubmitted} were never submitted")
-    if ended:
-        parts.append(f"{ended} had already ended")
-    click.echo("; ".join(parts))
+    ended = sum(job.state not in stopped for job in cancelled)
+    text = f"Cancelled sweep {sweep.name} (@{sweep.row}): "
+    text += output.count(len(live) - ended, "point")
+    text += f"; {unsubmitted} were never submitted" if unsubmitted else ""
+    click.echo(text + (f"; {ended} had already ended" if ended else ""))
 
 
-def plan_line(name: str, kind: str, prepared: plan.Prepared) -> str:
-    """Return the size of a sweep, in a sentence."""
+def print_plan_line(name: str, kind: str, prepared: plan.Prepared) -> None:
+    """Print the size of a sweep, in a sentence."""
     totals = prepared.totals
     unlimited = totals.points_without_time_limit
     parts = [output.count(totals.points, "point"), output.count(len(prepared.ready), "submission")]
@@ -290,11 +283,12 @@ def plan_line(name: str, kind: str, prepared: plan.Prepared) -> str:
         parts.append(f"at most {hours}")
     if unlimited:
         parts.append(f"{output.count(unlimited, 'point')} without a known time limit")
-    return f"{name} ({kind}): {', '.join(parts)}"
+    output.note(f"{name} ({kind}): {', '.join(parts)}")
 
 
-def confirm(reason: str, *, yes: bool) -> None:
-    """Ask for confirmation. UsageError if stdin is not a terminal."""
+def confirm(prepared: plan.Prepared, *, yes: bool) -> None:
+    """Ask for confirmation if the sweep is large. UsageError if stdin is not a terminal."""
+    reason = plan.needs_consent(prepared)
     if not reason or yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -343,7 +337,7 @@ def _wait(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Wait until all points end. OrchestratorError unless all are COMPLETED."""
     with context.store.reading() as work:
         rows = [job.row for job in work.sweeps.jobs(sweep.row)]
-    last = wait.wait(context, rows, changed=actions.state_reporter(context))
+    last = actions.wait_for_end(context, rows)
     failed = sum(job.state is not jobs.JobState.COMPLETED for job in last)
     if failed:
         raise errors.OrchestratorError(

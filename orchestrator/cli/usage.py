@@ -7,7 +7,7 @@ import datetime
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import commands, job_selection, options, output, value_types
+from orchestrator.cli import commands, options, output, value_types
 from orchestrator.cli.commands import option
 from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import job_usage
@@ -56,7 +56,7 @@ def usage(
     failed, timed out or were cancelled: of GPU-hours, or of core-hours if no GPU was used. Months
     are in local time. Slurm is not asked.
     """
-    rows = [job.row for word in references for job in job_selection.jobs_of(context, word)]
+    rows = [job.row for word in references for job in options.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, sweeps=sweeps, **vars(job_filter))
     report = job_usage.of(context, query, keys, since=since, until=until)
     usages = [{**group.words, **output.fields_of(group, _FIELDS)} for group in report.usages]

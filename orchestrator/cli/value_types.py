@@ -6,7 +6,6 @@ import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -128,12 +127,3 @@ def names_list(text: str) -> tuple[str, ...]:
     if not all(names):
         raise click.BadParameter(f"{text!r} contains an empty name")
     return names
-
-
-#: How values of these types are shown in the help.
-METAVARS: dict[Any, str] = {
-    duration: "DURATION",
-    time: "TIME",
-    INPUT_FILE: "FILE",
-    OUTPUT_FILE: "FILE",
-}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -50,14 +52,36 @@ def print_rows(
     elif form == "table":
         _print_table(rows, columns)
     else:
-        for text in texts(kind, [rows], columns, form):
-            click.echo(text, nl=False)
+        print_pages(kind, [rows], columns, form)
+
+
+def print_pages(
+    kind: str,
+    pages: Iterable[Sequence[Row]],
+    columns: Sequence[str],
+    form: str,
+    path: Path | None = None,
+) -> bool:
+    """Print pages of rows one after another, or replace the file `path`; a table needs all rows.
+
+    Returns whether there are any.
+    """
+    pages = iter(pages)
+    first = next(pages, [])
+    pages = itertools.chain([first], pages)
+    with terminal.printing_to(path):
+        if form == "table":
+            _print_table(list(itertools.chain.from_iterable(pages)), columns)
+        else:
+            for text in texts(kind, pages, columns, form):
+                click.echo(text, nl=False)
+    return bool(first)
 
 
 def texts(
     kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
 ) -> Iterator[str]:
-    """Yield what print_rows() prints for pages of rows, in JSON with one row per line."""
+    """Yield the text of pages of rows, in JSON with one row per line."""
     if form == "json":
         head = formats.json_text({"schema": SCHEMA, "kind": kind})
         yield f'{head[:-1]}, "items": ['

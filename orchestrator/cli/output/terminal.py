@@ -14,8 +14,6 @@ import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import click
-
 from orchestrator import errors
 from orchestrator.text import escaping
 
@@ -64,13 +62,6 @@ def print_exactly(text: str) -> None:
     """Print a text for programs, such as a script or a path, unescaped unless on a terminal."""
     stream = sys.stdout if sys.stdout.isatty() else unescaped()
     stream.write(text)
-
-
-def print_texts(texts: Iterable[str], path: Path | None) -> None:
-    """Print the texts, or replace the file `path` with them."""
-    with printing_to(path):
-        for text in texts:
-            click.echo(text, nl=False)
 
 
 @contextlib.contextmanager
