@@ -9,6 +9,7 @@ NotRegularFileError = reading.NotRegularFileError
 PrivateFolderError = ownership.PrivateFolderError
 TooLargeError = reading.TooLargeError
 exposure = ownership.exposure
+interpreter = reading.interpreter
 make_private_folder = ownership.make_private_folder
 open_descriptor = reading.open_descriptor
 open_regular = reading.open_regular
