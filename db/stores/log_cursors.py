@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from db import queries
 from db.tables.metrics import LOG_CURSORS
-from orchestrator import metrics
+from orchestrator import errors, metrics
 
 _CURSOR = LOG_CURSORS.c
 #: Fields in the JSON of the column `carry`.
@@ -68,11 +68,23 @@ class LogCursorStore(queries.Store):
         return number
 
 
-def _record(fields: dict[str, Any]) -> metrics.LogCursor:
-    carry = fields.pop("carry")
-    return metrics.LogCursor(
-        **fields, matching=carry.get("matching", {}), **carry.get("reading", {})
-    )
+def _record(row: sa.Row[Any]) -> metrics.LogCursor:
+    try:
+        carry = json.loads(row.carry or "{}")
+        return metrics.LogCursor(
+            path=row.path,
+            device=int(row.device),
+            inode=int(row.inode),
+            offset_bytes=row.offset_bytes,
+            line=row.line,
+            matching=dict(carry.get("matching", {})),
+            **carry.get("reading", {}),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise errors.DatabaseError(
+            f"the stored position in {row.path} is not readable: `orchestrator db check` shows "
+            "details"
+        ) from error
 
 
 def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:
