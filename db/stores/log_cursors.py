@@ -68,22 +68,15 @@ class LogCursorStore(queries.Store):
         return number
 
 
-def _record(row: sa.Row[Any]) -> metrics.LogCursor:
+def _record(fields: dict[str, Any]) -> metrics.LogCursor:
+    carry = fields.pop("carry")
     try:
-        carry = json.loads(row.carry or "{}")
-        return metrics.LogCursor(
-            path=row.path,
-            device=int(row.device),
-            inode=int(row.inode),
-            offset_bytes=row.offset_bytes,
-            line=row.line,
-            matching=dict(carry.get("matching", {})),
-            **carry.get("reading", {}),
-        )
+        matching, reading = dict(carry.get("matching", {})), carry.get("reading", {})
+        return metrics.LogCursor(**fields, matching=matching, **reading)
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.DatabaseError(
-            f"the stored position in {row.path} is not readable: `orchestrator db check` shows "
-            "details"
+            f"the stored position in {fields['path']} is not readable: `orchestrator db check` "
+            "shows details"
         ) from error
 
 
