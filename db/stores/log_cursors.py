@@ -48,7 +48,7 @@ class LogCursorStore(queries.Store):
         Then each is stored exactly once, even if readers run in parallel or crash.
         """
         is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
-        stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
+        stored = self._connection.execute(_SELECT.where(*is_file)).first()
         unread = metrics.LogCursor(path=cursor.path)
         if (unread if stored is None else _record(stored._asdict())) != (expect or unread):
             return False
