@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from db import queries
 from db.tables.metrics import LOG_CURSORS
-from orchestrator import metrics
+from orchestrator import errors, metrics
 
 _CURSOR = LOG_CURSORS.c
 #: Fields in the JSON of the column `carry`.
@@ -70,9 +70,14 @@ class LogCursorStore(queries.Store):
 
 def _record(fields: dict[str, Any]) -> metrics.LogCursor:
     carry = fields.pop("carry")
-    return metrics.LogCursor(
-        **fields, matching=carry.get("matching", {}), **carry.get("reading", {})
-    )
+    try:
+        matching, reading = dict(carry.get("matching", {})), carry.get("reading", {})
+        return metrics.LogCursor(**fields, matching=matching, **reading)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise errors.DatabaseError(
+            f"the stored position in {fields['path']} is not readable: `orchestrator db check` "
+            "shows details"
+        ) from error
 
 
 def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:
