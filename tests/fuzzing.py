@@ -249,9 +249,9 @@ def run(
             where = (
                 "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
             )
-            told = f"{type(error).__name__}: {str(error)[:200]!r} at {where}"
+            message = f"{type(error).__name__}: {str(error)[:200]!r} at {where}"
             seconds = time.monotonic() - begun
             again = f"ORCHESTRATOR_TEST_FUZZ={seed}:{number}"
-            failures.setdefault(where, f"{kind} {again} {seconds:.1f} s: {told}")
+            failures.setdefault(where, f"{kind} {again} {seconds:.1f} s: {message}")
     assert not failures, "\n".join(failures.values())
     return len(numbers)

@@ -114,20 +114,20 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
         if error := values.range_error(getattr(channel, key), 1, most):
             yield (*at, key), error
     for key in ("password_file", "url_file"):
-        path = getattr(channel, key)
-        if path is not None and not path.startswith(("/", "~/")):
-            yield (*at, key), f"must begin with / or ~/ (got {schema.as_toml(path)})"
+        file = getattr(channel, key)
+        if file is not None and not file.startswith(("/", "~/")):
+            yield (*at, key), f"must begin with / or ~/ (got {schema.as_toml(file)})"
     for key in _REQUIRED[channel.kind]:
         if not getattr(channel, key):
             yield at, f"needs {key}"
-    addresses: list[tuple[KeyPath, str]] = [
-        (("to", index), address) for index, address in enumerate(channel.to)
-    ]
+    addresses: dict[KeyPath, str] = {
+        (*at, "to", index): address for index, address in enumerate(channel.to)
+    }
     if channel.sender:
-        addresses.append((("sender",), channel.sender))
-    for key_path, address in addresses:
+        addresses[(*at, "sender")] = channel.sender
+    for path, address in addresses.items():
         if not _ADDRESS.fullmatch(address):
-            yield (*at, *key_path), f"must be an address (got {schema.as_toml(address)})"
+            yield path, f"must be an address (got {schema.as_toml(address)})"
     if (channel.user is None) != (channel.password_file is None):
         yield at, "needs user and password_file, or neither"
     if channel.user is not None and channel.security == "none":

@@ -194,19 +194,19 @@ def _reason(
 
 def _cure(step: Path, status: os.stat_result, own: int) -> str:
     """Return how the user can make a step safe, or accept it; "" if neither is possible."""
+    if stat.S_ISLNK(status.st_mode):
+        return ""
     name = escaping.visible(str(step))
     # A user should not change the mode of a device.
     is_own = status.st_uid == own and (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode))
-    if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
-        bits = "go-w" if status.st_mode & stat.S_IWGRP else "o-w"
+    is_group_writable = bool(status.st_mode & stat.S_IWGRP)
+    if status.st_mode & stat.S_IWOTH:
+        bits = "go-w" if is_group_writable else "o-w"
         return f"run `chmod {bits} {name}`" if is_own else ""
-    if stat.S_ISLNK(status.st_mode):
-        return ""
     folder = step if stat.S_ISDIR(status.st_mode) else step.parent
     setting = f'shared_folders = ["{escaping.visible(str(folder))}"]'
     accept = f"accept it with `{setting}` in your own configuration"
-    is_mode = is_own and status.st_mode & stat.S_IWGRP
-    return f"run `chmod g-w {name}`, {accept}" if is_mode else accept
+    return f"run `chmod g-w {name}`, {accept}" if is_own and is_group_writable else accept
 
 
 def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:

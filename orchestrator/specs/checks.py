@@ -59,7 +59,7 @@ _NEEDS = (
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything that is wrong with a spec; reads no file."""
     tables = toml_tables.to_tables(spec)
-    for table_check in (_forms, _numbers, _paths, _labels, _combinations):
+    for table_check in (_forms, _paths, _labels, _combinations):
         yield from table_check(tables)
     for check in (_container, _items, _launch, _arguments, _array, _retry):
         yield from check(spec)
@@ -69,13 +69,6 @@ def _at(*path: str | int) -> tuple[KeyPath, ...]:
     return (path,)
 
 
-def _values(tables: _Tables) -> Iterator[tuple[str, str, Any]]:
-    for table in toml_tables.RECORDS:
-        for key, value in tables[table].items():
-            if value is not None:
-                yield table, key, value
-
-
 def _forms(tables: _Tables) -> Iterator[Finding]:
     job = tables["job"]
     if not job["name"]:
@@ -83,14 +76,10 @@ def _forms(tables: _Tables) -> Iterator[Finding]:
     elif _JOB_ID.fullmatch(job["name"]):
         # `cancel 7777` must never mean another job than Slurm's 7777.
         yield _at("job", "name"), "looks like a job ID: start it with a letter"
-    for table, key, value in _values(tables):
-        if not isinstance(value, str) or (table, key, value) == ("job", "name", ""):
-            continue
-        error = schema.value_error(key, value) if table in ("job", "resources") else ""
-        if error:
-            yield _at(table, key), error
-        elif not value and (table not in ("job", "resources") or key == "comment"):
-            yield _at(table, key), "is empty: remove the key"
+    for table in toml_tables.RECORDS:
+        for key, value in tables[table].items():
+            if error := _value_error(table, key, value):
+                yield _at(table, key), error
     size = len((job["comment"] or "").encode(errors="surrogatepass"))
     if size > _MAX_COMMENT_BYTES:
         yield _at("job", "comment"), f"must be at most {_MAX_COMMENT_BYTES} bytes (got {size})"
@@ -112,11 +101,14 @@ def output_error(value: str) -> str:
     return ""
 
 
-def _numbers(tables: _Tables) -> Iterator[Finding]:
-    for table, key, value in _values(tables):
-        if table != "retry" and type(value) is int:
-            if error := values.range_error(value, _LEAST[key], _MOST.get(key, 2**31 - 1)):
-                yield _at(table, key), error
+def _value_error(table: str, key: str, value: object) -> str:
+    if type(value) is int and table != "retry":
+        return values.range_error(value, _LEAST[key], _MOST.get(key, 2**31 - 1))
+    if not isinstance(value, str) or (table, key, value) == ("job", "name", ""):
+        return ""
+    error = schema.value_error(key, value) if table in ("job", "resources") else ""
+    is_empty = not value and (table not in ("job", "resources") or key == "comment")
+    return error or ("is empty: remove the key" if is_empty else "")
 
 
 def _paths(tables: _Tables) -> Iterator[Finding]:

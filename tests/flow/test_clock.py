@@ -45,11 +45,11 @@ def test_one_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     assert wrong.code == 0 and found, wrong.err
     assert found.groups() == ("forward", "30-00:00:00", "Slurm's clock shows another time.")
     # It is reported everywhere, until somebody looks with the right clock.
-    told = wrong.err.strip()
-    assert told in cli("status", "--no-refresh").err
-    assert told in cli("schedule", "list").err
-    assert told in cli("schedule", "show", "often").err
-    assert told in cli("serve", "--status").err
+    message = wrong.err.strip()
+    assert message in cli("status", "--no-refresh").err
+    assert message in cli("schedule", "list").err
+    assert message in cli("schedule", "show", "often").err
+    assert message in cli("serve", "--status").err
     # Cron does not mail the second pass, and neither decided anything.
     assert shifted(cli, 30 * DAY, "tick", "--quiet").err == ""
     # With the right clock the next planned time comes as if nothing had been.

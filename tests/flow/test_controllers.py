@@ -53,7 +53,7 @@ def health(here: CommandLine) -> dict[str, Any]:
     return json.loads((here.state_dir / "controller.json").read_text())
 
 
-def holder_told(here: CommandLine, pid: int) -> str:
+def holder_message(here: CommandLine, pid: int) -> str:
     ((since,),) = here.rows("SELECT since FROM leases")
     return f"`serve` (process {pid} on {os.uname().nodename}, since {str(since)[:19]})"
 
@@ -85,16 +85,16 @@ def test_one_acts_and_sigterm_ends_it(
     assert read_to(first.stdout, "Controller running").endswith(
         " Controller running, one pass every 1 s.\n"
     )
-    told = holder_told(here, first.pid)
+    message = holder_message(here, first.pid)
     second = here("serve")
     assert (second.code, second.out) == (6, "")
     assert second.err == (
-        f"Error: {told} is already running. Stop it first, or add --wait to stand by.\n"
+        f"Error: {message} is already running. Stop it first, or add --wait to stand by.\n"
     )
     tick = here("tick")
     assert tick.code == 6
     assert tick.err == (
-        f"Error: {told} is already running and makes its own passes. Nothing was done.\n"
+        f"Error: {message} is already running and makes its own passes. Nothing was done.\n"
     )
     quiet = here("tick", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
@@ -109,7 +109,7 @@ def test_one_acts_and_sigterm_ends_it(
     assert here.rows("SELECT host, fence FROM leases") == [(None, 2)]
 
 
-def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
+def test_suspended_controller_is_fenced_and_submits_nothing(
     here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
 ) -> None:
     """Stopped between the stored intent and sbatch: the worst moment there is."""
@@ -165,7 +165,9 @@ def test_a_stopped_controller_goes_on_with_one_pass(
     assert set(lines[0]) == {"time", "level", "event", "step", "job", "text"}
 
 
-def test_slurm_away_is_told_and_waited_for(here: CommandLine, fake_slurm: FakeSlurm) -> None:
+def test_controller_waits_while_slurm_does_not_answer(
+    here: CommandLine, fake_slurm: FakeSlurm
+) -> None:
     spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
     assert here("submit", spec).code == 0
     text = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"

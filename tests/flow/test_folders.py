@@ -105,8 +105,8 @@ def test_a_spool_that_another_user_made_is_refused(here, scratch) -> None:
     write_script(here, "print('ran')")
     done = here("submit", *LOCAL, *JOB, **given)
     assert done.code == 1
-    told = refusal(scratch / "state" / "local", scratch / "state", "state_dir")
-    assert told in done.err
+    message = refusal(scratch / "state" / "local", scratch / "state", "state_dir")
+    assert message in done.err
     assert list((scratch / "state").iterdir()) == []
 
 
@@ -116,8 +116,8 @@ def test_another_users_runs_dir_is_refused(here, scratch) -> None:
     runs = scratch / "open" / "runs"
     done = here("submit", *LOCAL, *JOB, ORCHESTRATOR_RUNS_DIR=str(runs))
     assert done.code == 1
-    told = refusal(runs, scratch / "open", "runs_dir")
-    assert done.err.endswith(f"Error: {told} Nothing was submitted.\n")
+    message = refusal(runs, scratch / "open", "runs_dir")
+    assert done.err.endswith(f"Error: {message} Nothing was submitted.\n")
     assert list((scratch / "open").iterdir()) == []
 
 
@@ -128,8 +128,8 @@ def test_another_users_templates_are_refused(here, scratch) -> None:
     as_eve("sh", "-c", f"echo 'touch /tmp/owned' > {templates}/job.sbatch.j2")
     done = here("submit", *LOCAL, *JOB, ORCHESTRATOR_TEMPLATES_DIR=str(templates))
     assert done.code == 3
-    told = refusal(templates / "job.sbatch.j2", templates, "templates_dir")
-    assert done.err == f"Error: {told}\n"
+    message = refusal(templates / "job.sbatch.j2", templates, "templates_dir")
+    assert done.err == f"Error: {message}\n"
 
 
 @needs_root
@@ -193,8 +193,8 @@ def test_a_shared_project_folder(cli, fake_slurm, scratch) -> None:
     assert [item["state"] for item in ended.items] == ["COMPLETED"]
     assert cli("tick").code == 0
     assert cli("logs", "local-1").code == 0
-    told = {item["check"]: item["outcome"] for item in cli("doctor", "--json").items}
-    assert {told[name] for name in ("runs_dir", "state_dir", "templates_dir")} == {"ok"}
+    outcomes = {item["check"]: item["outcome"] for item in cli("doctor", "--json").items}
+    assert {outcomes[name] for name in ("runs_dir", "state_dir", "templates_dir")} == {"ok"}
     # And by Slurm.
     fake_slurm.run_jobs()
     done = cli("submit", "--launcher", "python", *JOB)
@@ -231,7 +231,7 @@ def test_claims_and_records_in_an_open_folder_do_not_count(cli, fake_slurm) -> N
 
 
 @needs_root
-def test_doctor_names_folders_of_others(here, scratch) -> None:
+def test_doctor_names_folders_that_other_users_own(here, scratch) -> None:
     here.needs_file()
     as_eve("mkdir", "-m", "0755", scratch / "open")
     mine = scratch / "mine"

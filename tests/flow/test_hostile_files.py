@@ -198,5 +198,5 @@ def test_a_database_that_is_a_fifo(cli) -> None:
 def test_a_fifo_nobody_writes_to_holds_no_trial_of_patterns(cli) -> None:
     os.mkfifo(cli.folder / "silent", 0o600)
     done = cli("patterns", "test", "silent")
-    told = "Invalid value for 'FILE': 'silent': a FIFO to which nothing was written for 5 s"
-    assert (done.code, told in done.err) == (2, True), done.err
+    message = "Invalid value for 'FILE': 'silent': a FIFO to which nothing was written for 5 s"
+    assert (done.code, message in done.err) == (2, True), done.err

@@ -251,7 +251,7 @@ def test_a_group_works_in_one_folder(host, alice):
 
 
 @pytest.mark.parametrize("name", ["orchestrator.toml", "user", "patterns.toml", "job.toml"])
-def test_a_pipe_in_place_of_a_file(cli, name):
+def test_pipe_instead_of_a_file(cli, name):
     user_file = cli.home / ".config/orchestrator/config.toml"
     path = user_file if name == "user" else cli.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,7 +270,7 @@ def test_a_pipe_in_place_of_a_file(cli, name):
     assert (done.code, done.out) == (3, "")
 
 
-def test_a_device_and_a_sparse_file_in_place_of_a_file(cli):
+def test_device_or_sparse_file_instead_of_a_file(cli):
     path = cli.folder / "orchestrator.toml"
     path.symlink_to("/dev/zero")
     assert cli("status").err == (
@@ -286,7 +286,7 @@ def test_a_device_and_a_sparse_file_in_place_of_a_file(cli):
     )
 
 
-def test_what_is_trusted_is_shown_recorded_listed_and_removed(cli):
+def test_trust_shows_records_lists_and_removes(cli):
     path = cli.folder / "orchestrator.toml"
     escape = "\x1b]0;owned\x07"
     path.write_text(
@@ -361,7 +361,7 @@ def test_a_command_runs_the_file_that_was_trusted(cli):
     assert (cli.home / "reviewed").exists() and not (cli.home / "planted").exists()
 
 
-def test_a_controller_ends_when_what_it_acts_by_changes(cli):
+def test_controller_ends_when_the_trusted_file_changes(cli):
     (cli.folder / "orchestrator.toml").write_text('templates_dir = "t"\n')
     template = cli.folder / "t" / "environment.sh.j2"
     template.parent.mkdir()
@@ -411,7 +411,7 @@ def test_a_command_that_its_owner_can_change_after_the_trust(host, alice, eve):
     assert alice.run("notices", "test", "x", cwd=project, **accepted).code == 0
 
 
-def test_doctor_says_which_projects_file_counts(cli):
+def test_doctor_reports_the_project_file(cli):
     path = cli.folder / "orchestrator.toml"
 
     def check() -> dict[str, str] | None:
@@ -447,7 +447,7 @@ def test_doctor_says_which_projects_file_counts(cli):
     )
 
 
-def test_a_note_comes_once_and_not_into_completions(cli):
+def test_warning_is_printed_once_and_not_in_completions(cli):
     (cli.folder / "orchestrator.toml").write_text("")
     cli.folder.chmod(0o777)
     done = cli("submit", "--name", "x", "--", "train.py")

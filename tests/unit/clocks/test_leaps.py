@@ -91,7 +91,7 @@ def test_after_a_reboot_a_usual_gap_is_believed_and_a_long_one_is_asked_about() 
     assert leaps.assess(leaps.State(trusted=reading(0, 1000, boot_id="")), unknown, no_clocks).doubt
 
 
-def test_what_is_told_and_what_is_stored() -> None:
+def test_explanation_and_stored_state() -> None:
     leapt = leaps.assess(BEFORE, reading(30 * DAY + 60, 1060), lambda: slurm(-30 * DAY))
     assert leaps.State.of_json(leapt.to_json()) == leapt
     assert leaps.State.of_json(BEFORE.to_json()) == BEFORE

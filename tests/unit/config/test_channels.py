@@ -50,7 +50,7 @@ def load(folder: Path, text: str, file: str = ".config/orchestrator/config.toml"
     return config.load({"HOME": str(folder)}, folder)
 
 
-def test_what_channels_want(tmp_path: Path) -> None:
+def test_notifications_of_a_channel(tmp_path: Path) -> None:
     found = load(tmp_path, GOOD)
     assert isinstance(found, config.Configuration)
     mail, chat = found.notices["mail"], found.notices["chat"]
@@ -73,10 +73,10 @@ def test_what_channels_want(tmp_path: Path) -> None:
 def test_everything_that_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         load(tmp_path, BAD)
-    told = [
+    message = [
         f"{problem.line}: {problem.key}: {problem.message}" for problem in caught.value.problems
     ]
-    assert told == [
+    assert message == [
         "2: notices.mail: needs user and password_file, or neither",
         "6: notices.mail.security: would send the password unencrypted: use starttls or tls",
         '8: notices.mail.to[0]: must be an address (got "a lab")',
@@ -88,7 +88,7 @@ def test_everything_that_is_wrong(tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_projects_file_tells_nobody(tmp_path: Path) -> None:
+def test_project_file_sends_no_notices(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         load(tmp_path, GOOD, "orchestrator.toml")
     assert [f"{problem.key}: {problem.message}" for problem in caught.value.problems] == [

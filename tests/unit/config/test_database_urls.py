@@ -78,7 +78,7 @@ def test_no_part_of_a_password_is_shown(password: str, place: str, encode: objec
         ("postgresql://db/x?application_name=a@b", "postgresql://db***"),
     ],
 )
-def test_what_is_masked(url: str, shown: str | None) -> None:
+def test_masked_parts(url: str, shown: str | None) -> None:
     shown = shown or "postgresql://ada@db/x?sslmode=require&***"
     assert config.without_password(url) == shown
 
@@ -94,5 +94,5 @@ def test_what_is_masked(url: str, shown: str | None) -> None:
         "",
     ],
 )
-def test_what_holds_no_password_is_shown_whole(url: str) -> None:
+def test_url_without_password_is_shown_whole(url: str) -> None:
     assert config.without_password(url) == url and not config.has_password(url)

@@ -213,7 +213,7 @@ def test_a_runs_dir_that_slurm_would_read_its_own_way(
     )
 
 
-def test_all_problems_are_told_at_once_with_their_lines(
+def test_all_problems_are_reported_at_once_with_lines(
     tmp_path: Path, environ: dict[str, str], write: Write
 ) -> None:
     user = write("home/.config/orchestrator/config.toml", "[profiles\n")
@@ -289,7 +289,7 @@ account = "a\\tb"
     )
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "orchestrator.toml").mkdir()
     assert failure(environ, tmp_path) == (
         f"{tmp_path}/orchestrator.toml: cannot be read: not a regular file but a folder\n"
@@ -310,8 +310,8 @@ def test_a_databases_password_is_not_shown(
 ) -> None:
     found = config.load(environ | {"ORCHESTRATOR_DATABASE": url}, tmp_path)
     assert found.database == url
-    told = origin_of(found, "database")[0]
-    assert told == shown
+    message = origin_of(found, "database")[0]
+    assert message == shown
 
 
 def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write: Write) -> None:

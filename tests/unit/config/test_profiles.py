@@ -30,7 +30,7 @@ CONFIGURATION = config.Configuration(
 )
 
 
-def test_what_the_spec_leaves_open_is_filled() -> None:
+def test_profile_fills_missing_keys() -> None:
     spec = config.with_profile(jobs.JobSpec(name="x"), CONFIGURATION.profile)
     assert (spec.account, spec.partition, spec.qos) == ("nn1", "accel", "normal")
     assert spec.environment.modules == ("NRIS/GPU",)
@@ -38,7 +38,7 @@ def test_what_the_spec_leaves_open_is_filled() -> None:
     assert spec.container == jobs.Container()
 
 
-def test_what_the_spec_says_stays() -> None:
+def test_keys_of_the_spec_stay() -> None:
     spec = jobs.JobSpec(
         name="x",
         account="nn2",
@@ -58,7 +58,7 @@ def test_what_the_spec_says_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "resources", "time_limit", "told"),
+    ("partition", "resources", "time_limit", "message"),
     [
         (
             None,
@@ -87,12 +87,12 @@ def test_what_the_spec_says_stays() -> None:
     ],
 )
 def test_a_spec_beyond_its_partition_is_refused(
-    partition: str | None, resources: jobs.Resources, time_limit: str | None, told: str
+    partition: str | None, resources: jobs.Resources, time_limit: str | None, message: str
 ) -> None:
     spec = jobs.JobSpec(name="x", partition=partition, resources=resources, time_limit=time_limit)
     with pytest.raises(errors.SpecError) as caught:
         config.with_profile(spec, CONFIGURATION.profile)
-    assert str(caught.value) == f"profile olivia: {told}\n1 problem; nothing was submitted."
+    assert str(caught.value) == f"profile olivia: {message}\n1 problem; nothing was submitted."
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def sample(hint: Any) -> object:
     return {str: "x", int: 1, bool: True}[hint]
 
 
-def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
+def test_keys_that_do_not_describe_jobs_are_refused() -> None:
     for record, allowed, at in (
         (file_schema.File, ALLOWED, ()),
         (config.Profile, ALLOWED_IN_A_PROFILE, ("profiles", "a")),
@@ -110,7 +110,7 @@ def test_any_other_key_is_refused(data: dict[str, Any]) -> None:
     assert set(data) - ALLOWED <= found <= set(data)
 
 
-def test_what_says_what_a_job_is_counts(environ: dict[str, str], project: Path) -> None:
+def test_keys_that_describe_jobs_apply(environ: dict[str, str], project: Path) -> None:
     (project / "patterns.toml").touch()
     path = write(
         project,
@@ -143,7 +143,7 @@ max_retries = 2
     assert (found.project.standing, found.notes) == ("not trusted", ())
 
 
-def test_what_is_refused_is_told_with_the_ways_out(environ: dict[str, str], project: Path) -> None:
+def test_refused_keys_are_listed_with_advice(environ: dict[str, str], project: Path) -> None:
     path = write(
         project,
         """\
@@ -258,8 +258,8 @@ def test_a_trusted_file_sets_everything_until_something_changes(
         (project / "notify.sh", "id"),
     ):
         new(file, content)
-        told = refusal(environ, project)
-        assert told.endswith(rest(environ, project, ", which changed since you trusted it,"))
+        message = refusal(environ, project)
+        assert message.endswith(rest(environ, project, ", which changed since you trusted it,"))
         trusted(environ, project)
         assert config.load(environ, project).project.is_trusted
     (templates / "b.j2").unlink()
@@ -270,7 +270,9 @@ def test_a_trusted_file_sets_everything_until_something_changes(
     )
 
 
-def test_trust_is_of_a_place(environ: dict[str, str], project: Path, tmp_path: Path) -> None:
+def test_trust_is_recorded_for_a_path(
+    environ: dict[str, str], project: Path, tmp_path: Path
+) -> None:
     write(project, 'state_dir = ".state"')
     trusted(environ, project)
     # The same content elsewhere, be it a copy or a link, would name another folder.
@@ -285,7 +287,7 @@ def test_trust_is_of_a_place(environ: dict[str, str], project: Path, tmp_path: P
 
 
 @needs_root
-def test_records_that_others_can_change_do_not_count(
+def test_records_that_other_users_can_change_are_ignored(
     environ: dict[str, str], project: Path
 ) -> None:
     path = write(project, 'state_dir = ".state"')
@@ -309,7 +311,9 @@ def test_records_that_others_can_change_do_not_count(
     )
 
 
-def test_what_is_too_much_cannot_be_trusted(environ: dict[str, str], project: Path) -> None:
+def test_too_many_or_too_large_files_cannot_be_trusted(
+    environ: dict[str, str], project: Path
+) -> None:
     path = write(project, 'templates_dir = "t"')
     (project / "t").mkdir()
     trusted(environ, project)
@@ -353,7 +357,7 @@ def test_a_file_of_another_user_is_left_out(
 
 
 @needs_root
-def test_what_is_left_out_is_told_with_what_is_missing(
+def test_ignored_file_is_mentioned_with_missing_keys(
     environ: dict[str, str], project: Path
 ) -> None:
     path = write(project, "[profiles.a]\n")
@@ -399,7 +403,7 @@ def test_a_folder_of_the_group_is_accepted_by_shared_folders(
     )
 
 
-def test_the_variable_takes_absolute_paths_alone(environ: dict[str, str], project: Path) -> None:
+def test_the_variable_accepts_only_absolute_paths(environ: dict[str, str], project: Path) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         config.load(environ | {"ORCHESTRATOR_SHARED_FOLDERS": "~/a:.:/b"}, project)
     assert str(caught.value) == (

@@ -119,7 +119,7 @@ def test_a_group_folder_is_accepted_when_the_user_opted_in(tmp_path: Path, own: 
 
 
 @needs_root
-def test_a_group_of_others(own: Path) -> None:
+def test_group_with_other_members(own: Path) -> None:
     own.chmod(0o770)
     os.chown(own, 0, 100)
     found = files.exposure(own)
@@ -158,19 +158,19 @@ def test_a_private_folder_is_0700_with_any_umask(own: Path, umask: int) -> None:
     files.make_private_folder(own / "a" / "b" / "c")
 
 
-def test_a_folder_that_others_can_write_is_not_private(own: Path) -> None:
+def test_folder_writable_by_other_users_is_not_private(own: Path) -> None:
     own.chmod(0o777)
     with pytest.raises(files.PrivateFolderError, match="can be written by every user"):
         files.make_private_folder(own)
 
 
-def test_a_file_in_place_of_the_folder(own: Path) -> None:
+def test_path_is_a_file(own: Path) -> None:
     (own / "a").touch()
     with pytest.raises(NotADirectoryError):
         files.make_private_folder(own / "a")
 
 
-def test_what_the_user_can_do(own: Path) -> None:
+def test_fixes(own: Path) -> None:
     own.chmod(0o777)
     found = files.exposure(own)
     assert found is not None and found.cure == f"run `chmod go-w {own}`"
@@ -191,7 +191,7 @@ def test_how_a_group_or_an_owner_is_accepted(own: Path) -> None:
     assert found is not None and found.cure == accept
 
 
-def test_nothing_is_made_in_a_folder_that_others_can_change(own: Path) -> None:
+def test_nothing_is_created_in_a_folder_that_others_can_change(own: Path) -> None:
     own.chmod(0o777)
     with pytest.raises(files.PrivateFolderError) as raised:
         files.make_private_folder(own / "new" / "deep", setting="runs_dir")

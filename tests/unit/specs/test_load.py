@@ -76,7 +76,7 @@ def test_a_whole_spec(spec_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("spec_file")
-def test_all_problems_are_told_at_once_with_their_lines() -> None:
+def test_all_problems_are_reported_at_once_with_lines() -> None:
     text = """\
 [job]
 name = "x"
@@ -93,8 +93,8 @@ script = "a.py"
 command = "b"
 """
     assert failure(text, "resources.tmp=1.5G", flags={"resources.cpus_per_task": -1}) == (
-        '--set: resources.tmp: must be a size such as "440G" or "16000M" (got "1.5G")\n'
         "--cpus-per-task: resources.cpus_per_task: must be >= 1 (got -1)\n"
+        '--set: resources.tmp: must be a size such as "440G" or "16000M" (got "1.5G")\n'
         'spec.toml:3: job.mail_typ: unknown key. Did you mean "mail_type"?\n'
         '    3 | mail_typ = "END"\n'
         "spec.toml:4: job.nodes: unknown key. It belongs to [resources].\n"
@@ -122,7 +122,7 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
 
 @pytest.mark.usefixtures("spec_file")
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "spec.toml: job.name: is missing: every job needs a name"),
         ('[job]\nname = "x"', f"spec.toml: launch: {LAUNCH_WORDS}"),
@@ -318,8 +318,8 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
     ],
 )
-def test_each_problem_says_what_would_be_right(text: str, told: str) -> None:
-    assert told in failure(text)
+def test_each_problem_names_the_valid_value(text: str, reported: str) -> None:
+    assert reported in failure(text)
 
 
 @pytest.mark.parametrize("option", ["gpus", "licenses", "mem-bind", "time-min", "container"])
@@ -352,10 +352,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         specs.load(tmp_path)
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_taken(spec_file: Path) -> None:
-    wanted = specs.load(spec_file)
+def test_windows_line_ends_and_byte_order_mark_are_accepted(spec_file: Path) -> None:
+    expected = specs.load(spec_file)
     spec_file.write_bytes(b"\xef\xbb\xbf" + SPEC.replace("\n", "\r\n").encode())
-    assert specs.load(spec_file) == wanted
+    assert specs.load(spec_file) == expected
 
 
 def test_the_command_line_wins_over_set_over_variables_over_the_file(spec_file: Path) -> None:
@@ -396,11 +396,11 @@ def test_values_of_set(spec_file: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["foo", "=1", "a..b=1", "job.name"])
-def test_what_set_cannot_read(spec_file: Path, setting: str) -> None:
+def test_invalid_set_options(spec_file: Path, setting: str) -> None:
     with pytest.raises(errors.SpecError) as caught:
         specs.load(spec_file, [setting])
-    told = f'--set: write KEY=VALUE, such as resources.nodes=2 (got "{setting}")'
-    assert str(caught.value) == f"{told}\n1 problem; nothing was submitted."
+    reported = f'--set: write KEY=VALUE, such as resources.nodes=2 (got "{setting}")'
+    assert str(caught.value) == f"{reported}\n1 problem; nothing was submitted."
 
 
 def test_plain_numbers_stand_where_slurm_takes_them(spec_file: Path) -> None:
@@ -432,7 +432,7 @@ def test_a_key_puts_its_rivals_below_it_out_of_force(
     assert getattr(getattr(spec, table), name) == value
 
 
-def test_rivals_on_one_layer_are_told(spec_file: Path) -> None:
+def test_alternative_keys_in_one_layer_are_reported(spec_file: Path) -> None:
     flags = {"resources.gres": "gpu:1", "resources.gpus_per_node": 2}
     with pytest.raises(errors.SpecError, match=r"^--gres: resources\.gres: use only one of"):
         specs.load(spec_file, flags=flags)
@@ -454,7 +454,7 @@ def test_program(launcher: str, program: list[str], kept: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "reported"),
     [
         (["python"], "torchrun starts Python itself: write a script or -m MODULE after it"),
         (
@@ -464,11 +464,11 @@ def test_program(launcher: str, program: list[str], kept: list[str]) -> None:
         ),
     ],
 )
-def test_options_of_python_cannot_go_through_torchrun(program: list[str], told: str) -> None:
+def test_torchrun_rejects_options_of_python(program: list[str], reported: str) -> None:
     with pytest.raises(errors.SpecError) as caught:
         specs.load(None, flags={"job.name": "x"}, program=program)
     lines = str(caught.value).splitlines()
-    assert lines[0] == f"command line: launch.program: {told}"
+    assert lines[0] == f"command line: launch.program: {reported}"
 
 
 def test_a_program_replaces_what_the_file_runs_and_not_its_args_silently(spec_file: Path) -> None:
@@ -497,7 +497,7 @@ def test_without_a_file_flags_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "text", "told"),
+    ("mode", "text", "reported"),
     [
         (0o640, "A=1\n", "my file can be read by other users: run chmod 600"),
         (0o604, "A=1\n", "my file can be read by other users: run chmod 600"),
@@ -507,20 +507,20 @@ def test_without_a_file_flags_are_enough() -> None:
     ],
 )
 def test_a_secrets_file_is_looked_at_before_the_job_is_sent(
-    tmp_path: Path, mode: int, text: str, told: str | None
+    tmp_path: Path, mode: int, text: str, reported: str | None
 ) -> None:
     file = tmp_path / "my file"
     file.write_text(text, encoding="latin-1")
     file.chmod(mode)
     settings = ["environment.secrets_file=my file"]
     flags = {"job.name": "x"}
-    if told is None:
+    if reported is None:
         specs.load(None, settings, flags, ["x"], folder=tmp_path)
         return
     with pytest.raises(errors.SpecError) as caught:
         specs.load(None, settings, flags, ["x"], folder=tmp_path)
     assert str(caught.value) == (
-        f"--set: environment.secrets_file: {told}\n1 problem; nothing was submitted."
+        f"--set: environment.secrets_file: {reported}\n1 problem; nothing was submitted."
     )
 
 

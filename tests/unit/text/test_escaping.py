@@ -39,7 +39,7 @@ HARMLESS = set("\u200c\u200d")
         ("\u2764\ufe0f", "\u2764\ufe0f"),
     ],
 )
-def test_what_acts_is_shown(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert [escaping.visible(text), escaping.one_line(text), escaping.lines(text)] == [shown] * 3
 
 
@@ -68,7 +68,7 @@ def test_nothing_acts_and_twice_is_as_once(text: str) -> None:
 
 
 @given(TEXTS)
-def test_json_is_what_it_was_and_printable(text: str) -> None:
+def test_json_is_unchanged_and_printable(text: str) -> None:
     made = formats.json_text({"text": text})
     assert json.loads(made) == {"text": text}
     assert made.isascii() and made.isprintable()

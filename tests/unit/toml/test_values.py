@@ -91,7 +91,7 @@ def test_seconds_of_any_time_that_slurm_prints(
         ("time_limit", "2-00"),
     ],
 )
-def test_what_slurm_takes_fits(name: str, text: str) -> None:
+def test_valid_values_of_slurm(name: str, text: str) -> None:
     assert values.form_error(name, text) == ""
 
 
@@ -124,12 +124,12 @@ def test_what_slurm_takes_fits(name: str, text: str) -> None:
         ("time_limit", "1h"),
     ],
 )
-def test_what_slurm_does_not_take(name: str, text: str) -> None:
+def test_invalid_values_of_slurm(name: str, text: str) -> None:
     assert values.form_error(name, text).startswith("must be ")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a\nb", "newline (U+000A)"),
         ("a\rb", "carriage return (U+000D)"),
@@ -145,8 +145,8 @@ def test_what_slurm_does_not_take(name: str, text: str) -> None:
         ("naïve 日本語 🚀 👩\u200d🔬 ; $(x) \\ \" ' #", ""),
     ],
 )
-def test_refused_characters(text: str, told: str) -> None:
-    assert values.forbidden_character(text) == told
+def test_refused_characters(text: str, message: str) -> None:
+    assert values.forbidden_character(text) == message
 
 
 def test_shell_lines_may_hold_newline_and_tab_only() -> None:

@@ -87,7 +87,7 @@ def free(world: World) -> None:
     world.alive.clear()
 
 
-def test_who_lost_the_lease_writes_no_more(world: World) -> None:
+def test_no_writes_after_the_lease_is_lost(world: World) -> None:
     free(world)
     first = world.take(2)
     write(first, "first")
@@ -127,7 +127,7 @@ def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> N
     first = world.take(2)
     # The clock here is a day ahead, so that each renewal looks old: it is seen all the same.
     renewed_at: list[float] = []
-    told: list[str] = []
+    message: list[str] = []
     context = world.context
 
     def pause_and_renew(seconds: float) -> None:
@@ -146,7 +146,7 @@ def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> N
                 seconds=SECONDS,
                 stand_by=True,
                 pause=pause_and_renew,
-                inform=told.append,
+                inform=message.append,
                 monotonic=lambda: world.now,
             )
     assert len(renewed_at) == 1

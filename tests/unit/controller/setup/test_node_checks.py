@@ -41,7 +41,7 @@ def job(**changed: Any) -> jobs.Job:
     return jobs.Job(**{**values, **changed})
 
 
-def told(of: jobs.Job, *, gpus: str = "", late_seconds: int = 1) -> dict[str, tuple[str, str]]:
+def outcomes(of: jobs.Job, *, gpus: str = "", late_seconds: int = 1) -> dict[str, tuple[str, str]]:
     clock = int(T0.timestamp()) + 2 + late_seconds
     checks = node_checks.checks(of, LOG.format(clock=clock, gpus=gpus))
     return {check.name: (check.outcome, check.found) for check in checks}
@@ -52,7 +52,7 @@ def test_all_is_well() -> None:
         "probe gpu 580.95.05, NVIDIA H100\nprobe gpu 580.95.05, NVIDIA H100\n"
         "probe torch 2.15.0+cu132 13.2"
     )
-    assert told(job(), gpus=gpus) == {
+    assert outcomes(job(), gpus=gpus) == {
         "runs_dir from a node": ("ok", "n1 writes it, and this host sees it"),
         "clock": ("ok", "this host, n1: same as slurmctld"),
         "container on a node": ("ok", "apptainer version 1.4.5 on n1"),
@@ -87,13 +87,16 @@ def test_all_is_well() -> None:
     ],
 )
 def test_torch_against_the_driver(gpus: str, outcome: str, found: str) -> None:
-    assert told(job(), gpus=gpus)["GPU driver"] == (outcome, found)
+    assert outcomes(job(), gpus=gpus)["GPU driver"] == (outcome, found)
 
 
 def test_clocks_that_differ() -> None:
-    assert told(job(), late_seconds=60)["clock"] == ("warning", "n1 and slurmctld differ by 60 s")
+    assert outcomes(job(), late_seconds=60)["clock"] == (
+        "warning",
+        "n1 and slurmctld differ by 60 s",
+    )
     late = job(submitted_at=T0 - datetime.timedelta(minutes=10))
-    assert told(late)["clock"] == ("warning", "this host and slurmctld differ by 600 s")
+    assert outcomes(late)["clock"] == ("warning", "this host and slurmctld differ by 600 s")
 
 
 def test_a_folder_that_the_node_does_not_see() -> None:
