@@ -34,6 +34,11 @@ class CommandNotFound(errors.SlurmError):
 class TooMuchOutputError(errors.SlurmError):
     """The command printed more than is kept, and was stopped."""
 
+    def __init__(self, command: str, output: bytearray) -> None:
+        mib = len(output) / 1024**2
+        super().__init__(f"{command} printed {mib:.0f} MiB or more and was stopped")
+        self.output = output.decode(errors="replace")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
@@ -61,15 +66,17 @@ def run(
     die_with_parent: bool = False,
     folder: str | None = None,
     stdin: bytes | None = None,
+    max_output_bytes: int | None = None,
 ) -> Result:
     """Run a command; raises CommandNotFound or TooMuchOutputError.
 
-    folder: its working directory. stdin: what it reads, empty by default. die_with_parent: the
-    command and all it started get SIGKILL when this process ends, so that "the submitter is dead"
-    also means "its sbatch is dead".
+    folder: its working directory. stdin: what it reads, empty by default. max_output_bytes: of
+    stdout, 128 MiB by default. die_with_parent: the command and all it started get SIGKILL when
+    this process ends, so that "the submitter is dead" also means "its sbatch is dead".
     """
     started = time.monotonic()
     stdout, stderr = bytearray(), bytearray()
+    limit = _MAX_STDOUT_BYTES if max_output_bytes is None else max_output_bytes
     with contextlib.ExitStack() as stack:
         input_file = stack.enter_context(_input_file(stdin))
         tie = stack.enter_context(contextlib.closing(_ParentTie())) if die_with_parent else None
@@ -77,10 +84,9 @@ def run(
         try:
             if tie is not None:
                 tie.bind(process.pid)
-            timed_out = not _read(process, stdout, stderr, started + timeout_seconds)
-            if len(stdout) > _MAX_STDOUT_BYTES:
-                mib = _MAX_STDOUT_BYTES // 1024**2
-                raise TooMuchOutputError(f"{argv[0]} printed more than {mib} MiB and was stopped")
+            timed_out = not _read(process, stdout, stderr, limit, started + timeout_seconds)
+            if len(stdout) > limit:
+                raise TooMuchOutputError(argv[0], stdout[:limit])
         except BaseException:
             # Ctrl-C does not reach the command: it has its own session.
             _end(process)
@@ -167,7 +173,11 @@ def _start(
 
 
 def _read(
-    process: subprocess.Popen[bytes], stdout: bytearray, stderr: bytearray, deadline: float
+    process: subprocess.Popen[bytes],
+    stdout: bytearray,
+    stderr: bytearray,
+    limit: int,
+    deadline: float,
 ) -> bool:
     """Collect the output until the command has ended; False if it has not, and is to be stopped."""
     assert process.stdout is not None and process.stderr is not None
@@ -182,7 +192,7 @@ def _read(
                 if not chunk:
                     selector.unregister(key.fileobj)
             del stderr[_MAX_STDERR_BYTES:]
-            if len(stdout) > _MAX_STDOUT_BYTES:
+            if len(stdout) > limit:
                 return False
             # Not by pidfd_open: the kernel of RHEL 8 (4.18) does not have it.
             if not ready and process.poll() is not None:

@@ -52,7 +52,7 @@ def test_a_job_from_sbatch_to_its_log(fake_slurm, tmp_path):
     assert client().show_job("1")["JobName"] == "demo.abcd12345678"
 
 
-def test_arrays_requeues_and_what_squeue_forgets(fake_slurm, tmp_path):
+def test_arrays_requeues_and_old_jobs(fake_slurm, tmp_path):
     submit(tmp_path, "exit 0", "--array=1,3-4")
     assert [seen.job_id for seen in squeue()] == ["1_1", "1_3", "1_4"]
     fake_slurm.set_state("1_3", "RUNNING")
@@ -73,7 +73,7 @@ def test_cancel_ignores_unknown_jobs(fake_slurm, tmp_path):
     assert row.raw_state == f"CANCELLED by {os.getuid()}"
 
 
-def test_a_lost_answer_and_a_slurm_that_is_away(fake_slurm, tmp_path):
+def test_lost_answers_and_an_unreachable_slurm(fake_slurm, tmp_path):
     text = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
     fake_slurm.fail("sbatch", stderr=text, run_anyway=True)
     assert sbatch.classify(submit(tmp_path)).kind is sbatch.OutcomeKind.AMBIGUOUS

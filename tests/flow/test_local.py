@@ -383,7 +383,7 @@ def test_a_program_that_asks_to_be_requeued(here):
     assert [one["state"] for one in item["attempts"]] == ["REQUEUED", "COMPLETED"]
 
 
-def test_a_number_given_to_another_process_and_another_boot(here):
+def test_a_reused_pid_and_a_reboot(here):
     """The spool names processes that are gone: one PID is another's now, one boot is over."""
     job_id = submit(here, f"echo ready; {LONG}")
     entry = running(here, job_id)
@@ -549,7 +549,7 @@ def test_jobs_that_depend_on_others(here):
     assert len(here.rows()) == 6
 
 
-def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
+def test_prerequisites_of_a_new_job_are_not_removed(here):
     first = submit(here, "true")
     assert ended(here, first) == ("COMPLETED", "0:0")
     files = machine_of(here).spool
@@ -576,7 +576,7 @@ def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
         (("--dependency", "afterok:1"), "job.dependency", "local job IDs look like local-7"),
     ],
 )
-def test_what_one_machine_cannot_do(here, flags, key, cure):
+def test_submissions_that_one_machine_cannot_run(here, flags, key, cure):
     done = here("submit", "--name", "x", *flags, "--", "train.py")
     assert done.code == 3
     assert f"scheduler local: {key}: " in done.err
@@ -585,7 +585,7 @@ def test_what_one_machine_cannot_do(here, flags, key, cure):
     assert here("render", "--scheduler", "slurm", "--name", "x", *flags, "--", "train.py").code == 0
 
 
-def test_slurm_is_used_where_it_is(cli):
+def test_slurm_is_used_if_it_is_present(cli):
     assert cli("submit", "--name", "x", "--parsable", "--", "true").out == "1\n"
     done = cli(
         "submit",
@@ -608,7 +608,7 @@ def test_slurm_is_used_where_it_is(cli):
     ]
 
 
-def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
+def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
     argv = ("submit", "--name", "x", "--launcher", "python", "--parsable", "--", "true")
     done = here(*argv)
     assert (done.code, done.out) == (0, "local-1\n")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
-import signal
 import socket
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +14,7 @@ import orchestrator
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import render
 from orchestrator.files import users
+from orchestrator.slurm import process
 
 #: A longer diff is cut: it shows what ran and is no backup.
 DIFF_LIMIT_BYTES = 1024 * 1024
@@ -74,38 +71,17 @@ def git_in(folder: Path) -> Git:
 def _run(command: Sequence[str], timeout_seconds: float) -> str | None:
     """Return the output of a command, cut at the limit; None if it fails or takes too long."""
     try:
-        process = subprocess.Popen(
+        result = process.run(
             command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **_NO_FETCH},
-            start_new_session=True,
+            timeout_seconds,
+            {**os.environ, **_NO_FETCH},
+            max_output_bytes=_OUTPUT_LIMIT_BYTES,
         )
-    except (OSError, ValueError):
+    except process.CommandNotFound:
         return None
-    assert process.stdout is not None
-    # Kills children of git too: they may hold the pipe open.
-    timer = threading.Timer(timeout_seconds, _kill, [process])
-    timer.start()
-    try:
-        with process.stdout as stream:
-            output = stream.read(_OUTPUT_LIMIT_BYTES + 1)
-        is_cut = len(output) > _OUTPUT_LIMIT_BYTES
-        if is_cut:
-            _kill(process)
-        code = process.wait()
-    finally:
-        timer.cancel()
-        if process.returncode is None:
-            _kill(process)
-            process.wait()
-    return output.decode(errors="replace") if code == 0 or is_cut else None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    except process.TooMuchOutputError as error:
+        return error.output
+    return None if result.timed_out or result.returncode else result.stdout
 
 
 def collect(

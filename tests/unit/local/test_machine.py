@@ -51,7 +51,7 @@ def enter(here: machine.Machine, token: str, **changes: object) -> str:
     )
 
 
-def test_the_same_token_is_taken_once(here: machine.Machine) -> None:
+def test_a_token_is_accepted_once(here: machine.Machine) -> None:
     assert enter(here, "abcd00000001") == "local-1"
     assert enter(here, "abcd00000002", tasks=(0, 3, 5)) == "local-2"
     assert enter(here, "abcd00000001") == "local-1"
@@ -67,7 +67,7 @@ def test_the_same_token_is_taken_once(here: machine.Machine) -> None:
     assert {row.array_job_id for row in seen} == {None, "local-2"}
 
 
-def test_a_submission_that_was_cut_off_is_completed(here: machine.Machine) -> None:
+def test_an_interrupted_submission_is_completed(here: machine.Machine) -> None:
     enter(here, "abcd00000001", tasks=(1, 2))
     (here.folder / "queue" / "1_2.json").unlink()
     assert here.by_name(["x.abcd00000001"], machine.datetime.datetime.min) == []
@@ -75,7 +75,7 @@ def test_a_submission_that_was_cut_off_is_completed(here: machine.Machine) -> No
     assert [entry.key for entry in here.spool.queue()] == ["1_1", "1_2"]
 
 
-def test_an_end_that_was_cut_off_is_completed(here: machine.Machine) -> None:
+def test_an_interrupted_end_is_completed(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
     (entry,) = here.spool.queue()
     path = here.folder / "queue" / "1.json"
@@ -92,7 +92,7 @@ def test_an_end_that_was_cut_off_is_completed(here: machine.Machine) -> None:
 
 
 @pytest.mark.parametrize(("rc", "state"), [(0, JobState.COMPLETED), (3, JobState.FAILED)])
-def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
+def test_the_exit_record_of_a_job_whose_runner_was_killed(
     here: machine.Machine, tmp_path: Path, rc: int, state: JobState
 ) -> None:
     enter(here, "abcd00000001", run_dir=str(tmp_path))
@@ -109,7 +109,7 @@ def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
     assert ended.reason is not None and ended.reason.startswith("from the exit record; its runner")
 
 
-def test_cancel_needs_the_name_too_and_takes_all_tasks(here: machine.Machine) -> None:
+def test_cancel_checks_the_name_and_cancels_all_tasks(here: machine.Machine) -> None:
     enter(here, "abcd00000001", tasks=(0, 1))
     here.cancel("local-1", "y.abcd00000001")
     assert len(here.spool.queue()) == 2
@@ -124,7 +124,7 @@ def test_cancel_needs_the_name_too_and_takes_all_tasks(here: machine.Machine) ->
     ]
 
 
-def test_what_has_ended_can_be_queued_again(here: machine.Machine) -> None:
+def test_ended_jobs_can_be_requeued(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
     enter(here, "abcd00000002", may_requeue=False)
     here.cancel("local-1", "x.abcd00000001")
@@ -139,7 +139,7 @@ def test_what_has_ended_can_be_queued_again(here: machine.Machine) -> None:
     assert not here.spool.live_entry("1").held  # type: ignore[union-attr]
 
 
-def test_the_order_outlives_a_clock_that_is_set_back(
+def test_the_queue_keeps_its_order_when_the_clock_is_set_back(
     here: machine.Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(here, "abcd00000001")
@@ -151,9 +151,7 @@ def test_the_order_outlives_a_clock_that_is_set_back(
     assert [entry.number for entry in here.spool.queue()] == [2, 1]
 
 
-def test_what_ended_long_ago_is_forgotten(
-    here: machine.Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_ended_jobs_are_removed(here: machine.Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     for number in range(1, 5):
         enter(here, f"abcd0000000{number}")
@@ -207,7 +205,7 @@ def test_a_full_disk_leaves_no_keeper_behind(
     assert [entry.state for entry in here.spool.queue()] == [JobState.PENDING]
 
 
-def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runner_waits_only_for_disk_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitted, "_DISK_RETRY_SECONDS", 0.0)
     told = [errno.ENOSPC, errno.EROFS, 0]
 
@@ -311,13 +309,13 @@ GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-aaaa0000-d33d-2b2c-524d-9e3d8d2b8a77)
         ("7,MIG-ffff", True, []),
     ],
 )
-def test_one_gpu_has_one_name(visible: str | None, bus_order: bool, expected: list[str]) -> None:
+def test_each_gpu_has_one_name(visible: str | None, bus_order: bool, expected: list[str]) -> None:
     found = slots.device_names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
     assert [name[:8] for name in found] == expected
     assert all(len(name) in (1, 40) for name in found)
 
 
-def test_what_one_machine_cannot_give_is_told_at_once() -> None:
+def test_specs_that_one_machine_cannot_run() -> None:
     spec = jobs.JobSpec(
         name="x",
         partition="gpu",
@@ -343,7 +341,7 @@ def test_what_one_machine_cannot_give_is_told_at_once() -> None:
     ]
 
 
-def test_a_process_is_known_by_more_than_its_number() -> None:
+def test_identity_of_a_process() -> None:
     own = processes.identify(os.getpid())
     assert own.is_alive()
     assert not dataclasses.replace(own, start_ticks=own.start_ticks + 1).is_alive()

@@ -145,7 +145,7 @@ def test_a_singleton_waits_for_earlier_jobs_of_its_name() -> None:
     assert stands("singleton", dataclasses.replace(earlier, state=GOOD)) is MET
 
 
-def test_who_waits_for_another_job_is_passed_by() -> None:
+def test_jobs_with_open_dependencies_are_overtaken() -> None:
     pending = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
     assert started(pending) == {2: ("0",)}
     told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]

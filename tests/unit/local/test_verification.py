@@ -59,7 +59,7 @@ def entry_of(line: spool.Spool) -> records.Entry:
     return entry
 
 
-def test_the_hash_is_of_what_the_file_says(
+def test_the_hash_covers_each_field_of_the_request(
     line: spool.Spool, expected: verification.Submitted, hashes: list[str]
 ) -> None:
     data = line.request_data("abcd00000001")
@@ -82,7 +82,7 @@ def test_the_hash_is_of_what_the_file_says(
         ({"may_requeue": False}, "may_requeue"),
     ],
 )
-def test_an_entry_that_differs(
+def test_a_changed_entry_is_refused(
     line: spool.Spool, expected: verification.Submitted, changes: dict[str, object], named: str
 ) -> None:
     entry = dataclasses.replace(entry_of(line), **changes)  # type: ignore[arg-type]
@@ -92,13 +92,11 @@ def test_an_entry_that_differs(
         verification.verify(line, entry, expected)
 
 
-def test_a_job_that_was_requeued_is_what_was_submitted(
-    line: spool.Spool, expected: verification.Submitted
-) -> None:
+def test_a_requeued_job_is_accepted(line: spool.Spool, expected: verification.Submitted) -> None:
     verification.verify(line, dataclasses.replace(entry_of(line), restart_count=3), expected)
 
 
-def test_the_script_stays_the_same_while_its_folder_is_renamed(
+def test_the_verified_script_runs_when_its_folder_is_renamed(
     line: spool.Spool, expected: verification.Submitted, run_dir: Path
 ) -> None:
     request = verification.verify(line, entry_of(line), expected)
@@ -111,7 +109,7 @@ def test_the_script_stays_the_same_while_its_folder_is_renamed(
     assert not os.path.exists(script.path)
 
 
-def test_a_script_that_is_a_link(
+def test_a_script_that_is_a_symbolic_link_is_refused(
     line: spool.Spool, expected: verification.Submitted, run_dir: Path
 ) -> None:
     request = verification.verify(line, entry_of(line), expected)
@@ -143,7 +141,7 @@ def test_an_entry_of_another_type_is_damaged(line: spool.Spool, name: str, value
         line.queue()
 
 
-def test_the_database_is_asked_again_until_it_answers(
+def test_the_database_is_read_again_until_it_answers(
     line: spool.Spool, expected: verification.Submitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = processes.identify(os.getpid())

@@ -40,7 +40,7 @@ def test_options_are_read_as_sbatch_reads_them(
     assert _options(*line.split("\n")) == expected
 
 
-def test_what_cannot_be_followed_is_told_with_its_line() -> None:
+def test_refused_options_are_reported_with_their_lines() -> None:
     text = (
         "#!/bin/bash\n#SBATCH -W -a 1-3\n#SBATCH --clus=b\n#PBS -q x\n#SBATCH hetjob\n"
         "#SBATCH --wrap 'a\n#SBATCH --open-mode=truncate\ntrue\n#SBATCH -a 1-3\n"
@@ -98,7 +98,7 @@ def _request(tmp_path: Path, text: str, **flags: object) -> tuple[jobs.JobSpec, 
     return jobs.JobSpec(**{**vars(spec), "sbatch": options}), batch.notes
 
 
-def test_the_command_line_has_what_the_file_lacks_and_what_was_said(tmp_path: Path) -> None:
+def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
     text = (
         "#!/bin/bash\n#SBATCH -p gpu --nodes=3 -c 4\n#SBATCH -o x.out\n#SBATCH --error=%N.err\n"
         "#SBATCH --comment=mine\n"
@@ -123,7 +123,7 @@ def test_the_command_line_has_what_the_file_lacks_and_what_was_said(tmp_path: Pa
     assert specs.from_json(specs.to_json(spec)) == spec
 
 
-def test_a_name_that_ours_may_not_hold_is_fitted(tmp_path: Path) -> None:
+def test_invalid_job_names_are_changed(tmp_path: Path) -> None:
     spec, (note,) = _request(tmp_path, "#!/bin/sh\n#SBATCH -N1 -J 'caf\u00e9 au lait'\n")
     assert spec.name == "caf-au-lait"
     assert note.endswith(
@@ -134,7 +134,7 @@ def test_a_name_that_ours_may_not_hold_is_fitted(tmp_path: Path) -> None:
         _request(tmp_path, "#!/bin/sh\n#SBATCH -J '\u4f60'\n")
 
 
-def test_what_only_a_script_of_ours_can_follow_is_refused(tmp_path: Path) -> None:
+def test_keys_that_do_not_apply_to_batch_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.SpecError, match=r"environment\.modules: a batch file sets this up"):
         _request(tmp_path, "#!/bin/sh\n", environment__modules=("x",))
 
@@ -180,7 +180,7 @@ def test_ends_and_their_records(machine: Machine, text: str, code: int) -> None:
     assert stored.removesuffix("\n") == text.removesuffix("\n")
 
 
-def test_term_is_handed_on_once_and_a_good_end_after_it_is_no_evidence(machine: Machine) -> None:
+def test_term_is_forwarded_once_and_exit_0_after_it_is_not_done(machine: Machine) -> None:
     text = "#!/bin/bash\ntrap 'echo term; exit 0' TERM\ntrap 'echo usr' USR2\necho ready\n"
     process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
     assert process.stdout is not None
@@ -195,7 +195,7 @@ def test_term_is_handed_on_once_and_a_good_end_after_it_is_no_evidence(machine: 
     assert record is not None and (record["rc"], record["done"]) == (0, False)
 
 
-def test_a_signal_is_handed_on_when_slurm_sends_cont_along_with_it(machine: Machine) -> None:
+def test_signals_are_forwarded_when_slurm_also_sends_cont(machine: Machine) -> None:
     # Slurm 24.11 before --signal's, and at the time limit: two agents, so in either order.
     text = "#!/bin/bash\ntrap 'echo usr >>got' USR2\ntrap 'exit 0' TERM\necho ready\n"
     process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
@@ -212,7 +212,7 @@ def test_a_signal_is_handed_on_when_slurm_sends_cont_along_with_it(machine: Mach
     assert process.returncode == 0
 
 
-def test_a_deaf_file_outlives_its_kill_without_a_record(machine: Machine) -> None:
+def test_a_file_that_ignores_term_leaves_no_record(machine: Machine) -> None:
     text = "#!/bin/bash\ntrap '' TERM\necho $$ >pid\nwhile :; do sleep 0.05; done\n"
     process = machine.start(_render(machine, text))
     pid = machine.folder / "work" / "pid"

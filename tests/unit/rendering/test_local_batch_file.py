@@ -28,7 +28,7 @@ def test_gpus(line: str, gpus: int | None) -> None:
     assert asked(line).resources.gpus_per_node == gpus
 
 
-def test_everything_that_means_something_here() -> None:
+def test_directives_that_apply_without_slurm() -> None:
     spec = asked(
         "#SBATCH -N 2-4 -c 3 --gres=gpu:2 -t 0:30",
         "#SBATCH --exclusive --no-requeue --export=NONE --dependency=afterok:local-1",
@@ -64,5 +64,5 @@ def test_srun_is_refused(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["# srun a", "echo srun", "command -v srun", "srunner"])
-def test_a_word_is_not_a_call(line: str) -> None:
+def test_other_lines_with_srun_are_accepted(line: str) -> None:
     asked(line)

@@ -20,7 +20,7 @@ def stub(answer, seen=None):
     return run
 
 
-def test_failures_are_told_apart(recorded):
+def test_each_failure_has_its_error(recorded):
     outages = recorded.answers("outages.txt")
     kinds = {name: type(failures.failure(answer)) for name, answer in outages.items()}
     assert kinds.pop("no-accounting sacct") is failures.AccountingDisabled
@@ -68,7 +68,7 @@ def test_sentences(make_answer):
     )
 
 
-def test_squeue_believes_no_half_answer(make_answer):
+def test_partial_output_of_a_failed_squeue_is_not_used(make_answer):
     good = squeue.DELIMITER.join(["7", "7", "RUNNING", *[""] * 15, "a.t"])
     bad = make_answer(["squeue"], 1, good, stderr="slurm_load_jobs error: Socket timed out\n")
     client = Client(environ={}, run=stub(bad))
@@ -86,7 +86,7 @@ def test_squeue_skips_other_jobs_and_invalid_lines(make_answer, caplog):
     assert caplog.messages == ["squeue: 1 lines could not be parsed, the first: not a line"]
 
 
-def test_sacct_asks_with_its_own_time_limit(make_answer):
+def test_sacct_has_its_own_time_limit(make_answer):
     seen = []
     answer = make_answer(["sacct"])
     client = Client(environ={}, run=stub(answer, seen), sacct_timeout_seconds=77.0)
@@ -99,7 +99,7 @@ def test_sacct_asks_with_its_own_time_limit(make_answer):
         client.sacct([], SINCE)
 
 
-def test_a_job_that_slurm_does_not_know(make_answer):
+def test_an_unknown_job(make_answer):
     unknown = make_answer(["scontrol"], 1, stderr="slurm_load_jobs error: Invalid job id specified")
     client = Client(environ={}, run=stub(unknown))
     assert client.show_job("9") is None
@@ -113,7 +113,7 @@ def test_a_job_that_slurm_does_not_know(make_answer):
         Client(environ={}, run=stub(denied)).cancel(["9"])
 
 
-def test_config_that_makes_no_sense(make_answer):
+def test_invalid_configuration_output(make_answer):
     client = Client(environ={}, run=stub(make_answer(["scontrol"], stdout="hello\n")))
     with pytest.raises(errors.SlurmError, match="scontrol show config` has no ClusterName"):
         client.config()
@@ -134,7 +134,7 @@ def test_commands_that_change_jobs(make_answer):
     ]
 
 
-def test_many_jobs_are_cancelled_by_few_calls(make_answer):
+def test_many_jobs_are_cancelled_by_few_commands(make_answer):
     seen = []
     unknown = "scancel: error: Kill job error on job id 7: Invalid job id specified\n"
     denied = "scancel: error: Kill job error on job id 8: Access/permission denied\n"

@@ -140,7 +140,7 @@ def test_nothing_raises(raw):
         parse(raw)
 
 
-def test_what_no_database_can_hold_is_not_read() -> None:
+def test_numbers_too_large_for_the_database_are_none() -> None:
     assert fields.parse_count("2147483647") == 2**31 - 1
     assert fields.parse_count("2147483648") is fields.parse_count("9999P") is None
 

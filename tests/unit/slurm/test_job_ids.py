@@ -38,7 +38,7 @@ def test_waiting_tasks():
 
 
 @pytest.mark.parametrize("raw", ["9_[1,3-...%2]", "9_[0-4294967295]", "9_[1-5:0]", "9_[1,,2]"])
-def test_lists_that_do_not_tell_all_tasks(raw):
+def test_cut_and_invalid_task_lists(raw):
     with pytest.raises(ValueError, match="not a list of array tasks"):
         list(job_ids.each_task(job_ids.parse_job_id(raw)))
 
@@ -94,6 +94,6 @@ def test_a_long_list_of_tasks_is_several_arguments() -> None:
     assert again == list(scattered)
 
 
-def test_ranges_that_stand_for_too_many_tasks_together():
+def test_too_many_tasks():
     with pytest.raises(ValueError, match="not a list of array tasks"):
         collections.deque(job_ids.expand_tasks(",".join(["0-4000000"] * 50)), maxlen=0)

@@ -91,7 +91,7 @@ def test_limits(recorded: conftest.Recorded) -> None:
     assert "MaxTRESPU" not in {one.name for one in others}
 
 
-def test_the_order() -> None:
+def test_jobs_before_a_job() -> None:
     # 9 has a higher priority; 2 and 6 have the same: 2 is older. Those that wait for something
     # else are not before it.
     assert squeue.count_jobs_before(ORDER, "3", 1) == 2
@@ -99,7 +99,7 @@ def test_the_order() -> None:
     assert squeue.count_jobs_before("\nx\nslurm_load_jobs error|", "3", 1) == 0
 
 
-def test_nodes_that_are_away() -> None:
+def test_unavailable_nodes() -> None:
     text = "n1\x1fidle\x1fnone\nn3\x1fdrained\x1fmaintenance\nn4\x1fdown*\x1fNot responding, ask\n"
     assert sinfo.parse_reasons(text * 2) == [
         "n3 is drained (maintenance)",

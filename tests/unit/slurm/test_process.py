@@ -62,7 +62,7 @@ def test_a_hung_command_is_ended_with_its_children(monkeypatch):
     wait_until(lambda: all(gone(pid) for pid in pids), "both ended")
 
 
-def test_a_child_that_keeps_the_pipe_does_not_hold_us_up():
+def test_a_child_that_keeps_the_pipe_does_not_delay_the_result():
     answer = process.run(["sh", "-c", "sleep 600 & echo $!"], 60, ENVIRON)
     os.kill(int(answer.stdout), signal.SIGKILL)
     assert not answer.timed_out
@@ -73,11 +73,11 @@ def test_output_without_end_does_not_fill_the_memory(monkeypatch):
     before = time.monotonic()
     with pytest.raises(process.TooMuchOutputError) as caught:
         process.run(["cat", "/dev/zero"], 60, ENVIRON)
-    assert str(caught.value) == "cat printed more than 1 MiB and was stopped"
+    assert str(caught.value) == "cat printed 1 MiB or more and was stopped"
     assert time.monotonic() - before < 30
 
 
-def test_it_dies_with_its_parent(tmp_path):
+def test_a_command_dies_with_its_parent(tmp_path):
     code = (
         "import os, sys\n"
         "from orchestrator.slurm import process\n"
@@ -94,7 +94,7 @@ def test_it_dies_with_its_parent(tmp_path):
     wait_until(lambda: all(map(gone, pids)), "a wrapper and what it started ended with its caller")
 
 
-def test_what_the_command_left_behind_lives_on(tmp_path):
+def test_children_of_an_ended_command_live_on(tmp_path):
     fifo, told = tmp_path / "fifo", tmp_path / "told"
     os.mkfifo(fifo)
     line = f"(read word <{fifo}; echo $word >{told}) >/dev/null 2>&1 &"

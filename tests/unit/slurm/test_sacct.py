@@ -137,7 +137,7 @@ def test_a_command_line_of_several_lines_is_one_column():
     assert (seen.submit_line, seen.step_exit_code, odd) == ("sbatch x", 3, [])
 
 
-def test_a_step_without_its_job_is_handed_back():
+def test_a_step_without_its_job_is_invalid():
     odd = []
     columns = ["1.batch", "1.batch", *[""] * (len(sacct.COLUMNS) - 2)]
     assert sacct.parse(["\x1f".join(columns)], AT, odd.append) == []
@@ -153,7 +153,7 @@ ids = st.sampled_from(["7", "7.batch", "8", "8_[1-3]", "8_[1,...]", "8_2", "8_2.
         st.tuples(ids, st.lists(columns, min_size=18, max_size=18) | st.lists(columns)), max_size=5
     )
 )
-def test_any_line_is_read_or_handed_back(rows):
+def test_any_line_is_parsed_or_reported_as_invalid(rows):
     odd = []
     lines = ["\x1f".join([job_id, *rest]) for job_id, rest in rows]
     found = sacct.parse(lines, AT, odd.append)

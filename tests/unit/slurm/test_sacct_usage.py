@@ -47,7 +47,7 @@ def test_each_attempt_has_its_own_usage(recorded):
     assert sacct.parse_usage(["", "nonsense", *lines[1:2]], None) is None
 
 
-def test_several_tasks_on_a_node_have_at_most_what_all_have() -> None:
+def test_peak_memory_of_several_tasks_per_node() -> None:
     def peak(tasks: int, nodes: int, largest: str, total: str) -> int | None:
         row = {"NTasks": str(tasks), "NNodes": str(nodes), "MaxRSS": largest}
         return sacct._peak_bytes(row | {"TRESUsageInTot": f"cpu=00:00:01,mem={total}"})
@@ -67,5 +67,5 @@ def test_cpu_time(raw: str, seconds: float | None) -> None:
 
 
 @given(st.lists(st.lists(st.text(st.sampled_from("0159KMGP:-.,=_mebatch\x1f ")), min_size=12)))
-def test_no_answer_makes_it_raise(rows):
+def test_any_usage_output_is_parsed(rows):
     sacct.parse_usage(["\x1f".join(["1", *row[1:12]]) for row in rows], None)

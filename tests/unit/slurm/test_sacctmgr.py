@@ -44,7 +44,7 @@ def test_parsed_lines() -> None:
         ("stranger", None, None, None),
     ],
 )
-def test_the_least_limit_counts(
+def test_the_smallest_limit_applies(
     account: str | None, partition: str | None, qos: str | None, most: int | None
 ) -> None:
     assert LIMITS.max_jobs(account=account, partition=partition, qos=qos) == most

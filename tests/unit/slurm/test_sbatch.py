@@ -87,7 +87,7 @@ def test_refusals(recorded):
     assert OutcomeKind.AMBIGUOUS not in found.values()
 
 
-def test_a_cluster_behind_the_job_id(recorded):
+def test_a_job_id_with_a_cluster(recorded):
     outcome = sbatch.classify(recorded.answers("refusals.txt")["clusterslab"])
     assert outcome.job_id is not None
     assert outcome.job_id.isdigit()
@@ -181,7 +181,7 @@ def test_only(recorded):
 
 
 @given(st.integers(-64, 255), st.text(), st.text())
-def test_no_garbage_is_taken_for_certain(make_answer, rc, stdout, stderr):
+def test_garbage_is_ambiguous(make_answer, rc, stdout, stderr):
     # hypothesis also draws texts from our sources; each that sbatch is known by has two words.
     assume(not re.search("[A-Za-z] [A-Za-z]", stderr))
     outcome = sbatch.classify(make_answer(["sbatch"], rc, stdout, stderr))

@@ -20,13 +20,13 @@ def test_config(recorded):
 
 
 @pytest.mark.parametrize("storage", ["accounting_storage/none", "(null)"])
-def test_a_cluster_without_accounts(storage):
+def test_a_cluster_without_accounting(storage):
     text = f"ClusterName = a\nSLURM_VERSION = 24.11.5\nAccountingStorageType = {storage}\n"
     config = scontrol.parse_config(text)
     assert not (config.accounting or config.counts_gpus)
 
 
-def test_an_answer_that_is_none():
+def test_output_without_a_configuration():
     with pytest.raises(errors.SlurmError, match="ClusterName"):
         scontrol.parse_config("Slurmctld(primary) at ctl is DOWN\n")
 

@@ -28,7 +28,7 @@ def test_command():
     assert squeue.command()[-1].endswith("STDOUT:\x1f,Reason:\x1f,Name:0")
 
 
-def test_jobs_that_run(recorded):
+def test_running_jobs(recorded):
     by_name, _ = read(recorded, "live")
     runs = by_name["cancelled"]
     assert runs.state is jobs.JobState.RUNNING
@@ -43,7 +43,7 @@ def test_jobs_that_run(recorded):
     assert (scavenger.nodes, scavenger.gpus) == (2, 2)
 
 
-def test_jobs_that_wait(recorded):
+def test_pending_jobs(recorded):
     by_name, found = read(recorded, "live")
     held = by_name["held"]
     assert (held.state, held.reason) == (jobs.JobState.PENDING, "JobHeldUser")
@@ -54,7 +54,7 @@ def test_jobs_that_wait(recorded):
     assert all(seen.started_at is None for seen in found if seen.state == "PENDING")
 
 
-def test_array_tasks_are_jobs_of_their_own(recorded):
+def test_each_array_task_is_one_observation(recorded):
     _, found = read(recorded, "live")
     array = [seen for seen in found if seen.name.startswith("array.")]
     assert sorted(seen.array_task_id for seen in array) == [1, 3, 4, 5, 10, 13, 16]
@@ -103,7 +103,7 @@ def test_attempts(recorded):
     assert by_name["suspended"].state is jobs.JobState.SUSPENDED
 
 
-def test_foreign_lines_are_dropped_before_they_are_read(recorded):
+def test_lines_that_are_not_selected_are_not_parsed(recorded):
     asked = []
 
     def keep(name, job_id, stdout_path):
@@ -127,12 +127,12 @@ def line(**columns):
     return squeue.DELIMITER.join((values | columns).values())
 
 
-def test_names_may_hold_anything():
+def test_names_may_contain_anything():
     (seen,) = squeue.parse([line(Name="a\x1fb|.zoo98765 ")], AT, ours)
     assert seen.name == "a\x1fb|.zoo98765 "
 
 
-def test_gpus_of_a_site_that_does_not_account_for_them():
+def test_gpus_without_gpu_accounting():
     row = {"tres-alloc": "cpu=2,node=2", "NumNodes": "2"}
     (seen,) = squeue.parse([line(**row, **{"tres-per-node": "gres/gpu:4"})], AT, ours)
     assert seen.gpus == 8
@@ -140,13 +140,13 @@ def test_gpus_of_a_site_that_does_not_account_for_them():
     assert seen.gpus == 0
 
 
-def test_an_unknown_state_is_no_end():
+def test_an_unknown_state_is_not_an_end():
     (seen,) = squeue.parse([line(State="HIBERNATING", exit_code="3:0")], AT, ours)
     assert (seen.state, seen.raw_state) == (jobs.JobState.UNKNOWN, "HIBERNATING")
     assert seen.exit_code is None
 
 
-def test_lines_come_out_as_they_come_in():
+def test_lines_are_parsed_one_by_one():
     def endless():
         while True:
             yield line(Name="foreign")
@@ -159,7 +159,7 @@ columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=
 
 
 @given(st.lists(columns, min_size=19, max_size=19) | st.lists(columns))
-def test_any_line_is_read_or_handed_back(parts):
+def test_any_line_is_parsed_or_reported_as_invalid(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)
     found = list(squeue.parse([text], AT, lambda *line: True, odd.append))
@@ -172,7 +172,7 @@ def test_odd_columns_of_a_known_job_never_raise(values):
     assert seen.job_id == "7"
 
 
-def test_22_05_prints_a_default_log_that_arrays_do_not_have() -> None:
+def test_the_default_log_of_array_tasks_on_22_05() -> None:
     columns = {"JobArrayID": "4_2", "JobID": "7", "STDOUT": "/home/alice/slurm-7.out"}
     (row,) = squeue.parse([line(**columns)], AT, lambda *columns: True)
     assert row.stdout_path == "/home/alice/slurm-4_2.out"

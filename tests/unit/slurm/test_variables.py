@@ -22,7 +22,7 @@ HOSTILE = {
 }
 
 
-def test_questions():
+def test_environment_of_queries():
     assert variables.for_queries({**HOSTILE, "HF_TOKEN": "x"}) == {
         "PATH": "/usr/bin",
         "SLURM_CONF": "/etc/slurm/other.conf",
