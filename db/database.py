@@ -11,14 +11,18 @@ import enum
 import pathlib
 import threading
 import time
+import typing
 from collections.abc import Iterator
 from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import checks, errors, schema, tables
+from db import errors, schema, tables
 from db.tables.jobs import SETTINGS
+
+if typing.TYPE_CHECKING:
+    from db import checks
 
 #: How long a writer waits for another one.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -116,6 +120,8 @@ class Database(abc.ABC):
 
     def findings(self, row_checks: checks.RowChecks) -> Iterator[checks.Finding]:
         """Yield everything that is wrong with the database."""
+        from db import checks
+
         with self.plain_errors():
             self._prepare()
             with self._lenient_connection() as connection:
@@ -126,6 +132,8 @@ class Database(abc.ABC):
         self, row_checks: checks.RowChecks, *, seconds: float
     ) -> checks.Finding | None:
         """Return something that is wrong with a row, if it is found within this time."""
+        from db import checks
+
         until = time.monotonic() + seconds
         with self.plain_errors(), self._lenient_connection() as connection:
             return next(checks.check_all(connection, row_checks, until=until), None)
@@ -278,6 +286,8 @@ class Database(abc.ABC):
         """Return which row has the value: only its column was known where it was read."""
         unreadable = (exc.SQLAlchemyError, self._driver_error, errors.StoreError)
         table = tables.METADATA.tables.get(error.table)
+        from db import checks
+
         with contextlib.suppress(*unreadable), self._lenient_connection() as connection:
             until = time.monotonic() + _SEARCH_SECONDS
             if table is not None:

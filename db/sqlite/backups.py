@@ -10,6 +10,8 @@ import os
 import pathlib
 import sqlite3
 
+from db.sqlite import filesystem
+
 _SUFFIX = ".backup"
 
 
@@ -56,7 +58,7 @@ def copy_database(source: sqlite3.Connection, target: pathlib.Path) -> None:
             source.backup(copy)
             # In the journal mode of the original the copy would need a -wal file.
             copy.execute("PRAGMA journal_mode=DELETE")
-        sync(draft)
+        filesystem.sync(draft)
         try:
             # Unlike a rename, this refuses a name that was taken meanwhile.
             os.link(draft, target)
@@ -65,15 +67,6 @@ def copy_database(source: sqlite3.Connection, target: pathlib.Path) -> None:
         except OSError:
             # A file system without links.
             draft.rename(target)
-        sync(target.parent)
+        filesystem.sync(target.parent)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def sync(path: pathlib.Path) -> None:
-    """Write the content of a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

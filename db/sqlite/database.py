@@ -11,15 +11,22 @@ import os
 import pathlib
 import sqlite3
 import stat
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import checks, database, errors, schema, tables
+from db import database, errors, schema, tables
 from db.database import Mode
-from db.sqlite import backups, copies, error_messages, filesystem, restore
+from db.sqlite import filesystem
+
+if typing.TYPE_CHECKING:
+    from db import checks
+    from db.sqlite import copies
+
+# Most commands only open a database and store something. What they rarely need is imported there.
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -83,6 +90,8 @@ class SqliteDatabase(database.Database):
         return f"journal {mode}, {self._look_up_locality().value} disk"
 
     def _own_findings(self, connection: sa.Connection) -> Iterator[checks.Finding]:
+        from db import checks
+
         try:
             for (text,) in connection.execute(sa.text("PRAGMA integrity_check")):
                 if text != "ok":
@@ -96,6 +105,8 @@ class SqliteDatabase(database.Database):
             yield checks.Finding(problem=f"not all pages can be read: {error.orig}")
 
     def damaged(self) -> str:
+        from db.sqlite import error_messages
+
         return error_messages.damaged(self.path)
 
     @contextlib.contextmanager
@@ -137,6 +148,8 @@ class SqliteDatabase(database.Database):
 
     def _current_copy(self) -> SqliteDatabase:
         """Return a copy of the file as it is now; OSError if that is impossible."""
+        from db.sqlite import copies
+
         for _ in range(1 + _MOST_COPIES):
             # Another mount of the disk, or space freed just now, lets other processes write
             # meanwhile: a new copy may be torn.
@@ -158,6 +171,8 @@ class SqliteDatabase(database.Database):
         self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
+        from db.sqlite import backups, error_messages
+
         with contextlib.closing(self._engine.raw_connection()) as connection:
             driver = connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
@@ -169,6 +184,8 @@ class SqliteDatabase(database.Database):
     def restore(
         self, backup: pathlib.Path, row_checks: checks.RowChecks
     ) -> tuple[pathlib.Path | None, str | None]:
+        from db.sqlite import restore
+
         self.close()
         with restore.lock(self.path):
             draft = restore.make_draft(backup, self.path)
@@ -184,7 +201,10 @@ class SqliteDatabase(database.Database):
         return kept, version
 
     def _prepare_file(self) -> None:
-        restore.finish(self.path)
+        if self.path.with_name(f"{self.path.name}{filesystem.READY}").exists():
+            from db.sqlite import restore
+
+            restore.finish(self.path)
         if not self.path.exists():
             self._upgrade()
         # Nobody else needs to read our file. Folders that we did not make keep their mode: they may
@@ -220,6 +240,8 @@ class SqliteDatabase(database.Database):
                 problem = before and next(self._own_findings(connection), None)
             if problem:
                 raise errors.CorruptError(f"{problem}. Nothing was upgraded. {self.damaged()}")
+            from db.sqlite import backups
+
             backup = None if before is None else backups.new_path(self.path, before)
             if backup is not None:
                 self._backup(backup)
@@ -246,7 +268,7 @@ class SqliteDatabase(database.Database):
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, flags, 0o600))
             # The name must survive a power cut as well as what is committed under it.
-            backups.sync(self.path.parent)
+            filesystem.sync(self.path.parent)
 
     @property
     def _lock_path(self) -> pathlib.Path:
@@ -290,6 +312,8 @@ class SqliteDatabase(database.Database):
         yield "BEGIN" if is_reader else "BEGIN IMMEDIATE"
 
     def _translate(self, error: Exception) -> errors.StoreError:
+        from db.sqlite import error_messages
+
         return error_messages.translate(error, self.path)
 
 

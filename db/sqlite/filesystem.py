@@ -41,6 +41,8 @@ _FLOCK = "hhqqi4x"
 _WHOLE_FILE = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 #: PENDING_BYTE and the bytes after it (os_unix.c of SQLite).
 _SQLITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
+#: suffix of a checked backup that is to replace the database file
+READY = ".restore-ready"
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -216,3 +218,12 @@ def _refused(path: pathlib.Path, error: OSError | None) -> errors.UnsafeFileSyst
 
 def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def sync(path: pathlib.Path) -> None:
+    """Write the content of a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -20,7 +20,7 @@ from db import checks, database, errors
 from db.sqlite import backups, filesystem
 
 _LOCK_SECONDS = 30.0
-_DRAFT, _READY = ".restore-draft", ".restore-ready"
+_DRAFT = ".restore-draft"
 #: The findings about a backup are counted up to this number.
 _MOST_COUNTED = 1000
 #: Files of SQLite that belong to the database file with this name.
@@ -80,29 +80,28 @@ def replace(path: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
         if path.exists():
             stack.enter_context(filesystem.lock_out_others(path))
             kept = _keep(path)
-        backups.sync(draft)
-        draft.rename(path.with_name(path.name + _READY))
+        filesystem.sync(draft)
+        draft.rename(path.with_name(path.name + filesystem.READY))
         _finish(path)
     return kept
 
 
 def finish(path: pathlib.Path) -> None:
     """Finish the restore of a process that was killed."""
-    if path.with_name(path.name + _READY).exists():
-        with lock(path):
-            _finish(path)
+    with lock(path):
+        _finish(path)
 
 
 def _finish(path: pathlib.Path) -> None:
-    ready = path.with_name(path.name + _READY)
+    ready = path.with_name(path.name + filesystem.READY)
     if not ready.exists():
         return
-    backups.sync(path.parent)
+    filesystem.sync(path.parent)
     for suffix in _SIDE_FILES:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    backups.sync(path.parent)
+    filesystem.sync(path.parent)
     ready.rename(path)
-    backups.sync(path.parent)
+    filesystem.sync(path.parent)
 
 
 def _keep(path: pathlib.Path) -> pathlib.Path:
@@ -116,7 +115,7 @@ def _keep(path: pathlib.Path) -> pathlib.Path:
             except OSError:
                 # A file system without links.
                 shutil.copy2(source, kept.with_name(kept.name + suffix))
-    backups.sync(path.parent)
+    filesystem.sync(path.parent)
     return kept
 
 

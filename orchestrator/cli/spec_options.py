@@ -16,7 +16,6 @@ import click
 from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import render
-from orchestrator.rendering import batch_file
 from orchestrator.toml import schema
 
 if typing.TYPE_CHECKING:
@@ -36,10 +35,12 @@ class JobOptions:
 
     @property
     def batch_file(self) -> Path | None:
-        words = self.words
-        if words and words != _program() and batch_file.is_batch_file(Path(words[0])):
-            return Path(words[0])
-        return None
+        if not self.words or self.words == _program() or self.words[0].endswith(".toml"):
+            return None
+        from orchestrator.rendering import batch_file
+
+        path = Path(self.words[0])
+        return path if batch_file.is_batch_file(path) else None
 
 
 class _JobDeclaration:
@@ -128,12 +129,16 @@ def is_sweep(job: JobOptions) -> bool:
 def print_command_line(request: render.Request) -> None:
     """Print the options of a batch file's job that are not in the script."""
     if request.spec.launch.batch_file is not None and request.spec.sbatch:
+        from orchestrator.rendering import batch_file
+
         output.note(f"On sbatch's command line: {batch_file.described(request.spec.sbatch)}")
 
 
 def _batch_request(
     path: Path, job: JobOptions, configuration: config.Configuration
 ) -> render.Request:
+    from orchestrator.rendering import batch_file
+
     batch = batch_file.read(path, runs_dir=configuration.runs_dir)
     for note in batch.notes:
         output.note(note)

@@ -12,7 +12,7 @@ import click
 from orchestrator import errors, jobs
 from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator.cli.output import terminal
 from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
@@ -89,14 +89,15 @@ def submit(
                 "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends "
                 f"it; `orchestrator wait @{first.row}` waits until it has ended."
             )
-    elif not wait_:
-        job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
         from orchestrator.cli import actions
 
         tasks = actions.wait_for_end(context, [job.row for job in tasks])
-        if form is not None:
-            job_rows.print_jobs(tasks, context.clock.now(), form)
+    if form is not None:
+        from orchestrator.cli.output import job_rows
+
+        job_rows.print_jobs(tasks, context.clock.now(), form)
+    if wait_:
         actions.raise_unless_completed(tasks)
 
 

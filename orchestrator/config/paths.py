@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files
-from orchestrator.files import users
 from orchestrator.text import escaping
 from orchestrator.toml import documents, schema
 
@@ -74,7 +73,7 @@ def exposure_problem(
 def home(environ: Mapping[str, str]) -> Path:
     """Return the home folder."""
     folder = environ.get("HOME", "")
-    return Path(folder if folder.startswith("/") else users.home_folder())
+    return Path(folder if folder.startswith("/") else files.home_folder())
 
 
 def xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:

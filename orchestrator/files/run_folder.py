@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
-from orchestrator.files import users
 
 INSTALLATION_ID_LENGTH = 4
 _TOKEN_LENGTH = 12
@@ -243,7 +242,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     values |= {"x": name, "%": "%"}
 
     def value(match: re.Match[str]) -> str:
-        text = users.user_name() if match["letter"] == "u" else values[match["letter"]]
+        text = files.user_name() if match["letter"] == "u" else values[match["letter"]]
         return text.zfill(min(int(match["width"]), 10)) if match["width"] else text
 
     return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", value, pattern)

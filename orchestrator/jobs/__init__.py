@@ -1,11 +1,11 @@
 """Jobs: the specification (JobSpec) and the records (Job, Attempt, JobEvent, Metric). No I/O."""
 
-from orchestrator.jobs.query import JobQuery
 from orchestrator.jobs.records import (
     Alert,
     Attempt,
     Job,
     JobEvent,
+    JobQuery,
     Metric,
     Submission,
     Submitter,

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from orchestrator.slurm import failures, fields, process
+from orchestrator.slurm import failures, process
 
 #: sbatch retries for up to 120 s, and connecting takes time too
 TIMEOUT_SECONDS = 180.0
@@ -167,6 +167,8 @@ def parse_test_only(stderr: str) -> str | None:
     match = _ESTIMATE.search(stderr)
     if match is None:
         return None
+    from orchestrator.slurm import fields
+
     starts_at = fields.parse_time(match[1])
     when = starts_at.isoformat() if starts_at else "an unknown time"
     nodes = fields.parse_text(match[2]) or "no node"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.specs import changes, retry_rules, sbatch_options, secrets, toml_tables
+from orchestrator.specs import retry_rules, sbatch_options, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -258,6 +258,8 @@ def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
     for path, message in retry_rules.findings(spec.retry):
         yield _at("retry", *path), message
     for cause, changed in spec.retry.changes.items():
+        from orchestrator.specs import changes
+
         for key, value in changed.items():
             try:
                 changes.changed(spec, key, value, task=0 if spec.array.tasks else None)
@@ -295,5 +297,7 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
     file = spec.environment.secrets_file
     # _paths() reports a path with ~.
     if file is not None and not file.startswith("~"):
+        from orchestrator.specs import secrets
+
         for message in secrets.problems(folder / file, file):
             yield _at("environment", "secrets_file"), message

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
 #: Only these start processes.
 STARTERS = {"slurm", "submission", "local", "provenance"}
 
@@ -87,3 +90,30 @@ for name in {modules!r}:
     importlib.import_module(name)
 assert not {{"matplotlib", "numpy", "torch", "trainers"}} & set(sys.modules)
 """)
+
+
+#: Runs a command, and prints the number of our modules that it has loaded.
+COUNT_MODULES = """
+import sys
+sys.argv[0] = "orchestrator"
+from orchestrator import __main__
+try:
+    __main__.main()
+finally:
+    ours = [name for name in sys.modules if name.split(".")[0] in ("orchestrator", "db")]
+    print("modules:", len(ours), file=sys.stderr)
+"""
+
+
+def test_submit_loads_at_most_100_of_our_modules(tmp_path: Path) -> None:
+    # To measure by hand: python -m pytest tests/unit/test_imports.py -k submit
+    folder = tmp_path / "fake-slurm"
+    folder.mkdir()
+    cli = command_line.CommandLine(tmp_path, FakeSlurm(folder).environ, tmp_path / "pycache")
+    (cli.folder / "train.py").touch()
+    spec = cli.spec('[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nscript = "train.py"\n')
+    # The first submission asks Slurm for facts about the cluster, which are stored for a day.
+    for expected in ("Submitted batch job 1 (@1, demo)\n", "Submitted batch job 2 (@2, demo)\n"):
+        done = cli.run([sys.executable, "-c", COUNT_MODULES, "submit", str(spec)])
+        assert (done.code, done.out) == (0, expected)
+    assert int(done.err.rpartition("modules: ")[2]) <= 100

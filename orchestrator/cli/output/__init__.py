@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from orchestrator.cli.output import terminal
-from orchestrator.text import escaping, formats
+from orchestrator.text import escaping
 from orchestrator.toml import values
 
 SCHEMA = "orchestrator/v1"
@@ -44,6 +44,8 @@ def print_rows(
 
     line: returns a row with the values that other formats than JSON show
     """
+    from orchestrator.text import formats
+
     if line is not None and not is_json(form):
         rows = list(map(line, rows))
     if form == "json":
@@ -82,6 +84,8 @@ def texts(
     kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
 ) -> Iterator[str]:
     """Yield the text of pages of rows, in JSON with one row per line."""
+    from orchestrator.text import formats
+
     if form == "json":
         head = formats.json_text({"schema": SCHEMA, "kind": kind})
         yield f'{head[:-1]}, "items": ['
@@ -111,6 +115,8 @@ def fields_of(record: object, names: Iterable[str]) -> dict[str, object]:
 
 
 def _json_line(row: Row) -> str:
+    from orchestrator.text import formats
+
     return formats.json_text(_json_value(row))
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import orchestrator
 from db import unit_of_work
-from orchestrator import errors, jobs, patterns, specs, tracking
+from orchestrator import errors, files, jobs, patterns, specs, tracking
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.refresh import identity, refresh, slurm_queries
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.files import run_folder, users
+from orchestrator.files import run_folder
 from orchestrator.toml import values
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
@@ -340,7 +340,7 @@ def _provenance(context: contexts.Context, slurm_job: _SlurmJob) -> str:
             "template": "",
             "template_sha256": "",
             "host": socket.gethostname(),
-            "user": users.user_name(),
+            "user": files.user_name(),
             "folder": slurm_job.record.get("WorkDir") or str(context.folder),
             "git_commit": None,
             "git_dirty": None,

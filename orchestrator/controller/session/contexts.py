@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
-from orchestrator.local import kernel_clock
 
 if TYPE_CHECKING:
     from orchestrator import tracking
@@ -26,6 +25,12 @@ def _utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+def _boot_seconds() -> float:
+    from orchestrator.local import kernel_clock
+
+    return kernel_clock.boot_seconds()
+
+
 def _always_allowed() -> None:
     return
 
@@ -36,7 +41,7 @@ class Clock:
 
     now: Callable[[], datetime.datetime] = _utc_now
     #: seconds since boot, which setting the clock does not change
-    boot_seconds: Callable[[], float] = kernel_clock.boot_seconds
+    boot_seconds: Callable[[], float] = _boot_seconds
     sleep: Callable[[float], None] = time.sleep
     #: why the time may be wrong; "": it is right; None: not checked (clock_check.py)
     doubt: str | None = None

@@ -11,16 +11,19 @@ import pathlib
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import checks, database, unit_of_work
+from db import database, unit_of_work
 from db import errors as db_errors
-from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
+
+if TYPE_CHECKING:
+    from db import checks
+    from db.sqlite.backups import Backup
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -162,8 +165,10 @@ class Store:
                 raise
             raise errors.DamagedRowError(f"{finding}. {self.damage_advice}") from error
 
-    def backups(self) -> list[backups.Backup]:
+    def backups(self) -> list[Backup]:
         """Return the backups beside the database file, newest first."""
+        from db.sqlite import backups
+
         return [] if self.file is None else backups.find(self.file)
 
     def restore(self, backup: pathlib.Path) -> pathlib.Path | None:
@@ -192,6 +197,8 @@ class Store:
         Returns the new file.
         """
         if target is None:
+            from db.sqlite import backups
+
             if self.file is None:
                 raise errors.ConflictError(
                     f"{self.shown_name} is on a server: name the file for the backup"

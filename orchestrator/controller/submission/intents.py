@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import dependencies, sbatch_outcomes, submit_limit
+from orchestrator.controller.submission import dependencies, sbatch_outcomes
 from orchestrator.files import run_folder
 from orchestrator.jobs import dependency
 from orchestrator.local import processes
@@ -105,8 +105,11 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
         state = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **deferral}
     else:
         # If this process is killed before sbatch answers, the controller tries again then.
-        retry_at = submit_limit.after(1, context.profile, now) if intent.queue else None
-        state = {"submitter": processes.this_process(), "resend_at": retry_at}
+        state = {"submitter": processes.this_process()}
+        if intent.queue:
+            from orchestrator.controller.submission import submit_limit
+
+            state["resend_at"] = submit_limit.after(1, context.profile, now)
     try:
         with context.store.writing(durable=True) as work:
             added = work.jobs.add_submission(
@@ -164,6 +167,8 @@ def _deferral(
             f"{status.unsent[0]}. A local job can only depend on jobs in this machine's queue. "
             "Nothing was submitted."
         )
+    from orchestrator.controller.submission import submit_limit
+
     return depends, submit_limit.deferred(status.unsent[0], context.profile, context.clock.now())
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orchestrator
+from orchestrator import files
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import render
-from orchestrator.files import users
 from orchestrator.slurm import process
 
 #: A longer diff is cut: it shows what ran and is no backup.
@@ -124,7 +124,7 @@ def collect(
             "template": template[0],
             "template_sha256": template[1],
             "host": socket.gethostname(),
-            "user": users.user_name(),
+            "user": files.user_name(),
             "python": platform.python_version(),
             "folder": str(called_in),
             "git_commit": commit.strip() if commit else None,

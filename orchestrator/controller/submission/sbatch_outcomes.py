@@ -9,7 +9,7 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import log_paths, submit_limit
+from orchestrator.controller.submission import log_paths
 from orchestrator.files import run_folder
 from orchestrator.slurm import sbatch
 
@@ -64,6 +64,8 @@ def store_job_id(
 
 def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store that Slurm refused the job, and return it if it is deferred; else raise SlurmError."""
+    from orchestrator.controller.submission import submit_limit
+
     is_for_now = outcome.kind in submit_limit.FOR_NOW
 
     def deferral(current: jobs.Job) -> Mapping[str, object]:
@@ -90,6 +92,8 @@ def store_unsent(
     def deferral(current: jobs.Job) -> Mapping[str, object]:
         if not keep_deferred or current.resend_at is None:
             return NOT_DEFERRED
+        from orchestrator.controller.submission import submit_limit
+
         return submit_limit.failed_on_host(
             current, socket.gethostname(), reason, context.profile, context.clock.now()
         )
