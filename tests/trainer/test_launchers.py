@@ -16,7 +16,7 @@ from tests.unit.rendering.machine import Machine
 
 pytestmark = pytest.mark.trainer
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
