@@ -58,20 +58,23 @@ def usage(
     """
     rows = [job.row for word in references for job in options.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, sweeps=sweeps, **vars(job_filter))
-    report = job_usage.of(context, query, keys, since=since, until=until)
-    usages = [{**group.words, **output.fields_of(group, _FIELDS)} for group in report.usages]
-    if form == "table" and report.total is not None and len(usages) > 1:
-        usages.append({**output.fields_of(report.total, _FIELDS), keys[0]: "total"})
+    starts, endless = job_usage.starts(context, query, since=since, until=until)
+    groups = totals.grouped(starts, keys, since=since, until=until)
+    # A job with several labels counts once.
+    total = next(iter(totals.grouped(starts, (), since=since, until=until)), None)
+    usages = [{**group.words, **output.fields_of(group, _FIELDS)} for group in groups]
+    if form == "table" and total is not None and len(usages) > 1:
+        usages.append({**output.fields_of(total, _FIELDS), keys[0]: "total"})
     output.print_rows("usage", usages, (*keys, *_NUMBERS), form, line=_line)
-    if report.total is None:
+    if total is None:
         output.note("No job started in this period")
         return
-    unknown = {"GPUs": report.total.unknown_gpus, "CPUs": report.total.unknown_cpus}
-    for resource, starts in unknown.items():
-        if starts:
-            output.note(f"{resource} unknown for {output.count(starts, 'start')}: counted as 0")
-    if report.endless:
-        output.note(f"Excluded: {output.count(report.endless, 'start')} without a known end")
+    unknown = {"GPUs": total.unknown_gpus, "CPUs": total.unknown_cpus}
+    for resource, count in unknown.items():
+        if count:
+            output.note(f"{resource} unknown for {output.count(count, 'start')}: counted as 0")
+    if endless:
+        output.note(f"Excluded: {output.count(endless, 'start')} without a known end")
 
 
 def _line(row: output.Row) -> dict[str, object]:

@@ -30,8 +30,8 @@ _LOW_GPU_SHARE = 0.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Used:
-    """What one attempt used, reported by Slurm's accounting or this machine. None: not measured."""
+class Measured:
+    """Measurements of one attempt. None: not measured."""
 
     elapsed_seconds: int | None = None
     cpus: int | None = None
@@ -44,28 +44,27 @@ class Used:
     #: per node
     memory_asked_bytes: int | None = None
     energy_joules: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Used(Measured):
+    """What one attempt used, reported by Slurm's accounting or this machine."""
+
     #: False: Slurm does not know the end of each step yet
     complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Efficiency:
+class Efficiency(Measured):
     """The efficiency of one attempt. Shares are from 0 to 1; None: unknown."""
 
     attempt: int
-    elapsed_seconds: int | None
     time_limit_seconds: int | None
     time_share: float | None
-    cpus: int | None
-    cpu_seconds: float | None
     cpu_share: float | None
-    memory_peak_bytes: int | None
-    memory_is_of: str
-    memory_asked_bytes: int | None
     memory_share: float | None
     gpus: int | None
     gpu_share: float | None
-    energy_joules: int | None
     #: advice
     notes: tuple[str, ...] = ()
     #: what is unknown, and why
@@ -89,63 +88,48 @@ def assess(
     used = used or Used()
     elapsed = elapsed_seconds if used.elapsed_seconds is None else used.elapsed_seconds
     cpus = used.cpus or job.cpus
+    measured = {field.name: getattr(used, field.name) for field in dataclasses.fields(Measured)}
     result = Efficiency(
+        **{**measured, "elapsed_seconds": elapsed, "cpus": cpus},
         attempt=job.attempt,
-        elapsed_seconds=elapsed,
         time_limit_seconds=job.time_limit_seconds,
         time_share=_share(elapsed, job.time_limit_seconds),
-        cpus=cpus,
-        cpu_seconds=used.cpu_seconds,
         cpu_share=_share(used.cpu_seconds, cpus and elapsed and cpus * elapsed),
-        memory_peak_bytes=used.memory_peak_bytes,
-        memory_is_of=used.memory_is_of,
-        memory_asked_bytes=used.memory_asked_bytes,
         memory_share=_share(used.memory_peak_bytes, used.memory_asked_bytes),
         gpus=job.gpus,
         gpu_share=gpus.mean_utilization(gpu_usage),
-        energy_joules=used.energy_joules,
     )
-    return dataclasses.replace(
-        result,
-        notes=tuple(_notes(job, result, gpu_usage)),
-        unknown=tuple(_unknown(job, result, gpu_usage, why_unknown)),
-    )
+    notes: list[str] = []
+    # The full usage of a failed job is unknown.
+    is_completed = job.state is jobs.JobState.COMPLETED
+    if (elapsed or 0) >= _MIN_SECONDS:
+        notes += _gpu_notes(gpu_usage)
+        if is_completed:
+            notes += [*_time_note(result), *_cpu_note(result)]
+    if is_completed:
+        notes += _memory_note(result)
+    unknown = tuple(_unknown(job, result, gpu_usage, why_unknown))
+    return dataclasses.replace(result, notes=tuple(notes), unknown=unknown)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _notes(job: jobs.Job, result: Efficiency, gpu_usage: Sequence[gpus.GpuUsage]) -> Iterator[str]:
-    # The full usage of a failed job is unknown.
-    is_completed = job.state is jobs.JobState.COMPLETED
-    if (result.elapsed_seconds or 0) >= _MIN_SECONDS:
-        yield from _gpu_notes(gpu_usage)
-        if is_completed:
-            yield from _time_note(result)
-            yield from _cpu_note(result)
-    if is_completed:
-        yield from _memory_note(result)
-
-
 def _gpu_notes(gpu_usage: Sequence[gpus.GpuUsage]) -> Iterator[str]:
     idle = [gpu for gpu in gpu_usage if (gpu.idle_share or 0.0) >= _IDLE_SHARE]
-    if idle:
-        if len(idle) == len(gpu_usage):
-            subject = "the GPU was" if len(idle) == 1 else f"all {len(idle)} GPUs were"
-            advice = "does the program use them? (torch.cuda.is_available(), device)"
-        else:
-            by_host: dict[str, list[str]] = collections.defaultdict(list)
-            for gpu in idle:
-                by_host[gpu.host].append(gpu.index)
-            names = " and ".join(f"{_listed(i)} of {host}" for host, i in by_host.items())
-            subject = f"GPU {names} was" if len(idle) == 1 else f"GPUs {names} were"
-            advice = f"request {len(gpu_usage) - len(idle)}, or start a rank for each"
-        share = min(gpu.idle_share or 0.0 for gpu in idle)
-        yield f"{subject} idle {_percent(share)} of the time: {advice}"
-        return
     busy = gpus.mean_utilization(gpu_usage)
-    if busy is not None and busy < _LOW_GPU_SHARE:
+    if idle:
+        share = min(gpu.idle_share or 0.0 for gpu in idle)
+        by_host: dict[str, list[str]] = collections.defaultdict(list)
+        for gpu in idle:
+            by_host[gpu.host].append(gpu.index)
+        names = "; ".join(f"{', '.join(indexes)} of {host}" for host, indexes in by_host.items())
+        advice = f"request {len(gpu_usage) - len(idle)}, or start a rank for each"
+        if len(idle) == len(gpu_usage):
+            advice = "does the program use them? (torch.cuda.is_available(), device)"
+        yield f"idle {_percent(share)} of the time: GPU {names}: {advice}"
+    elif busy is not None and busy < _LOW_GPU_SHARE:
         yield (
             f"the GPUs were busy {_percent(busy)} of the time: check data loading "
             "(metric data_wait_share) and the batch size"
@@ -166,9 +150,8 @@ def _time_note(result: Efficiency) -> Iterator[str]:
 
 
 def _cpu_note(result: Efficiency) -> Iterator[str]:
-    if result.cpu_share is None or not result.cpus or result.cpus < 2:
-        return
-    if result.cpu_share < (_LOW_CPU_SHARE_WITH_GPUS if result.gpus else _LOW_SHARE):
+    low_share = _LOW_CPU_SHARE_WITH_GPUS if result.gpus else _LOW_SHARE
+    if result.cpu_share is not None and result.cpus and result.cpu_share < low_share:
         busy = result.cpu_share * result.cpus
         advised = max(1, math.ceil(busy * _MARGIN), result.gpus or 0)
         if advised < result.cpus:
@@ -217,7 +200,3 @@ def amount(count: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -15,30 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 #: A display or a monitor alone makes a percent or two.
 IDLE_BELOW_PERCENT = 5.0
 
-#: Column of nvidia-smi (`nvidia-smi --help-query-gpu`) or of `nvidia-smi dmon` -> quantity.
-_COLUMNS = {
-    "timestamp": "timestamp",
-    "time": "timestamp",
-    "index": "index",
-    "gpu": "index",
-    "uuid": "uuid",
-    "gpu_uuid": "uuid",
-    "pci.bus_id": "bus",
-    "gpu_bus_id": "bus",
-    "name": "name",
-    "gpu_name": "name",
-    "utilization.gpu": "busy",
-    "sm": "busy",
-    "utilization.memory": "memory_busy",
-    "mem": "memory_busy",
-    "memory.used": "used",
-    "fb": "used",
-    "memory.total": "total",
-    "power.draw": "power",
-    "power.draw.average": "power",
-    "power.draw.instant": "power",
-    "pwr": "power",
+#: Quantity -> columns of nvidia-smi (`nvidia-smi --help-query-gpu`) or of `nvidia-smi dmon`.
+_NAMES = {
+    "timestamp": "timestamp time",
+    "index": "index gpu",
+    "uuid": "uuid gpu_uuid",
+    "bus": "pci.bus_id gpu_bus_id",
+    "name": "name gpu_name",
+    "busy": "utilization.gpu sm",
+    "memory_busy": "utilization.memory mem",
+    "used": "memory.used fb",
+    "total": "memory.total",
+    "power": "power.draw power.draw.average power.draw.instant pwr",
 }
+_COLUMNS = {column: quantity for quantity, text in _NAMES.items() for column in text.split()}
 _HEAD_WORD = re.compile(r"([a-z_.]+)(?: \[([^\]]*)\])?", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([A-Za-z%]*)", re.ASCII)
 #: In MiB. dmon calls MiB "MB" (`nvidia-smi dmon -h`: "Frame buffer usage, MB").
@@ -104,40 +94,29 @@ class _Samples:
             return None
         return Spread(
             mean=self._sum / self._steps.total(),
-            p50=min(self._quantile(0.5), self._max),
-            p95=min(self._quantile(0.95), self._max),
+            p50=self._quantile(0.5),
+            p95=self._quantile(0.95),
             max=self._max,
         )
 
     def _quantile(self, share: float) -> float:
-        rank, seen = math.ceil(share * self._steps.total()), 0
+        left = math.ceil(share * self._steps.total())
         for step in sorted(self._steps):
-            seen += self._steps[step]
-            if seen >= rank:
+            left -= self._steps[step]
+            if left <= 0:
                 break
-        return step * self._step
+        return min(step * self._step, self._max)
 
 
+@dataclasses.dataclass
 class _Gpu:
-    def __init__(self) -> None:
-        self.name = ""
-        self.total: float | None = None
-        self.readings = 0
-        self.samples = {quantity: _Samples(step) for quantity, step in _STEPS.items()}
-
-    def usage(self, host: str, index: str) -> GpuUsage:
-        return GpuUsage(
-            host=host,
-            index=index,
-            name=self.name,
-            readings=self.readings,
-            utilization_percent=self.samples["busy"].spread(),
-            memory_utilization_percent=self.samples["memory_busy"].spread(),
-            memory_used_mib=self.samples["used"].spread(),
-            memory_total_mib=self.total,
-            power_watts=self.samples["power"].spread(),
-            idle_share=self.samples["busy"].share_below(IDLE_BELOW_PERCENT),
-        )
+    name: str = ""
+    memory_total_mib: float | None = None
+    readings: int = 0
+    #: by quantity
+    samples: dict[str, _Samples] = dataclasses.field(
+        default_factory=lambda: {quantity: _Samples(step) for quantity, step in _STEPS.items()}
+    )
 
 
 class Reader:
@@ -157,7 +136,21 @@ class Reader:
 
     def usage(self, host: str) -> list[GpuUsage]:
         """Return the usage of each GPU in the order of the file."""
-        return [gpu.usage(host, index) for index, gpu in self._gpus.items()]
+        return [
+            GpuUsage(
+                host=host,
+                index=index,
+                name=gpu.name,
+                readings=gpu.readings,
+                utilization_percent=gpu.samples["busy"].spread(),
+                memory_utilization_percent=gpu.samples["memory_busy"].spread(),
+                memory_used_mib=gpu.samples["used"].spread(),
+                memory_total_mib=gpu.memory_total_mib,
+                power_watts=gpu.samples["power"].spread(),
+                idle_share=gpu.samples["busy"].share_below(IDLE_BELOW_PERCENT),
+            )
+            for index, gpu in self._gpus.items()
+        ]
 
     def _read_line(self, line: str) -> None:
         # The head of dmon is repeated. Its second line contains the units.
@@ -184,7 +177,7 @@ class Reader:
         gpu = self._gpus.setdefault(key, _Gpu())
         gpu.readings += 1
         gpu.name = gpu.name or cells.get("name", ("", ""))[0]
-        gpu.total = values.pop("total", None) or gpu.total
+        gpu.memory_total_mib = values.pop("total", None) or gpu.memory_total_mib
         for quantity, value in values.items():
             if value is not None:
                 gpu.samples[quantity].add(value)

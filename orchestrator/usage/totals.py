@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
+from orchestrator import jobs
 from orchestrator.jobs import JobState
 
 #: Keys to group by, besides `label:KEY`.
@@ -30,18 +30,31 @@ WASTED = frozenset(
 class Start:
     """One start of a job."""
 
-    #: of the job
-    row: int
-    #: values of the keys that are the same for all starts of the job
-    words: Mapping[str, str]
-    labels: tuple[str, ...]
+    job: jobs.Job
     state: JobState
     started_at: datetime.datetime
     #: of a running job, now
     ended_at: datetime.datetime
-    nodes: int | None
-    gpus: int | None
-    cpus: int | None
+
+    def words(self, keys: Sequence[str], month: str) -> Iterator[tuple[str, ...]]:
+        """Yield the values of the keys, once for each label if that is a key."""
+        job = self.job
+        words = {
+            "job": job.job_id or f"@{job.row}",
+            "name": job.name,
+            "sweep": job.sweep or "",
+            "partition": job.partition or "",
+            "account": job.account or "",
+            "cluster": job.cluster,
+            "month": month,
+            "state": str(self.state),
+        }
+        for label in reversed(job.labels):
+            name, _, value = label.partition("=")
+            words[f"label:{name}"] = value
+        for label in job.labels or ("",) if "label" in keys else ("",):
+            words["label"] = label
+            yield tuple(words.get(key, "") for key in keys)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,17 +75,6 @@ class Usage:
     unknown_cpus: int
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """A start, or the part of it within one month."""
-
-    start: Start
-    hours: float
-
-    def used(self, resource: Literal["gpus", "cpus", "nodes"]) -> float:
-        return (getattr(self.start, resource) or 0) * self.hours
-
-
 def grouped(
     starts: Iterable[Start],
     keys: Sequence[str],
@@ -86,7 +88,8 @@ def grouped(
     Months are in `zone`, by default the local one. By `label` a job counts for each of its labels.
     Months are in order, other groups by descending usage.
     """
-    groups: dict[tuple[str, ...], list[_Part]] = {}
+    # A start, or the part of it within one month, and its hours.
+    groups: dict[tuple[str, ...], list[tuple[Start, float]]] = {}
     for start in starts:
         begin = max(start.started_at, since) if since is not None else start.started_at
         end = min(start.ended_at, until) if until is not None else start.ended_at
@@ -94,9 +97,9 @@ def grouped(
             continue
         spans = [*_months(begin, end, zone)] if "month" in keys else [("", begin, end)]
         for month, first, last in spans:
-            part = _Part(start, (last - first).total_seconds() / 3600)
-            for words in _words(start, keys, month):
-                groups.setdefault(words, []).append(part)
+            for words in start.words(keys, month):
+                hours = (last - first).total_seconds() / 3600
+                groups.setdefault(words, []).append((start, hours))
     usages = [_usage(dict(zip(keys, words, strict=True)), of) for words, of in groups.items()]
     usages.sort(key=lambda u: (u.gpu_hours, u.core_hours, u.node_hours), reverse=True)
     return sorted(usages, key=lambda usage: usage.words.get("month", ""))
@@ -116,34 +119,24 @@ def _months(
         begin = following
 
 
-def _words(start: Start, keys: Sequence[str], month: str) -> Iterator[tuple[str, ...]]:
-    for label in start.labels or ("",) if "label" in keys else ("",):
-        words = {**start.words, "month": month, "label": label, "state": str(start.state)}
-        yield tuple(_label(start, key) if ":" in key else words[key] for key in keys)
+def _usage(words: Mapping[str, str], parts: Sequence[tuple[Start, float]]) -> Usage:
+    def hours(resource: str, states: Iterable[JobState] = JobState) -> float:
+        return sum(
+            (getattr(start.job, resource) or 0) * hours
+            for start, hours in parts
+            if start.state in states
+        )
 
-
-def _label(start: Start, key: str) -> str:
-    """Return the value of a label for `label:KEY`."""
-    begin = f"{key.partition(':')[2]}="
-    values = (label.removeprefix(begin) for label in start.labels if label.startswith(begin))
-    return next(values, "")
-
-
-def _usage(words: Mapping[str, str], parts: Sequence[_Part]) -> Usage:
-    wasted = [part for part in parts if part.start.state in WASTED]
-    hours, shares = {}, []
-    for resource in ("gpus", "cpus", "nodes"):
-        hours[resource] = sum(part.used(resource) for part in parts)
-        if hours[resource]:
-            shares.append(sum(part.used(resource) for part in wasted) / hours[resource])
+    resources = ("gpus", "cpus", "nodes")
+    shares = [hours(name, WASTED) / hours(name) for name in resources if hours(name)]
     return Usage(
         words=words,
-        jobs=len({part.start.row for part in parts}),
-        starts=len({(part.start.row, part.start.started_at) for part in parts}),
-        gpu_hours=hours["gpus"],
-        core_hours=hours["cpus"],
-        node_hours=hours["nodes"],
+        jobs=len({start.job.row for start, _ in parts}),
+        starts=len({(start.job.row, start.started_at) for start, _ in parts}),
+        gpu_hours=hours("gpus"),
+        core_hours=hours("cpus"),
+        node_hours=hours("nodes"),
         wasted_share=shares[0] if shares else None,
-        unknown_gpus=sum(part.start.gpus is None for part in parts),
-        unknown_cpus=sum(part.start.cpus is None for part in parts),
+        unknown_gpus=sum(start.job.gpus is None for start, _ in parts),
+        unknown_cpus=sum(start.job.cpus is None for start, _ in parts),
     )

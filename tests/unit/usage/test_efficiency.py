@@ -57,7 +57,7 @@ def test_efficiency_lines() -> None:
         "GPU n1:0       [|||||||||||||||       73%] memory 64.0 of 95.6 GiB, idle 25 %",
         "GPU n1:1       [                       0%] memory 0.0 of 95.6 GiB, idle 100 %",
         "Energy                                     1.000 kWh",
-        "Note: GPU 1 of n1 was idle 100 % of the time: request 1, or start a rank for each",
+        "Note: idle 100 % of the time: GPU 1 of n1: request 1, or start a rank for each",
         "Note: used 10 % of its time limit: request 01:15:00 to start sooner",
         "Note: 2.0 of 72 CPUs were busy: request 3",
         "Note: used 31G of its 440G a node: request 40G to start sooner",
@@ -77,7 +77,7 @@ def test_notes() -> None:
     ]
     # It failed: what it would have used nobody knows. An idle GPU is one all the same.
     assert notes({"state": jobs.JobState.FAILED}, {}, watched()) == [
-        "GPU 1 of n1 was idle 100 % of the time: request 1, or start a rank for each"
+        "idle 100 % of the time: GPU 1 of n1: request 1, or start a rank for each"
     ]
     enough = {"cpu_seconds": 72 * 3600.0, "memory_peak_bytes": 430 * GIB}
     assert notes({"time_limit_seconds": 3700}, enough, []) == [
@@ -86,7 +86,7 @@ def test_notes() -> None:
     ]
     two = [dataclasses.replace(watched()[1], host="n2"), watched()[1]]
     assert notes({"time_limit_seconds": None}, enough | {"memory_asked_bytes": None}, two) == [
-        "all 2 GPUs were idle 100 % of the time: does the program use them? "
+        "idle 100 % of the time: GPU 1 of n2; 1 of n1: does the program use them? "
         "(torch.cuda.is_available(), device)"
     ]
 

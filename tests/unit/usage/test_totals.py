@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.jobs import JobState
 from orchestrator.usage import totals
+from tests import builders
 
 OSLO = zoneinfo.ZoneInfo("Europe/Oslo")
 
@@ -20,23 +21,22 @@ def at(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
 
 
-RUN = totals.Start(
+JOB = builders.make_job(
     row=1,
-    words={
-        "job": "41",
-        "name": "wrn",
-        "sweep": "",
-        "partition": "gpu",
-        "account": "",
-        "cluster": "c",
-    },
+    job_id="41",
+    name="wrn",
+    partition="gpu",
+    cluster="c",
     labels=("team=vision", "paper"),
-    state=JobState.COMPLETED,
-    started_at=at("2026-10-31T22:00"),
-    ended_at=at("2026-11-01T03:00"),
     nodes=2,
     gpus=8,
     cpus=144,
+)
+RUN = totals.Start(
+    job=JOB,
+    state=JobState.COMPLETED,
+    started_at=at("2026-10-31T22:00"),
+    ended_at=at("2026-11-01T03:00"),
 )
 
 
@@ -77,13 +77,9 @@ def test_since_and_until() -> None:
 def test_several_keys_and_wasted_share() -> None:
     second = dataclasses.replace(
         RUN,
-        row=2,
-        words={**RUN.words, "name": "har"},
-        labels=("team=audio",),
+        job=dataclasses.replace(JOB, row=2, name="har", labels=("team=audio",), gpus=None, cpus=8),
         state=JobState.CANCELLED,
         ended_at=at("2026-10-31T23:00"),
-        gpus=None,
-        cpus=8,
     )
     again = dataclasses.replace(second, started_at=at("2026-11-01T00:00"), state=JobState.REQUEUED)
     again = dataclasses.replace(again, ended_at=at("2026-11-01T01:00"))
