@@ -28,17 +28,17 @@ def free_port() -> int:
 
 @dataclasses.dataclass
 class Mail:
-    """What a mail server took; `answers`: what it says to the next ones in place of 250."""
+    """The mail that a server accepted; `answers`: its next replies instead of 250."""
 
     port: int
-    got: list[email.message.EmailMessage] = dataclasses.field(default_factory=list)
+    received: list[email.message.EmailMessage] = dataclasses.field(default_factory=list)
     answers: list[str] = dataclasses.field(default_factory=list)
 
     async def handle_DATA(self, server: object, session: object, envelope: Any) -> str:
         if self.answers:
             return self.answers.pop(0)
         parsed = email.message_from_bytes(envelope.content, policy=email.policy.default)
-        self.got.append(cast("email.message.EmailMessage", parsed))
+        self.received.append(cast("email.message.EmailMessage", parsed))
         return "250 taken"
 
 
@@ -76,14 +76,14 @@ def mail_server(
 
 @dataclasses.dataclass
 class Hook:
-    """What a webhook got; `answers`: codes of the next answers, and where they point to."""
+    """What a webhook received; `answers`: the next codes and their targets of redirection."""
 
     port: int
-    got: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
+    received: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
     #: the Authorization header of each message
     authorizations: list[str | None] = dataclasses.field(default_factory=list)
-    #: what it says where it refuses a message, from the path that it was sent to
-    says: Callable[[str], str] = lambda path: "no such hook"
+    #: the text of an error reply, from the path of the request
+    error_text: Callable[[str], str] = lambda path: "no such hook"
     answers: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     #: called when it has a message, before it answers
     before_answer: Callable[[], None] = lambda: None
@@ -99,7 +99,7 @@ def web_server(port: int) -> Iterator[Hook]:
             hook.authorizations.append(self.headers["Authorization"])
             code, to = hook.answers.pop(0) if hook.answers else (200, "")
             if code == 200:
-                hook.got.append((self.headers["Idempotency-Key"], json.loads(body)))
+                hook.received.append((self.headers["Idempotency-Key"], json.loads(body)))
             hook.before_answer()
             with contextlib.suppress(OSError):
                 self._answer(code, to)
@@ -109,7 +109,7 @@ def web_server(port: int) -> Iterator[Hook]:
             if to:
                 self.send_header("Location", to)
             self.end_headers()
-            self.wfile.write(b"ok" if code == 200 else hook.says(self.path).encode())
+            self.wfile.write(b"ok" if code == 200 else hook.error_text(self.path).encode())
 
         def log_message(self, *arguments: object) -> None:
             return

@@ -127,11 +127,11 @@ def _failed(facts: Facts) -> Explanation:
     if main.cause is Cause.NCCL_TIMEOUT and (rank := _rank_behind(findings)) is not None:
         main = next(each for each in findings if each.cause is main.cause and each.rank == rank)
     info = causes.info(main.cause)
-    others = [finding for finding in findings if finding is not main]
+    remaining = [finding for finding in findings if finding is not main]
     weakest = max(main.level, Level.AFTER)
     same = [
         finding
-        for finding in main_finding.last_group(others)
+        for finding in main_finding.last_group(remaining)
         if finding.cause is main.cause and finding.level <= weakest
     ]
     summary = next((finding.summary for finding in [main, *same] if finding.summary), info.title)
@@ -148,7 +148,7 @@ def _failed(facts: Facts) -> Explanation:
         first_failing_rank=rank,
         traceback=main.traceback or _traceback(main, findings),
         details=_details(facts, main, findings),
-        also=_notable(others, except_cause=main.cause),
+        also=_notable(remaining, except_cause=main.cause),
     )
 
 

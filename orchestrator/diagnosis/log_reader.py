@@ -51,17 +51,16 @@ _CONSEQUENCES = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "
 #   "[default3]:"    torchrun --tee (the local rank)
 #   "[1,3]<stderr>:" mpirun --tag-output (job, rank)
 #   "[rank3]:"       PyTorch 2.2 and later, in warnings and tracebacks (the rank)
-_PREFIX = re.compile(
-    r"\s*(?:"
+# A log collector may put a time before them.
+_PREFIXES = re.compile(
+    r"(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,Z+:]{0,16}\]?[ |]{1,3}(?=\[))?"
+    r"(?P<stream>(?:\s*(?:"
     r"(?P<task>\d{1,6}): ?"
     r"|\[(?:default|worker|trainer)_?(?P<local>\d{1,6})\]: ?"
     r"|\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err|diag)>: ?"
     r"|\[rank(?P<rank>\d{1,6})\]:(?: |(?=\S)|$)"
-    r")"
+    r")){1,3})"
 )
-_MAX_PREFIXES = 3
-#: A time that a log collector puts before the launcher's prefix.
-_TIME = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,Z+:]{0,16}\]?[ |]{1,3}(?=\[)")
 #: "[PG ID 0 PG GUID 0(default_pg) Rank 3]", "[Rank 3]" (ProcessGroupNCCL.cpp)
 _RANK_IN_MESSAGE = re.compile(r"\[(?:PG [^\]]{0,80} )?Rank (\d{1,6})\]")
 
@@ -78,20 +77,12 @@ class Unprefixed(NamedTuple):
 
 def strip_prefix(line: str) -> Unprefixed:
     """Remove the prefix of a launcher from a line; the indentation of the line stays."""
-    if ":" not in line[:48]:
+    prefixes = _PREFIXES.match(line) if ":" in line[:48] else None
+    if prefixes is None:
         return Unprefixed(line, "", None)
-    time = _TIME.match(line)
-    begin = end = time.end() if time else 0
-    rank: int | None = None
-    for _ in range(_MAX_PREFIXES):
-        prefix = _PREFIX.match(line, end)
-        if prefix is None:
-            break
-        end = prefix.end()
-        rank = int(next(number for number in prefix.groups() if number is not None))
-    if rank is None:
-        return Unprefixed(line, "", None)
-    return Unprefixed(line[end:], line[begin:end].strip(), rank)
+    ranks = (prefixes[name] for name in ("rank", "mpi", "local", "task"))
+    rank = next(int(number) for number in ranks if number is not None)
+    return Unprefixed(line[prefixes.end() :], prefixes["stream"].strip(), rank)
 
 
 class LogReader:

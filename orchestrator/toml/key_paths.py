@@ -60,7 +60,13 @@ def loads(text: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except NotTomlError:
         # The reader accepts all TOML, so tomllib reads no further and has the better message.
         pass
-    return tomllib.loads(text), reader.lines
+    try:
+        return tomllib.loads(text), reader.lines
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:
+        # int() refuses very long numbers, also where the reader stopped before them.
+        raise TooComplexError("an integer must lie between -2^63 and 2^63 - 1") from error
 
 
 def read_key(text: str, position: int = 0) -> tuple[tuple[str, ...], int]:

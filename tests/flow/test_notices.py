@@ -37,7 +37,7 @@ def test_receivers_down_and_controllers_killed(
     assert "Connection refused" in kept["hook"]["error"]
     with servers.mail_server(smtp) as got_mail, servers.web_server(web) as got_hook:
         assert cli("tick").code == 0, "it is not their time yet"
-        assert (got_mail.got, got_hook.got) == ([], [])
+        assert (got_mail.received, got_hook.received) == ([], [])
         assert cli("notices", "retry").out == "The next controller pass sends 2 notifications\n"
         ticking = cli.start("tick")
         # The receiver has it, and nobody hears its answer.
@@ -48,10 +48,10 @@ def test_receivers_down_and_controllers_killed(
         cli("notices", "retry")
         assert cli("tick").code == 0
         cli("tick")
-        (first, told), (second, again) = got_hook.got
+        (first, told), (second, again) = got_hook.received
         assert (first, told) == (second, again), "the very same message: one can be dropped"
         assert told["subject"] == "1 demo: FAILED, nonzero_exit"
-        (mail,) = got_mail.got
+        (mail,) = got_mail.received
         assert mail["Subject"] == "[orchestrator] 1 demo: FAILED, nonzero_exit"
     states = [item["state"] for item in cli("notices", "list", "--json").items]
     assert states == ["sent", "sent"]

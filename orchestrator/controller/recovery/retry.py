@@ -281,9 +281,11 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         handled.update(job.row for job in requeued)
         with context.store.writing() as work:
             done = {job.row for job in requeued if work.recovery.finish(planned[job.row], "done")}
-            others = work.recovery.of_jobs([job.row for job in requeued if job.row not in done])
+            undone_decisions = work.recovery.of_jobs(
+                [job.row for job in requeued if job.row not in done]
+            )
         # Somebody withdrew the decision while Slurm was asked.
-        withdrawn = {stored.id for stored in others if stored.state == "refused"}
+        withdrawn = {stored.id for stored in undone_decisions if stored.state == "refused"}
         undone = [job for job in requeued if planned[job.row].id in withdrawn]
         if undone:
             cancel.cancel(scheduler_context, undone, confirm_seconds=0)

@@ -42,7 +42,7 @@ def series(
     ]
 
 
-def look(
+def check(
     job: jobs.Job,
     metrics: Sequence[jobs.Metric] = (),
     *,
@@ -64,48 +64,48 @@ def look(
 
 
 def test_stalled_is_reported_once() -> None:
-    job, lines = look(JOB, silent_minutes=29.9)
+    job, lines = check(JOB, silent_minutes=29.9)
     assert (job.current_alerts, lines) == ((), [])
-    job, lines = look(job, silent_minutes=34)
+    job, lines = check(job, silent_minutes=34)
     assert lines == ["alert stalled: no output in its log or metrics for 34 minutes"]
     assert job.current_alerts[0].since == NOW - datetime.timedelta(minutes=34)
     for silent_minutes in (64, None):
-        again, lines = look(job, silent_minutes=silent_minutes)
+        again, lines = check(job, silent_minutes=silent_minutes)
         assert (again.current_alerts, lines) == (job.current_alerts, [])
-    job, lines = look(job, silent_minutes=0.1)
+    job, lines = check(job, silent_minutes=0.1)
     assert (job.current_alerts, lines) == ((), ["recovered no longer stalled"])
-    assert look(JOB, silent_minutes=999, rules=alerts.Rules(stalled_minutes=0))[1] == []
+    assert check(JOB, silent_minutes=999, rules=alerts.Rules(stalled_minutes=0))[1] == []
 
 
 def test_slow_is_relative_to_the_own_median() -> None:
     usual = [100.0, 102.0, 98.0, 100.0, 100.0]
-    assert look(JOB, series("throughput", *usual, 51.0, 51.0, 51.0))[1] == []
-    job, lines = look(JOB, series("throughput", *usual, 49.0, 40.0, 40.0))
+    assert check(JOB, series("throughput", *usual, 51.0, 51.0, 51.0))[1] == []
+    job, lines = check(JOB, series("throughput", *usual, 49.0, 40.0, 40.0))
     assert lines == ["alert slow: throughput is 40 images/second, 40 % of its median 100"]
     # It comes and goes only when it is well above.
-    assert look(job, series("throughput", *usual, 54.0, 54.0, 54.0))[1] == []
-    assert look(job, series("throughput", *usual, 56.0, 56.0, 56.0))[1] == [
+    assert check(job, series("throughput", *usual, 54.0, 54.0, 54.0))[1] == []
+    assert check(job, series("throughput", *usual, 56.0, 56.0, 56.0))[1] == [
         "recovered no longer slow"
     ]
     # Too few, of an attempt before, of another rank.
-    assert look(JOB, series("throughput", *usual[1:], 4.0, 4.0, 4.0))[1] == []
-    assert look(JOB, series("throughput", *usual, 4.0, 4.0, 4.0, attempt=0))[1] == []
+    assert check(JOB, series("throughput", *usual[1:], 4.0, 4.0, 4.0))[1] == []
+    assert check(JOB, series("throughput", *usual, 4.0, 4.0, 4.0, attempt=0))[1] == []
     mixed = series("throughput", *usual, rank=0) + series("throughput", 4.0, 4.0, 4.0, rank=1)
-    assert look(JOB, mixed)[1] == []
+    assert check(JOB, mixed)[1] == []
 
 
 def test_nan_loss() -> None:
-    job, lines = look(JOB, series("loss", 2.0, math.nan))
+    job, lines = check(JOB, series("loss", 2.0, math.nan))
     assert lines == ["alert nan_loss: loss is NaN at step 1"]
-    assert look(job, series("loss", 2.0, math.nan, math.inf))[1] == []
-    assert look(job, series("loss", math.nan, 2.0))[1] == ["recovered loss is finite again"]
+    assert check(job, series("loss", 2.0, math.nan, math.inf))[1] == []
+    assert check(job, series("loss", math.nan, 2.0))[1] == ["recovered loss is finite again"]
     one_rank = series("loss", 2.0, math.nan, rank=1) + series("loss", 2.0, 1.0, rank=0)
-    assert look(JOB, one_rank)[1] == ["alert nan_loss: loss is NaN at step 1"]
-    assert look(JOB, series("loss", math.nan), rules=alerts.Rules(nan_loss=False))[1] == []
+    assert check(JOB, one_rank)[1] == ["alert nan_loss: loss is NaN at step 1"]
+    assert check(JOB, series("loss", math.nan), rules=alerts.Rules(nan_loss=False))[1] == []
 
 
 def test_alerts_end_with_the_attempt() -> None:
-    job, _ = look(JOB, silent_minutes=34)
+    job, _ = check(JOB, silent_minutes=34)
     assert dataclasses.replace(job, state=jobs.JobState.COMPLETED).current_alerts == ()
     assert dataclasses.replace(job, attempt=2).current_alerts == ()
 

@@ -197,7 +197,10 @@ def test_running_job_shows_its_last_line() -> None:
 
 def test_final_state_is_evidence() -> None:
     result = explained([STEP, TIME_LIMIT], job_of(JobState.TIMEOUT, exit_code=0, exit_signal=15))
-    assert [one.text for one in result.evidence] == [TIME_LIMIT, "TIMEOUT, exit code 0:15"]
+    assert [evidence.text for evidence in result.evidence] == [
+        TIME_LIMIT,
+        "TIMEOUT, exit code 0:15",
+    ]
 
 
 def test_chained_exceptions() -> None:
@@ -233,8 +236,8 @@ def test_chained_exceptions() -> None:
     ],
 )
 def test_prefixes(line: str, text: str, rank: int | None) -> None:
-    found = log_reader.strip_prefix(line)
-    assert (found.text, found.rank) == (text, rank)
+    unprefixed = log_reader.strip_prefix(line)
+    assert (unprefixed.text, unprefixed.rank) == (text, rank)
 
 
 @given(
@@ -263,6 +266,6 @@ def test_prefixes(line: str, text: str, rank: int | None) -> None:
 )
 def test_any_lines_can_be_explained(lines: list[str]) -> None:
     result = explained(lines)
-    for one in result.evidence:
-        assert one.line is not None
-        assert 1 <= one.line <= len(lines)
+    for evidence in result.evidence:
+        assert evidence.line is not None
+        assert 1 <= evidence.line <= len(lines)

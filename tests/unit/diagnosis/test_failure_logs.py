@@ -49,7 +49,7 @@ def test_every_log_has_a_case() -> None:
 
 @pytest.fixture
 def real_logs() -> Path:
-    """Return the folder of real logs and of EXPECTED.jsonl, which says what stands in them."""
+    """Return the folder of real logs and of EXPECTED.jsonl, which lists their causes."""
     result = os.environ.get("ORCHESTRATOR_TEST_DATA")
     beside = Path(__file__).parents[4].glob("*/data")
     for folder in [Path(result)] if result else beside:
@@ -78,7 +78,7 @@ def test_real_logs(real_logs: Path) -> None:
 
 # S1.21 to S1.25 and S4.29 to S4.31: what the sources' lists of troubles name, and what we say.
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "text"),
     [
         ("address_in_use", "leave the port to the launcher"),
         ("gpu_oom_with_clock", "a smaller batch per GPU"),
@@ -88,16 +88,16 @@ def test_real_logs(real_logs: Path) -> None:
         ("mismatch", "inside `if rank == 0`"),
     ],
 )
-def test_fixes_for_the_problems_of_the_guides(log: str, said: str) -> None:
+def test_fixes_for_the_problems_of_the_guides(log: str, text: str) -> None:
     result = explained(FOLDER / f"{log}.log")
-    assert any(said in cure for cure in result.cures)
+    assert any(text in cure for cure in result.cures)
 
 
 def test_advice_for_several_ranks() -> None:
     result = explanations.advice_for_ranks(
         {"per_device_batch_size": 64, "seed": 1}, 8, is_included_trainer=False
     )
-    assert [one.partition(":")[0] for one in result] == [
+    assert [advice.partition(":")[0] for advice in result] == [
         "accuracy can differ from that on one GPU",
         "seed = 1 on all ranks gives every rank the same augmentations",
     ]
@@ -117,7 +117,7 @@ def test_advice_for_several_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         (
             "UserWarning: There is an imbalance between your GPUs. You may want to exclude GPU 1 "
@@ -131,12 +131,12 @@ def test_advice_for_several_ranks() -> None:
         ),
     ],
 )
-def test_warnings(line: str, said: str) -> None:
+def test_warnings(line: str, text: str) -> None:
     reader = log_reader.LogReader(RULES, "a.log")
     reader.feed(1, line)
     result = explanations.explain(Facts(findings=reader.findings))
     assert result.cause is None
-    assert said in result.also[0].summary
+    assert text in result.also[0].summary
 
 
 def test_refused_requeue_at_the_time_limit(tmp_path: Path) -> None:

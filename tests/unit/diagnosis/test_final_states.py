@@ -36,9 +36,9 @@ def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object)
 
 
 def explained(job: jobs.Job, **facts: object) -> tuple[Cause, str]:
-    found = final_states.finding(Facts(job=job, user=ME, **facts))  # type: ignore[arg-type]
-    assert found is not None
-    return found.cause, found.summary
+    finding = final_states.finding(Facts(job=job, user=ME, **facts))  # type: ignore[arg-type]
+    assert finding is not None
+    return finding.cause, finding.summary
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_states(job: jobs.Job, cause: Cause, summary: str) -> None:
 )
 def test_exit_codes(code: int, number: int, cause: Cause, summary: str) -> None:
     job = job_of(JobState.FAILED, exit_code=code, exit_signal=number)
-    found = explained(job)
-    assert found[0] is cause
-    assert found[1].startswith(summary)
+    shown_cause, shown_summary = explained(job)
+    assert shown_cause is cause
+    assert shown_summary.startswith(summary)
     assert final_states.evidence(job).text == f"FAILED, exit code {code}:{number}"
 
 
@@ -159,11 +159,11 @@ def test_exit_codes(code: int, number: int, cause: Cause, summary: str) -> None:
     ],
 )
 def test_who_cancelled(who: str | None, asked: bool, started: bool, summary: str) -> None:
-    event = jobs.JobEvent(at=BEGIN, kind="cancel", source="user", detail="scancel was asked")
+    event = jobs.JobEvent(at=BEGIN, kind="cancel", source="user", detail="scancel was called")
     job = job_of(JobState.CANCELLED, ran_seconds=3723 if started else None)
-    cause, found = explained(job, cancelled_by=who, events=(event,) if asked else ())
+    cause, shown_summary = explained(job, cancelled_by=who, events=(event,) if asked else ())
     assert cause is Cause.CANCELLED
-    assert found.startswith(summary)
+    assert shown_summary.startswith(summary)
 
 
 def test_failed_prolog_looks_like_cancelled_by_root() -> None:

@@ -28,16 +28,18 @@ def waiting_job(reason: str, **fields: object) -> jobs.Job:
     return test_final_states.job_of(state, ran_seconds=None, reason=reason, job_id=job_id, **fields)  # type: ignore[arg-type]
 
 
-def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[Cause | None, str]:
-    request = queue.Request(reason=reason, **asked)  # type: ignore[arg-type]
-    found = queue.Queue(request=request, **known)  # type: ignore[arg-type]
-    told = pending_jobs.explain(waiting_job(reason), found, NOW)
-    assert told.evidence[0].text == f"PENDING, reason {reason}"
-    return told.cause, told.summary
+def explained(
+    reason: str, requested: dict[str, object], **known: object
+) -> tuple[Cause | None, str]:
+    request = queue.Request(reason=reason, **requested)  # type: ignore[arg-type]
+    answers = queue.Queue(request=request, **known)  # type: ignore[arg-type]
+    explanation = pending_jobs.explain(waiting_job(reason), answers, NOW)
+    assert explanation.evidence[0].text == f"PENDING, reason {reason}"
+    return explanation.cause, explanation.summary
 
 
 @pytest.mark.parametrize(
-    ("reason", "asked", "known", "cause", "kind", "numbers"),
+    ("reason", "requested", "known", "cause", "label", "numbers"),
     [
         (
             *("PartitionTimeLimit", {"time_limit_seconds": 300}, {"partition": SHORT}),
@@ -105,15 +107,15 @@ def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[C
 )
 def test_reasons(
     reason: str,
-    asked: dict[str, object],
+    requested: dict[str, object],
     known: dict[str, object],
     cause: Cause | None,
-    kind: str,
+    label: str,
     numbers: str,
 ) -> None:
-    found, summary = explained(reason, asked, **known)
-    assert found is cause
-    assert summary.startswith(f"{kind}: ") and numbers in summary
+    result, summary = explained(reason, requested, **known)
+    assert result is cause
+    assert summary.startswith(f"{label}: ") and numbers in summary
 
 
 @pytest.mark.parametrize(
@@ -166,33 +168,36 @@ def test_limits(
     reason: str, limit: tuple[str, str, str, int, int | None], never: bool, sentence: str
 ) -> None:
     owner, name, resource, allowed, used = limit
-    one = Limit(owner=owner, name=name, resource=resource, allowed=allowed, used=used)
+    exceeded = Limit(owner=owner, name=name, resource=resource, allowed=allowed, used=used)
     # An unrelated limit.
     other = Limit(owner="QOS normal", name="GrpSubmitJobs", allowed=1, used=1)
-    asked = {
+    requested = {
         "time_limit_seconds": 3600,
         "nodes": 2,
         "resources": {"cpu": 4, "gres/gpu": 2, "mem": 2000},
     }
-    cause, summary = explained(reason, asked, limits=(other, one))
+    cause, summary = explained(reason, requested, limits=(other, exceeded))
     assert sentence in summary
     assert cause is (Cause.LIMIT_REACHED if never else None)
     assert summary.startswith(NEVER if never else LIMIT)
 
 
 def test_without_an_answer_of_slurm() -> None:
-    found = queue.Queue(error="squeue could not reach slurmctld")
-    told = pending_jobs.explain(waiting_job("BeginTime,JobHeldUser"), found, NOW)
-    assert (told.cause, told.cures) == (Cause.HELD, ("release it: orchestrator release JOB",))
-    assert told.summary.startswith(ACTION)
-    assert told.details["slurm_error"] == "squeue could not reach slurmctld"
+    answers = queue.Queue(error="squeue could not reach slurmctld")
+    explanation = pending_jobs.explain(waiting_job("BeginTime,JobHeldUser"), answers, NOW)
+    assert (explanation.cause, explanation.cures) == (
+        Cause.HELD,
+        ("release it: orchestrator release JOB",),
+    )
+    assert explanation.summary.startswith(ACTION)
+    assert explanation.details["slurm_error"] == "squeue could not reach slurmctld"
 
 
 def test_time_limit_can_be_changed_in_the_queue() -> None:
     request = queue.Request(reason="PartitionTimeLimit", time_limit_seconds=300)
-    found = queue.Queue(request=request, partition=SHORT)
-    told = pending_jobs.explain(waiting_job("PartitionTimeLimit"), found, NOW)
-    assert told.cures[0] == "scontrol update JobId=12 TimeLimit=00:01:00"
+    answers = queue.Queue(request=request, partition=SHORT)
+    explanation = pending_jobs.explain(waiting_job("PartitionTimeLimit"), answers, NOW)
+    assert explanation.cures[0] == "scontrol update JobId=12 TimeLimit=00:01:00"
 
 
 def test_jobs_that_are_not_in_slurm() -> None:
@@ -202,13 +207,13 @@ def test_jobs_that_are_not_in_slurm() -> None:
     )
     unknown = waiting_job("", job_id=None, state=JobState.SUBMIT_UNKNOWN)
     assert pending_jobs.is_pending(waits) and pending_jobs.is_pending(unknown)
-    told = pending_jobs.explain(waits, queue.Queue(), NOW)
-    assert told.summary.startswith(
+    explanation = pending_jobs.explain(waits, queue.Queue(), NOW)
+    assert explanation.summary.startswith(
         "waits for room: QOSMaxSubmitJobPerUserLimit; the next command that contacts Slurm after "
         f"{LATER_TEXT}"
     )
-    told = pending_jobs.explain(unknown, queue.Queue(), NOW)
-    assert told.summary.startswith("it is unknown whether Slurm accepted the job")
+    explanation = pending_jobs.explain(unknown, queue.Queue(), NOW)
+    assert explanation.summary.startswith("it is unknown whether Slurm accepted the job")
     assert not pending_jobs.is_pending(
         test_final_states.job_of(JobState.NOT_SUBMITTED, ran_seconds=None)
     )

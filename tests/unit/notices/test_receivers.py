@@ -1,4 +1,4 @@
-"""Receivers: what they are given, and what is said of what goes wrong."""
+"""Receivers: what they get, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_mail(tmp_path: Path) -> None:
         f"127.0.0.1:{server.port}: 554 no spam",
         False,
     )
-    (got,) = server.got
-    assert got["Message-ID"] == f"<{MESSAGE.id}>"
-    assert got.get_content().replace("\r", "") == "æ\n.\nb\n"
+    (mail_sent,) = server.received
+    assert mail_sent["Message-ID"] == f"<{MESSAGE.id}>"
+    assert mail_sent.get_content().replace("\r", "") == "æ\n.\nb\n"
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,10 @@ def test_mail_with_tls_and_a_login(
         wrong = refused()
         other = {"starttls": "tls", "tls": "starttls"}[security]
         no_tls = refused(security=other, timeout_seconds=0.3)
-        assert server.got == []
+        assert server.received == []
         secret.write_text("r1ght\n")
         assert send(tmp_path, **given) == ""
-        assert [one["Message-ID"] for one in server.got] == [f"<{MESSAGE.id}>"]
+        assert [each["Message-ID"] for each in server.received] == [f"<{MESSAGE.id}>"]
     assert untrusted == (
         f"{where}: its certificate is not trusted (self-signed certificate): if it is the right "
         "one, set SSL_CERT_FILE to a file with the certificate of its authority"
@@ -144,17 +144,17 @@ def test_silent_server(tmp_path: Path) -> None:
 
 def test_command_gets_the_message_on_stdin(tmp_path: Path) -> None:
     assert send(tmp_path, kind="command", command=("sh", "-c", "cat > $HOME/got")) == ""
-    got = json.loads((tmp_path / "got").read_text())
-    assert (got["id"], got["items"][0]["body"]) == (MESSAGE.id, "æ\n.\nb")
+    received = json.loads((tmp_path / "got").read_text())
+    assert (received["id"], received["items"][0]["body"]) == (MESSAGE.id, "æ\n.\nb")
     assert send(tmp_path, kind="command", command=("true",)) == "", "which reads nothing"
-    for argv, told, may_have_it in (
+    for argv, message, may_have_it in (
         (("sh", "-c", "echo no >&2; exit 3"), "sh ended with 3 no", False),
         (("sleep", "60"), "sleep had not ended after 0.5 s", True),
         (("/no/such",), "/no/such could not be started: [Errno 2] No such file", False),
     ):
         with pytest.raises(receivers.ReceiverError) as caught:
             send(tmp_path, kind="command", command=argv, timeout_seconds=0.5)
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(message)
         assert caught.value.may_have_it is may_have_it
 
 
@@ -191,16 +191,16 @@ def test_control_characters_are_escaped_for_every_receiver(tmp_path: Path) -> No
 
     with servers.mail_server(servers.free_port()) as smtp:
         sent(**mail(smtp.port))
-    (got,) = smtp.got
-    assert got["Bcc"] is None
-    assert got["Subject"] == f"[orchestrator] {subject}"
-    assert got.get_content_type() == "text/plain"
-    assert got.get_content().replace("\r\n", "\n") == f"{body}\n"
+    (mail_sent,) = smtp.received
+    assert mail_sent["Bcc"] is None
+    assert mail_sent["Subject"] == f"[orchestrator] {subject}"
+    assert mail_sent.get_content_type() == "text/plain"
+    assert mail_sent.get_content().replace("\r\n", "\n") == f"{body}\n"
     with servers.web_server(servers.free_port()) as web:
         for form in ("json", "slack", "discord", "mattermost"):
             sent(kind="webhook", url=f"http://127.0.0.1:{web.port}/x", form=form)
     sent(kind="command", command=("sh", "-c", "cat > $HOME/got"))
-    as_data, slack, discord, mattermost = (told for _, told in web.got)
+    as_data, slack, discord, mattermost = (message for _, message in web.received)
     assert as_data == json.loads((tmp_path / "got").read_text())
     (item,) = as_data["items"]
     assert (item["subject"], item["body"], item["labels"]) == (subject, body, [shown % " "])
@@ -231,27 +231,27 @@ REPEATED = {
 @pytest.mark.parametrize("form", REPEATED)
 def test_secrets_in_replies_are_masked(tmp_path: Path, form: str) -> None:
     with servers.web_server(servers.free_port()) as hook:
-        hook.says, hook.answers = REPEATED[form], [(404, "")]
+        hook.error_text, hook.answers = REPEATED[form], [(404, "")]
         with pytest.raises(receivers.ReceiverError) as caught:
             send(tmp_path, kind="webhook", url=f"http://127.0.0.1:{hook.port}{SECRET}")
-    told = str(caught.value)
-    assert told.startswith("http://127.0.0.1/***: 404 Not Found ") and "***" in told[25:]
+    message = str(caught.value)
+    assert message.startswith("http://127.0.0.1/***: 404 Not Found ") and "***" in message[25:]
     for part in ("xyzzy", "plugh", "s3cr3t", "v/lue", "v%2Flue", "v%2flue"):
-        assert part not in told
-    assert base64.b64encode(SECRET.encode()).decode()[:12] not in told
+        assert part not in message
+    assert base64.b64encode(SECRET.encode()).decode()[:12] not in message
 
 
 def test_redirect_is_an_error_without_the_secret(tmp_path: Path) -> None:
     with servers.web_server(servers.free_port()) as hook:
         hook.answers = [(302, "https://xyzzy-plugh-1234.example/y?s3cr3t"), (307, "http://[x/y")]
-        told = []
+        messages = []
         for _ in range(2):
             with pytest.raises(receivers.ReceiverError) as caught:
                 url = f"http://127.0.0.1:{hook.port}/hooks/xyzzy-plugh-1234"
                 send(tmp_path, kind="webhook", url=url)
-            told.append(str(caught.value))
+            messages.append(str(caught.value))
     fix = "put the new address into the configuration"
-    assert told == [
+    assert messages == [
         f"http://127.0.0.1/***: redirects to https://***.example/***: {fix}",
         f"http://127.0.0.1/***: redirects to an invalid address: {fix}",
     ]
@@ -264,7 +264,9 @@ def test_basic_authentication_from_the_url(tmp_path: Path) -> None:
         word = base64.b64encode(b"al@ice:p:ssw0rd").decode()
         assert hook.authorizations == [f"Basic {word}"]
         hook.answers = [(401, "")]
-        hook.says = lambda path: f"no: {hook.authorizations[-1]} is al@ice:p:ssw0rd, not p:ssw0rd"
+        hook.error_text = lambda path: (
+            f"no: {hook.authorizations[-1]} is al@ice:p:ssw0rd, not p:ssw0rd"
+        )
         with pytest.raises(receivers.ReceiverError) as caught:
             send(tmp_path, kind="webhook", url=url)
     assert str(caught.value) == (
@@ -375,4 +377,4 @@ def test_nothing_is_sent_after_the_time_limit(
         for thread in threading.enumerate():
             if thread.name == "receiver":
                 thread.join(60)
-        assert (taken.got, hook.got) == ([], [])
+        assert (taken.received, hook.received) == ([], [])

@@ -69,13 +69,13 @@ def add(
 
 
 def alerts_of(context: contexts.Context, job: jobs.Job) -> tuple[list[str], list[str]]:
-    """What is wrong with it now, and what its history says."""
+    """Return the current alerts of a job and the alerts in its history."""
     with context.store.reading() as work:
-        found = work.jobs.get(job.row)
+        stored = work.jobs.get(job.row)
         events = work.events.of_job(job.row)
-    assert found is not None
-    told = [f"{event.kind} {event.detail}" for event in events if event.source == "alerts"]
-    return [alert.rule for alert in found.current_alerts], told
+    assert stored is not None
+    lines = [f"{event.kind} {event.detail}" for event in events if event.source == "alerts"]
+    return [alert.rule for alert in stored.current_alerts], lines
 
 
 def test_stalled_job_and_nan_loss(context: contexts.Context) -> None:
@@ -84,15 +84,15 @@ def test_stalled_job_and_nan_loss(context: contexts.Context) -> None:
     lost = add(context, 3, 2.0, float("nan"))
     assert alerts.check_running(context) == 2
     assert alerts_of(context, well) == ([], [])
-    told = "alert stalled: no output in its log or metrics for 34 minutes"
-    assert alerts_of(context, stalled) == (["stalled"], [told])
+    line = "alert stalled: no output in its log or metrics for 34 minutes"
+    assert alerts_of(context, stalled) == (["stalled"], [line])
     assert alerts_of(context, lost) == (["nan_loss"], ["alert nan_loss: loss is NaN at step 1"])
-    # Within a minute nobody looks again, and who does finds nothing new.
+    # Within a minute no check follows, and a forced one changes nothing.
     (Path(stalled.run_dir) / "log").write_text("it goes on\n")
     assert alerts.check_running(later(context, 59)) == 0
     assert alerts_of(context, stalled)[0] == ["stalled"]
     assert alerts.check_running(later(context, 61)) == 1
-    assert alerts_of(context, stalled) == ([], [told, "recovered no longer stalled"])
+    assert alerts_of(context, stalled) == ([], [line, "recovered no longer stalled"])
     assert alerts_of(context, lost)[0] == ["nan_loss"]
 
 

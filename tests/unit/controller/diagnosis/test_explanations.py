@@ -38,9 +38,9 @@ def test_remaining_logs_are_read_by_the_next_refresh(
 
     monkeypatch.setattr(head_and_tail, "scan", scan)
     assert explanations.store_causes(context, rows, clock=lambda: now) == 1
-    wanted = jobs.JobQuery(unexplained_since=NOW, limit=None)
+    query = jobs.JobQuery(unexplained_since=NOW, limit=None)
     with context.store.reading() as work:
-        assert [job.row for job in work.jobs.find(wanted)] == rows[1:]
+        assert [job.row for job in work.jobs.find(query)] == rows[1:]
     assert explanations.store_causes(context, rows) == 1
     with context.store.reading() as work:
         assert {job.cause for job in work.jobs.find(jobs.JobQuery())} == {"python_exception"}

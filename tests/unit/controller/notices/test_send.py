@@ -149,10 +149,10 @@ def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
         for _ in range(6):
             bench.later(300)
         assert bench.later(99999) == []
-        assert sorted(one["Subject"] for one in got_mail.got) == [
+        assert sorted(one["Subject"] for one in got_mail.received) == [
             "[orchestrator] 2 notifications: 2 failures"
         ]
-        ((_, content),) = got_hook.got
+        ((_, content),) = got_hook.received
         assert content["text"].startswith("*2 notifications: 2 failures*\n")
     assert [state for _, state in bench.told()] == ["sent"] * 4
 
@@ -170,7 +170,7 @@ def test_errors_of_receivers(bench: Bench) -> None:
         assert told.endswith(
             "redirects to http://elsewhere.example/***: put the new address into the configuration"
         )
-        assert server.got == []
+        assert server.received == []
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -193,7 +193,7 @@ def test_given_up_after_a_day(bench: Bench) -> None:
         assert work.notices.retry("hook", bench.now) == 1
     with servers.web_server(int(bench.channels["hook"].url.split(":")[2].split("/")[0])) as server:  # type: ignore[union-attr]
         bench.step()
-        assert len(server.got) == 1
+        assert len(server.received) == 1
 
 
 class Killed(BaseException):
@@ -233,8 +233,8 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
         bench.end(bench.add(2)[0])
         bench.later(60)
         bench.later(60)
-        keys = [key for key, _ in server.got]
-        told = [[item["key"] for item in content["items"]] for _, content in server.got]
+        keys = [key for key, _ in server.received]
+        told = [[item["key"] for item in content["items"]] for _, content in server.received]
         if at == 3:
             assert told == [["end:@1:0"], ["end:@1:0"], ["end:@2:0"]]
             assert keys[0] == keys[1] != keys[2], "who gets it twice can tell"
@@ -304,7 +304,7 @@ def test_secret_file_readable_by_others_is_not_used(bench: Bench) -> None:
         assert told.endswith("other users can read ~/hook.url: `chmod 600 ~/hook.url`")
         secret.chmod(0o600)
         assert bench.later(99) == ["Sent 1 notification by hook: @1 demo1: FAILED, code"]
-        assert len(server.got) == 1
+        assert len(server.received) == 1
 
 
 def test_array_with_a_chain_sends_one_notice(bench: Bench) -> None:
