@@ -125,17 +125,15 @@ def _drawn(axis: records.Axis, seed: int, number: int) -> jobs.ArgumentValue:
     Python only guarantees that random.random() stays the same, and exp() differs between C
     libraries in its last digit: hence SHA-256 and rounding.
     """
-    draw = axis.draw
-    assert draw is not None
     text = f"{seed}\n{documents.dotted(axis.path)}\n{number}"
     digest = hashlib.sha256(text.encode()).digest()
     share = (int.from_bytes(digest[:8]) >> 11) / 2**53
-    if draw.how == "choice":
-        return draw.of[int(share * len(draw.of))]
-    low, high = (float(bound) for bound in draw.of if isinstance(bound, int | float))
-    if draw.how == "integers":
+    if axis.draw == "choice":
+        return axis.values[int(share * len(axis.values))]
+    low, high = (float(bound) for bound in axis.values if isinstance(bound, int | float))
+    if axis.draw == "integers":
         return int(low) + int(share * (int(high) - int(low) + 1))
-    if draw.how == "uniform":
+    if axis.draw == "uniform":
         real = low + share * (high - low)
     else:
         real = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))

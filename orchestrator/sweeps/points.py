@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -98,24 +99,39 @@ class Builder:
         self._base_args = {keys.argument(key)[1]: value for key, value in self._args.items()}
         self._batch = batch_size.batch_of(sweep_table, self._args)
 
-    def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
+    def points(self, settings: Sequence[records.Settings]) -> list[records.Point]:
         """Return the valid points, all once before any is repeated."""
+        self._check_not_set(settings)
         built = [point for each in settings if (point := self._point(each)) is not None]
         repeats = range(1, self._table.repeats + 1)
         return [_with_identity(point, repeat) for repeat in repeats for point in built]
 
+    def _check_not_set(self, settings: Iterable[records.Settings]) -> None:
+        """Report keys that the sweep varies and the command line sets."""
+        varied: dict[tuple[str, ...], KeyPath] = {}
+        for setting in itertools.chain.from_iterable(settings):
+            varied.setdefault(setting.path, setting.at)
+        if (at := varied.get(records.GPUS)) is not None:
+            varied |= {_NODES: at, _GPUS_PER_NODE: at}
+        spelled = {keys.argument(key): ("args", key) for key in self._args}
+        for path, at in varied.items():
+            path = spelled.get(path, path)
+            origin = self._base.origin(path)
+            # A stored sweep has one origin for all keys, and was checked when it was read.
+            is_set = origin.line is None and origin is not self._base.origin(())
+            if is_set and self._get(path) is not None:
+                source = f"{origin.source} sets {documents.dotted(path)}"
+                message = f"is varied by the sweep, but {source}: remove one of them"
+                self._problems.add(at, message)
+
     def _point(self, settings: records.Settings) -> records.Point | None:
-        own = [setting for setting in settings if setting.path[0] == "args"]
         try:
             changes = self._changes(settings)
-            shape_and_spec = self._shape(changes, own)
+            shape, spec = self._shape(changes)
         except errors.SpecError as error:
             self._problems.keep(error.problems)
             return None
-        if shape_and_spec is None:
-            return None
-        shape, spec = shape_and_spec
-        own = self._with_batch(spec, own)
+        own = self._with_batch(spec, [s for s in settings if s.path[0] == "args"])
         given = {setting.path[1]: setting.value for setting in own}
         origins = {setting.path[1]: setting.at for setting in own}
         for paths, message in checks.argument_findings(("args",), given):
@@ -130,7 +146,7 @@ class Builder:
             repeat=1,
             settings={documents.dotted(setting.path): setting.value for setting in settings},
             changes={documents.dotted(setting.path): setting.value for setting in [*changes, *own]},
-            spec=dataclasses.replace(spec, args=_merged(self._base_args, given)),
+            spec=dataclasses.replace(spec, args=_merged(spec.args, given)),
         )
         self._check_batch(point, settings)
         self._check_unique(point, settings[-1].at if settings else ("sweep",))
@@ -171,41 +187,35 @@ class Builder:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def _shape(
-        self, changes: list[records.Setting], own: list[records.Setting]
-    ) -> tuple[records.Shape, jobs.JobSpec] | None:
-        """Return a shape and its job; None if it is known to be invalid. SpecError."""
+    def _shape(self, changes: list[records.Setting]) -> tuple[records.Shape, jobs.JobSpec]:
+        """Return a shape and its job with the arguments of `[args]`; SpecError."""
         pairs = [[documents.dotted(setting.path), setting.value] for setting in changes]
         changes_key = json.dumps(sorted(pairs, key=str))
         if changes_key not in self._shapes:
             self._shapes[changes_key] = None
-            spec = self._spec(changes, own)
+            spec = dataclasses.replace(self._spec(changes), args=self._base_args)
             self._check_ranks(spec, changes)
             text = specs.to_json(dataclasses.replace(spec, args={}))
             hours = resources.hours_of(spec, self._profile)
             shape = records.Shape(
                 key=hashlib.sha256(text.encode()).hexdigest()[:12],
-                spec=specs.to_json(dataclasses.replace(spec, args=self._base_args)),
+                spec=specs.to_json(spec),
                 gpu_hours=None if hours is None else hours[0],
                 node_hours=None if hours is None else hours[1],
             )
             self._shapes[changes_key] = shape, spec
-        return self._shapes[changes_key]
+        known = self._shapes[changes_key]
+        if known is None:
+            # Its problems are reported already.
+            raise errors.SpecError([])
+        return known
 
-    def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
-        document = self._base
-        upper = documents.empty(document.origin(()).source)
-        origins = {setting.path: setting.at for setting in own}
-        for argument in self._args:
-            if (at := origins.get(keys.argument(argument))) is not None:
-                self._check_not_fixed(("args", argument), at)
-                document = documents.without(document, ("args", argument))
+    def _spec(self, changes: list[records.Setting]) -> jobs.JobSpec:
+        upper = documents.empty(self._base.origin(()).source)
         for setting in changes:
-            self._check_not_fixed(setting.path, setting.at)
-        for setting in [*changes, *own]:
             origin = self._document.origin(setting.at)
             upper = documents.with_value(upper, setting.path, setting.value, origin)
-        layered = specs.over(document, upper)
+        layered = specs.over(self._base, upper)
         spec = specs.build(layered, [], self._folder)
         try:
             return profiles.fill(spec, self._profile)
@@ -217,15 +227,6 @@ class Builder:
                     for problem in error.problems
                 ]
             ) from error
-
-    def _check_not_fixed(self, path: tuple[str, ...], at: KeyPath) -> None:
-        """Report a key that the sweep varies and the command line sets."""
-        origin = self._base.origin(path)
-        # A stored sweep has one origin for all keys, and was checked when it was read.
-        is_given = origin.line is None and origin is not self._base.origin(())
-        if is_given and self._get(path) is not None:
-            message = f"is varied by the sweep, but {origin.source} sets {documents.dotted(path)}"
-            self._problems.add(at, f"{message}: remove one of them")
 
     def _check_ranks(self, spec: jobs.JobSpec, changes: list[records.Setting]) -> None:
         """Report keys that keep the number of ranks although the sweep varies the size."""

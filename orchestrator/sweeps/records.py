@@ -34,24 +34,16 @@ Settings: TypeAlias = tuple[Setting, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Draw:
-    """A distribution: `{ log_uniform = [1e-4, 1e-1] }`."""
-
-    how: Literal["uniform", "log_uniform", "integers", "choice"]
-    #: the bounds, both included; for choice the values
-    of: tuple[jobs.ArgumentValue, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A key and its values."""
+    """A key and its values, or a distribution: `{ log_uniform = [1e-4, 1e-1] }`."""
 
     path: tuple[str, ...]
     #: where it is in the file
     at: KeyPath
-    #: empty for a distribution
-    values: tuple[jobs.ArgumentValue, ...] = ()
-    draw: Draw | None = None
+    #: uniform, log_uniform, integers, choice; "": all values
+    draw: str = ""
+    #: of a distribution the bounds, both included; of choice the values to choose from
+    values: tuple[jobs.ArgumentValue, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -146,15 +146,14 @@ def _axes(data: object, is_random: bool, problems: Problems) -> Iterator[records
         return iter(())
 
     def axis(path: tuple[str, ...], value_at: KeyPath, value: object) -> records.Axis:
-        draw = _draw(value) if is_random else None
-        values = _values(value) if draw is None else draw.of
+        draw, values = _draw(value) if is_random else ("", _values(value))
         for number in values:
             _check_gpus(path, number)
-        if draw is not None and path == records.GPUS and draw.how.endswith("uniform"):
+        if path == records.GPUS and draw.endswith("uniform"):
             raise records.InvalidError(
                 "GPUs can only be drawn by { integers = [LOW, HIGH] } or { choice = [...] }"
             )
-        return records.Axis(path=path, at=value_at, values=() if draw else values, draw=draw)
+        return records.Axis(path=path, at=value_at, draw=draw, values=values)
 
     return _built(data, at, axis, problems)
 
@@ -213,13 +212,13 @@ def _value(value: object) -> jobs.ArgumentValue:
     return frozen  # type: ignore[no-any-return]
 
 
-def _draw(value: object) -> records.Draw:
+def _draw(value: object) -> tuple[str, tuple[jobs.ArgumentValue, ...]]:
     how: Any = ""
     of: Any = None
     if isinstance(value, Mapping) and len(value) == 1:
         ((how, of),) = value.items()
     if how == "choice":
-        return records.Draw(how="choice", of=_values(of))
+        return how, _values(of)
     if how not in _BOUNDS:
         raise records.InvalidError(
             "must be one of { uniform = [LOW, HIGH] }, { log_uniform = [LOW, HIGH] }, "
@@ -235,7 +234,7 @@ def _draw(value: object) -> records.Draw:
     ):
         message = f"{how} needs {_BOUNDS[how]} (got {schema.as_toml(of)})"
         raise records.InvalidError(message)
-    return records.Draw(how=how, of=tuple(of))
+    return how, tuple(of)
 
 
 def _check_gpus(path: tuple[str, ...], value: object) -> None:
