@@ -76,9 +76,10 @@ def check_all(
     connection: sa.Connection, checks: RowChecks, *, until: float = math.inf
 ) -> Iterator[Finding]:
     """Yield what is wrong with rows, until `until` of time.monotonic()."""
-    found = tables.METADATA.sorted_tables
     # The table with the most rows comes last.
-    for table in sorted(found, key=lambda table: table.name == "metric_lines"):
+    for table in sorted(
+        tables.METADATA.sorted_tables, key=lambda each: each.name == "metric_lines"
+    ):
         yield from check_table(connection, table, checks.get(table.name), until=until)
     yield from _missing_rows(connection)
     for statement, contradicting, column, problem in _CONTRADICTIONS:

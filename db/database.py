@@ -291,8 +291,8 @@ class Database(abc.ABC):
         with contextlib.suppress(*unreadable), self._lenient_connection() as connection:
             until = time.monotonic() + _SEARCH_SECONDS
             if table is not None:
-                found = checks.check_table(connection, table, column=error.column, until=until)
-                return str(next((finding for finding in found if finding.row), error))
+                findings = checks.check_table(connection, table, column=error.column, until=until)
+                return str(next((finding for finding in findings if finding.row), error))
         return str(error)
 
 

@@ -175,7 +175,7 @@ class JobStore(queries.Store):
         between the check of the versions and the change.
         """
         rows = queries.among(_JOB.row, [row for row, _, _ in changes])
-        statement = sa.select(_JOB.row, _JOB.version).where(rows).with_for_update()
+        statement = sa.select(_JOB.row, _JOB.version).where(rows)
         versions = self._pairs(statement)
         by_columns: dict[frozenset[str], list[dict[str, object]]] = {}
         changed: set[int] = set()

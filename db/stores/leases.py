@@ -89,13 +89,9 @@ class LeaseStore(queries.Store):
         self._change(fence, dict.fromkeys(columns))
 
     def has_fence(self, fence: int) -> bool:
-        """Return whether the lease has this fence, and keep it so until the transaction ends.
-
-        SQLite has one writer at a time; in PostgreSQL a takeover waits for the row.
-        """
+        """Return whether the lease has this fence; in a write transaction it stays so."""
         is_mine = _LEASE.name == _NAME, _LEASE.fence == fence
-        statement = sa.select(_LEASE.fence).where(*is_mine).with_for_update(read=True)
-        return self._connection.execute(statement).first() is not None
+        return bool(self._rows(sa.select(_LEASE.fence).where(*is_mine)))
 
     def _change(
         self, fence: int, values: dict[str, Any], *conditions: sa.ColumnElement[bool]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from db import queries
 from db.tables.metrics import LOG_CURSORS
-from orchestrator import metrics
+from orchestrator import errors, metrics
 
 _CURSOR = LOG_CURSORS.c
 #: Fields in the JSON of the column `carry`.
@@ -48,7 +48,7 @@ class LogCursorStore(queries.Store):
         Then each is stored exactly once, even if readers run in parallel or crash.
         """
         is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
-        stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
+        stored = self._connection.execute(_SELECT.where(*is_file)).first()
         unread = metrics.LogCursor(path=cursor.path)
         if (unread if stored is None else _record(stored._asdict())) != (expect or unread):
             return False
@@ -70,9 +70,14 @@ class LogCursorStore(queries.Store):
 
 def _record(fields: dict[str, Any]) -> metrics.LogCursor:
     carry = fields.pop("carry")
-    return metrics.LogCursor(
-        **fields, matching=carry.get("matching", {}), **carry.get("reading", {})
-    )
+    try:
+        matching, reading = dict(carry.get("matching", {})), carry.get("reading", {})
+        return metrics.LogCursor(**fields, matching=matching, **reading)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise errors.DatabaseError(
+            f"the stored position in {fields['path']} is not readable: `orchestrator db check` "
+            "shows details"
+        ) from error
 
 
 def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:

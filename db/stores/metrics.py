@@ -125,8 +125,8 @@ class MetricStore(queries.Store):
         for number in sorted(ids):
             places.setdefault(number // METRIC_PLACES, []).append(number % METRIC_PLACES)
         lines = self._rows(_SELECT_LINES.where(queries.among(_LINE.id, places)))
-        found = self._sets(queries.among(_SET.id, {line.set_id for line in lines}))
-        sets = {metric_set.id: metric_set for metric_set in found}
+        of_lines = self._sets(queries.among(_SET.id, {line.set_id for line in lines}))
+        sets = {metric_set.id: metric_set for metric_set in of_lines}
         return [
             metrics.MetricRow(
                 id=line_id * METRIC_PLACES + place,

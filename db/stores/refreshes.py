@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 
 import sqlalchemy as sa
@@ -19,7 +18,9 @@ class RefreshStore(queries.Store):
     """The state of querying Slurm within one transaction."""
 
     def get(self, cluster: str) -> records.RefreshState:
-        return self._state(cluster)
+        statement = sa.select(REFRESHES).where(REFRESHES.c.cluster == cluster)
+        state = self._first(records.RefreshState, statement)
+        return state or records.RefreshState(cluster=cluster)
 
     def claim(
         self,
@@ -35,13 +36,13 @@ class RefreshStore(queries.Store):
         Return False if another process has the claim, or if the last refresh is less than
         `floor_seconds` old. The claim ends with `finish`, or expires if its holder died.
         """
-        state = self._state(cluster, for_update=True)
-        held_seconds = _seconds(now, state.claimed_until)
-        if state.holder != holder and 0 < held_seconds <= LONGEST_CLAIM_SECONDS:
+        state = self.get(cluster)
+        until = state.claimed_until or now
+        if state.holder != holder and 0 < (until - now).total_seconds() <= LONGEST_CLAIM_SECONDS:
             return False
         for tried_at in (state.last_good_squeue_at, state.last_tried_at):
             # A time far in the future was written by a wrong clock: it is not fresh.
-            if tried_at is not None and abs(_seconds(now, tried_at)) < floor_seconds:
+            if tried_at is not None and abs((tried_at - now).total_seconds()) < floor_seconds:
                 return False
         claim = datetime.timedelta(seconds=min(claim_seconds, LONGEST_CLAIM_SECONDS))
         self._store(state, holder=holder, last_tried_at=now, claimed_until=now + claim)
@@ -58,32 +59,17 @@ class RefreshStore(queries.Store):
         error: str = "",
     ) -> None:
         """Store the result of a refresh, and release the claim if `holder` still has it."""
-        state = self._state(cluster, for_update=True)
+        state = self.get(cluster)
         changes: dict[str, object] = {}
         if squeue_at is not None:
-            changes |= {
-                "last_good_squeue_at": squeue_at,
-                "failing_since": None,
-                "last_error": None,
-            }
+            changes = {"last_good_squeue_at": squeue_at, "failing_since": None, "last_error": None}
+        if failed_at is not None:
+            changes = {"failing_since": state.failing_since or failed_at, "last_error": error}
         if sacct_at is not None:
             changes["last_good_sacct_at"] = sacct_at
-        if failed_at is not None:
-            changes |= {"failing_since": state.failing_since or failed_at, "last_error": error}
         if state.holder == holder:
             changes |= {"holder": None, "claimed_until": None}
         self._store(state, **changes)
 
-    def _state(self, cluster: str, *, for_update: bool = False) -> records.RefreshState:
-        statement = sa.select(REFRESHES).where(REFRESHES.c.cluster == cluster)
-        row = self._connection.execute(
-            statement.with_for_update() if for_update else statement
-        ).first()
-        return records.RefreshState(**({"cluster": cluster} if row is None else row._mapping))
-
     def _store(self, state: records.RefreshState, **changes: object) -> None:
-        self._put(REFRESHES, [{**dataclasses.asdict(state), **changes}])
-
-
-def _seconds(start: datetime.datetime, end: datetime.datetime | None) -> float:
-    return 0.0 if end is None else (end - start).total_seconds()
+        self._put(REFRESHES, [{**vars(state), **changes}])

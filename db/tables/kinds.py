@@ -78,7 +78,9 @@ class Checked(sa.types.TypeDecorator[Any]):
         return value
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> _Convert:
-        read = self._reader(dialect, coltype)
+        is_time = isinstance(self.impl_instance, sa.DateTime)
+        from_driver = self.impl_instance.result_processor(dialect, coltype) if is_time else None
+        read = self.read if from_driver is None else lambda value: self.read(from_driver(value))
 
         def process(value: Any) -> Any:
             if value is None:
@@ -91,19 +93,6 @@ class Checked(sa.types.TypeDecorator[Any]):
                 ) from None
 
         return process
-
-    def _reader(self, dialect: sa.Dialect, coltype: object) -> _Convert:
-        return self.read
-
-
-class _UtcDateTime(Checked):
-    """An aware time, stored and returned in UTC. The text of SQLite sorts by time."""
-
-    cache_ok = True
-
-    def _reader(self, dialect: sa.Dialect, coltype: object) -> _Convert:
-        from_driver = self.impl_instance.result_processor(dialect, coltype)
-        return self.read if from_driver is None else lambda value: self.read(from_driver(value))
 
 
 def word(*words: str) -> Checked:
@@ -214,6 +203,11 @@ def _digits(value: Any) -> int:
 
 
 def _time(years: range) -> Checked:
+    """Return the type of an aware time, stored and returned in UTC.
+
+    The text of SQLite sorts by time.
+    """
+
     def read(time: Any) -> datetime.datetime:
         if time.year not in years:
             raise ValueError
@@ -228,7 +222,7 @@ def _time(years: range) -> Checked:
         return time.astimezone(datetime.UTC)
 
     expected = "a time" if years != _YEARS else f"a time from {years[0]} to {years[-1]}"
-    return _UtcDateTime(read, expected, impl=sa.DateTime(timezone=True), write=write)
+    return Checked(read, expected, impl=sa.DateTime(timezone=True), write=write)
 
 
 TEXT = Checked(_text, "text")

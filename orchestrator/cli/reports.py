@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,13 +42,10 @@ def _parse_threshold(text: str) -> tuple[str, float]:
 
 def _parse_time_limit(text: str) -> int:
     """Return the seconds of a time limit in Slurm's format."""
-    try:
-        seconds = values.seconds(text)
-    except ValueError as exc:
-        raise click.BadParameter(f"{exc}; write 90 (minutes) or 4:00:00") from exc
-    if seconds is None:
-        raise click.BadParameter(f"{text!r} is not a limit: write 90 (minutes) or 4:00:00")
-    return seconds
+    with contextlib.suppress(ValueError):
+        if (seconds := values.seconds(text)) is not None:
+            return seconds
+    raise click.BadParameter(f"{text!r} is not a time limit: write 90 (minutes) or 4:00:00")
 
 
 def _parse_columns(text: str) -> list[str]:

@@ -136,14 +136,11 @@ def _print_jobs(
     else:
         rows = [job_rows.job_row(job, now) for job in matching]
     job_rows.print_job_rows(rows, form)
-    if stale := _staleness(matching, error or slurm_error):
-        output.note(stale)
-    if doubt:
-        output.note(doubt)
-    if late := _late_controller(context, now):
-        output.note(f"{late} For details: `orchestrator serve --status`.")
+    messages = [_staleness(matching, error or slurm_error), doubt, _late_controller(context, now)]
     if query.limit is not None and len(rows) >= query.limit:
-        output.note(f"Only the newest {query.limit} are shown; --limit changes the number.")
+        messages.append(f"Only the newest {query.limit} are shown; --limit changes the number.")
+    for message in filter(None, messages):
+        output.note(message)
     if damage:
         raise damage[0]
 
@@ -171,7 +168,8 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
 
     newest = health.load(state_dir)
     is_serving = newest is not None and newest.command == "serve"
-    return health.late_message(newest, now) if newest and is_serving else ""
+    late = health.late_message(newest, now) if is_serving else ""
+    return late and f"{late} For details: `orchestrator serve --status`."
 
 
 @commands.command("refresh", "orchestrator refresh")

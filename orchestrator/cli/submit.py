@@ -17,7 +17,6 @@ from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.refresh import tracked_jobs
     from orchestrator.controller.session import contexts
 
 
@@ -195,21 +194,21 @@ def track(
     problems: list[errors.OrchestratorError] = []
     for job_id in job_ids:
         try:
-            tracked = tracked_jobs.track(context, job_id, options)
+            tracked, already = tracked_jobs.track(context, job_id, options)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue
-        click.echo(_tracked_line(job_id, tracked))
-        started = (job for job in tracked.jobs if job.state is not jobs.JobState.PENDING)
+        click.echo(_tracked_line(job_id, tracked, already=already))
+        started = (job for job in tracked if job.state is not jobs.JobState.PENDING)
         if job := next((job for job in started if job.stdout_path is None), None):
             output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
     _raise_all(problems)
 
 
-def _tracked_line(job_id: str, tracked: tracked_jobs.Tracked) -> str:
-    first, last = tracked.jobs[0], tracked.jobs[-1]
+def _tracked_line(job_id: str, tracked: list[jobs.Job], *, already: bool) -> str:
+    first, last = tracked[0], tracked[-1]
     rows = f"@{first.row}" if first is last else f"@{first.row} to @{last.row}"
-    if tracked.already:
+    if already:
         return f"{job_id} is already tracked as {rows} ({first.name})"
-    state = first.state if first is last else f"{len(tracked.jobs)} tasks"
+    state = first.state if first is last else f"{len(tracked)} tasks"
     return f"Tracking {job_id} ({rows}, {first.name}): {state}"

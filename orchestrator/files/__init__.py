@@ -10,6 +10,7 @@ PrivateFolderError = ownership.PrivateFolderError
 TooLargeError = reading.TooLargeError
 exposure = ownership.exposure
 home_folder = ownership.home_folder
+interpreter = reading.interpreter
 make_private_folder = ownership.make_private_folder
 open_descriptor = reading.open_descriptor
 open_regular = reading.open_regular

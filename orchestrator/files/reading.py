@@ -105,3 +105,9 @@ def time_of(stamp: float) -> datetime.datetime:
     """Return a file's time, limited to 1970 to 2999: `touch` may set any time."""
     first, last = _FIRST.timestamp(), _LAST.timestamp()
     return datetime.datetime.fromtimestamp(min(max(stamp, first), last), datetime.UTC)
+
+
+def interpreter(script: str) -> list[str]:
+    """Return the words that the kernel puts before a script's path (man execve): none to two."""
+    first = script.partition("\n")[0]
+    return first[2:].strip(" \t").split(None, 1) if first.startswith("#!") else []

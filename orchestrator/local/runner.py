@@ -173,12 +173,13 @@ def _start(here: Machine, entry: Entry, request: Request, script: verification.S
         processes.die_with(runner)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
+    first_line = script.first_line[:4096].decode(errors="replace")
     with contextlib.ExitStack() as stack:
         stdout = stderr = stack.enter_context(_appended(entry.stdout_path))
         if entry.stderr_path is not None:
             stderr = stack.enter_context(_appended(entry.stderr_path))
         process = subprocess.Popen(
-            [*_interpreter(script.first_line), script.path, *request.arguments],
+            [*(files.interpreter(first_line) or ["/bin/sh"]), script.path, *request.arguments],
             cwd=request.folder,
             env=_environment(entry, request, here.host),
             stdin=subprocess.DEVNULL,
@@ -345,10 +346,3 @@ def _appended(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _interpreter(first_line: bytes) -> list[str]:
-    """Return the interpreter of a script as the kernel reads it; the shell if it names none."""
-    first = first_line[:4096].decode(errors="replace")
-    words = first[2:].strip().split(maxsplit=1) if first.startswith("#!") else []
-    return words or ["/bin/sh"]

@@ -144,19 +144,13 @@ def read_text(path: pathlib.Path) -> str:
         message = "has DOS line ends, which sbatch refuses: run dos2unix on the file"
     elif not message and "\0" in text:
         index, message = text.index("\0"), "contains NUL, which sbatch refuses"
-    elif not message and not interpreter(text):
+    elif not message and not files.interpreter(text):
         index, message = 0, "must begin with #! and an interpreter, such as #!/bin/bash"
     if message:
         line = None if index is None else text.count("\n", 0, index) + 1
         source = escaping.visible(str(path))
         raise errors.SpecError([errors.Problem(source=source, line=line, message=message)])
     return text
-
-
-def interpreter(text: str) -> list[str]:
-    """Return the words that the kernel puts before a script's path (man execve): one or two."""
-    first = text.partition("\n")[0]
-    return first[2:].strip(" \t").split(None, 1) if first.startswith("#!") else []
 
 
 def command_line(
@@ -208,7 +202,7 @@ def render(
         "origin": origin,
         "runs_dir": str(runs_dir),
         "directive_lines": [line for _, line in header if line.startswith("#SBATCH")],
-        "interpreter": interpreter(text),
+        "interpreter": files.interpreter(text),
         # The here-document's end marker also ends the last line.
         "batch_text": text.removesuffix("\n"),
         "is_batch_file": True,

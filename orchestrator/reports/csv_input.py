@@ -107,18 +107,18 @@ def read_csv(text: str, source: str) -> records.MeasurementSet:
         raise _error(source, header_line, problems)
     unit = next(name for name in records.UNITS if name in names)
     measurements = []
-    found: list[errors.Problem] = []
+    file_problems: list[errors.Problem] = []
     for line, row in body:
         cells = dict(zip(names, map(str.strip, row), strict=False))
         values, problems = _parsed(cells, unit)
         if len(row) > len(names):
             problems.insert(0, ("", f"has {len(row)} cells, and the header {len(names)}"))
         if problems:
-            found += _error(source, line, problems).problems
+            file_problems += _error(source, line, problems).problems
         else:
             measurements.append(_measurement(values, cells, unit, line))
-    if found:
-        raise MeasurementFileError(found)
+    if file_problems:
+        raise MeasurementFileError(file_problems)
     return records.MeasurementSet(unit=unit, measurements=tuple(measurements))
 
 

@@ -124,12 +124,12 @@ def outliers(groups: Sequence[Sequence[float]]) -> list[list[int]]:
             informative += sorted(distances[-1])[len(group) % 2 :]
     usual = _NORMAL_MAD * statistics.median(informative or [0.0])
     limit = max(_OUTLIER_DEVIATIONS * usual, _OUTLIER_SHARE)
-    found = []
+    by_group = []
     for own in distances:
         far = [index for index, distance in enumerate(own) if distance > limit]
         # If half of the runs are far, it is unknown which half is wrong.
-        found.append(far if len(own) >= _OUTLIER_RUNS and 2 * len(far) < len(own) else [])
-    return found
+        by_group.append(far if len(own) >= _OUTLIER_RUNS and 2 * len(far) < len(own) else [])
+    return by_group
 
 
 @dataclasses.dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _fit(runs: Mapping[int, Sequence[float]], law: str, names: tuple[str, ...]) 
     starts = [{"log_gamma": data[0][1], "alpha": alpha, "beta": beta} for alpha, beta in _STARTS]
     if "beta" not in names:
         starts = [{**start, "beta": 0.0} for start in starts]
-    best = min((_minimum(data, names, start) for start in starts), key=lambda found: found[0])
+    best = min((_minimum(data, names, start) for start in starts), key=lambda minimum: minimum[0])
     return Fit(
         law=law,
         parameters={
@@ -221,11 +221,11 @@ def _estimate(
         return Estimate(value=exact, low=exact, high=exact, at_bound=at_bound)
     quantile = quantiles.student_t(0.95 if at_bound else 0.975, degrees)
     limit = quantile * math.sqrt(squares / degrees)
-    others = [other for other in names if other != name]
+    remaining = [free for free in names if free != name]
 
     def excess(trial: float) -> float:
         # The root of the likelihood ratio is nearly linear in the parameter.
-        profile, _ = _minimum(data, others, {**values, name: trial})
+        profile, _ = _minimum(data, remaining, {**values, name: trial})
         return math.sqrt(max(0.0, profile - squares)) - limit
 
     step = max(abs(value), 1e-6) if name != "log_gamma" else 0.01

@@ -54,27 +54,29 @@ def expand(
 
     Files are looked up from `folder`; None: they are not checked.
     """
-    found = table.Problems(document)
-    found.keep(problems)
-    sweep_table = table.read(document, found)
+    collected = table.Problems(document)
+    collected.keep(problems)
+    sweep_table = table.read(document, collected)
     if "array" in document.data:
-        found.add(("array",), "a sweep creates its own arrays: remove this table")
-    found.check()
-    combinations.check(sweep_table, found)
-    found.check()
-    settings = combinations.combinations(sweep_table, found)
+        collected.add(("array",), "a sweep creates its own arrays: remove this table")
+    collected.check()
+    combinations.check(sweep_table, collected)
+    collected.check()
+    settings = combinations.combinations(sweep_table, collected)
     if not settings:
-        found.add(("sweep",), "has no points")
-    built = points.Builder(document, sweep_table, profile, folder, found).points(settings)
+        collected.add(("sweep",), "has no points")
+    built = points.Builder(document, sweep_table, profile, folder, collected).points(settings)
     totals = resources.total(built)
     if (most := sweep_table.max_gpu_hours) is not None:
         at = ("sweep", "max_gpu_hours")
         if totals.gpu_hours > most:
             hours = f"{totals.gpu_hours:.4g} GPU-hours"
-            found.add(at, f"the sweep requests {hours}, which is more than this")
+            collected.add(at, f"the sweep requests {hours}, which is more than this")
         if totals.points_without_time_limit:
-            found.add(at, "cannot be checked for points without a time limit: set job.time_limit")
-    found.check()
+            collected.add(
+                at, "cannot be checked for points without a time limit: set job.time_limit"
+            )
+    collected.check()
     job = document.data.get("job")
     name = job.get("name") if isinstance(job, Mapping) else None
     return Sweep(

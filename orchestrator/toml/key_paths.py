@@ -18,6 +18,8 @@ _MAX_DEPTH = 16
 #: Keys, tables and array elements together.
 _MAX_VALUES = 100_000
 _MAX_KEY_CHARACTERS = 1024
+#: Below sys.get_int_max_str_digits(); also of a number that is followed by something else.
+_MAX_DIGITS = 1000
 
 _BLANK = re.compile(r"[ \t]*")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
@@ -30,7 +32,7 @@ _SCALAR = re.compile(
     r"|'''(?:[^']|'(?!''))*+''''{0,2}"
     rf"|{_BASIC}|{_LITERAL}|[^,\]}}\n#]+"
 )
-_INTEGER = re.compile(r"[+-]?[0-9_]+|0x[0-9A-Fa-f_]+|0o[0-7_]+|0b[01_]+")
+_INTEGER = re.compile(r"0x[0-9A-Fa-f_]+|0o[0-7_]+|0b[01_]+|[+-]?[0-9_]+")
 
 
 class NotTomlError(ValueError):
@@ -106,13 +108,13 @@ def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
 
 
 def _is_too_large(scalar: str) -> bool:
-    if not _INTEGER.fullmatch(scalar):
-        return False
+    digits = _INTEGER.match(scalar)
+    if digits is None or len(digits[0]) > _MAX_DIGITS:
+        return digits is not None
     try:
-        return not -(2**63) <= int(scalar, 0) < 2**63
-    except ValueError:
-        # Not TOML, such as 007, or more than sys.get_int_max_str_digits().
-        return len(scalar) > 1000
+        return digits[0] == scalar and not -(2**63) <= int(scalar, 0) < 2**63
+    except ValueError:  # such as 007
+        return False
 
 
 class _Reader:

@@ -149,12 +149,12 @@ def _identify(
     """
     rows = (*evidence.squeue, *evidence.sacct)
     own = tuple(row for row in evidence.squeue if row.job_id == job.job_id)
-    others = [row for row in rows if row.job_id != job.job_id and not never_started(row)]
-    owned = [row for row in others if row.raw_job_id == evidence.owner]
+    other_rows = [row for row in rows if row.job_id != job.job_id and not never_started(row)]
+    owned = [row for row in other_rows if row.raw_job_id == evidence.owner]
     if owned and not any(row.raw_job_id == evidence.owner for row in own):
         return owned[0], own
     is_known = any(row.job_id == job.job_id for row in rows) or job.observed_at is not None
-    return choose(others if not is_known else (), evidence.owner), own
+    return choose(other_rows if not is_known else (), evidence.owner), own
 
 
 def ids_of(row: Observation) -> dict[str, str | None]:
@@ -202,9 +202,9 @@ def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | No
     return newest if same_start or newest.row_number >= job.attempt else None
 
 
-def _exit_codes(job: jobs.Job, row: Observation, *others: Observation | None) -> list[int]:
+def _exit_codes(job: jobs.Job, row: Observation, *sources: Observation | None) -> list[int]:
     """Return the exit codes of the attempt that `row` ends from other sources."""
-    codes = [other.exit_code for other in others if other and other.state in jobs.TERMINAL]
+    codes = [each.exit_code for each in sources if each and each.state in jobs.TERMINAL]
     if job.state in jobs.TERMINAL and updates.attempt_number(job, row) == job.attempt:
         codes.append(job.exit_code)
     return [code for code in codes if code is not None]

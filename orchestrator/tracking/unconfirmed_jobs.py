@@ -62,10 +62,10 @@ def _adopt_row(
     detail = f"job {row.job_id}, found by its token"
     ids = submitted_jobs.ids_of(row)
     adopted = submitted_jobs.adopt(job, evidence, detail, source=row.source, **ids)
-    others = sorted({each.job_id for each in accepted} - {row.job_id})
-    if not others:
+    other_ids = sorted({each.job_id for each in accepted} - {row.job_id})
+    if not other_ids:
         return adopted
-    detail = f"also with this token: {', '.join(others)}; the task lock lets only one job run"
+    detail = f"also with this token: {', '.join(other_ids)}; the task lock lets only one job run"
     duplicate = event(job, evidence, "duplicate", detail, source=row.source)
     first, *later = adopted.events
     return dataclasses.replace(adopted, events=(first, duplicate, *later))

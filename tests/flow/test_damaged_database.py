@@ -242,7 +242,7 @@ def test_rows_that_contradict_each_other_are_named(cli: CommandLine) -> None:
     assert cli("db", "check").out == f"problem\n{problem}\n"
 
 
-def test_a_chain_that_goes_round_comes_to_its_end(cli: CommandLine) -> None:
+def test_a_circular_chain_of_jobs_ends(cli: CommandLine) -> None:
     for _ in range(2):
         assert cli("submit", cli.spec(SPEC)).code == 0
     change(

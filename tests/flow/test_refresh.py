@@ -40,7 +40,7 @@ def test_a_submission_that_ends_during_a_refresh_is_not_set_back(
 
 
 @pytest.mark.both_databases
-def test_an_interrupted_refresh_lets_others_ask(
+def test_after_an_interrupted_refresh_another_one_queries_slurm(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli)
@@ -80,7 +80,7 @@ def test_the_end_of_a_log_is_read_by_the_refresh_that_sees_the_end(
     assert cli.rows("select name, value from metrics") == [("throughput", 5.5)]
 
 
-def test_a_job_requeued_after_its_end_that_failed_between_two_looks(
+def test_a_job_requeued_after_its_end_fails_between_two_refreshes(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli)
@@ -94,7 +94,7 @@ def test_a_job_requeued_after_its_end_that_failed_between_two_looks(
     assert cli.rows("select state, attempt, exit_code from jobs") == [("FAILED", 1, 3)]
 
 
-def test_a_ghost_that_ran_to_its_end_between_two_looks_is_found(
+def test_a_duplicate_that_ended_between_two_refreshes_is_adopted(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     fake_slurm.configure(AccountingStorageType="accounting_storage/none")
@@ -112,7 +112,7 @@ def test_a_ghost_that_ran_to_its_end_between_two_looks_is_found(
     assert cli.rows("select state, job_id from jobs") == [("COMPLETED", "1")]
 
 
-def test_a_pattern_that_does_not_exist_is_told_before_the_submission(
+def test_unknown_pattern_is_reported_before_the_submission(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     done = cli("submit", "--pattern", "olivvia", *JOB)

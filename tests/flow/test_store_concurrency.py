@@ -182,7 +182,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
+def test_error_of_a_full_disk(small_disk: Path) -> None:
     path = small_disk / "x.db"
     with stores.Store(path) as store:
         with store.writing() as work:

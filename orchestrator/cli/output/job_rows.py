@@ -90,11 +90,11 @@ def folded_rows(shown: Sequence[jobs.Job], now: datetime.datetime) -> list[dict[
 
 
 def _folded_row(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str, object]:
-    first, *others = (job_row(job, now) for job in tasks)
-    if not others:
+    first, *rest = (job_row(job, now) for job in tasks)
+    if not rest:
         return first
     common = {
-        name: value if all(row[name] == value for row in others) else None
+        name: value if all(row[name] == value for row in rest) else None
         for name, value in first.items()
     }
     rows = sorted(job.row for job in tasks)

@@ -187,9 +187,9 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
             for head, values in lines
         ]
         return view.print_rows("metric_comparison", items, heads, form)
-    first, *others = [naming.name_of(job) for job in view.jobs.values()]
+    first, *rest = [naming.name_of(job) for job in view.jobs.values()]
     columns = [*heads, first]
-    for label in others:
+    for label in rest:
         columns += [label, f"{label}/{first}"]
     rows = []
     for head, values in lines:

@@ -44,16 +44,6 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tracked:
-    """A job that is tracked now."""
-
-    #: the job, or each task of the array
-    jobs: tuple[jobs.Job, ...]
-    #: it was stored before
-    already: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _SlurmJob:
     """A job as Slurm has it now."""
 
@@ -80,11 +70,12 @@ class _SlurmJob:
         ]
 
 
-def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
+def track(context: contexts.Context, job_id: str, options: Options) -> tuple[list[jobs.Job], bool]:
     """Follow a job from now on; an array's ID means all its tasks.
 
-    Tasks that are tracked one by one become one array. Raises NotFoundError if Slurm shows no such
-    job, and ConflictError for a job of another user, or options other than a log for a known job.
+    Return the job or the tasks, and whether they were stored before. Tasks that are tracked one by
+    one become one array. Raises NotFoundError if Slurm shows no such job, and ConflictError for a
+    job of another user, or options other than a log for a known job.
     """
     if _JOB_ID.fullmatch(job_id) is None:
         raise errors.NotFoundError(f"{job_id!r} is not a job ID of Slurm, such as 123 or 123_4")
@@ -103,7 +94,7 @@ def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
         refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
         by_row = work.jobs.by_row([job.row for job in known])
-    return Tracked(jobs=tuple(by_row[row] for row in sorted(by_row)), already=already)
+    return [by_row[row] for row in sorted(by_row)], already
 
 
 def name_misfit(name: str) -> str:

@@ -55,11 +55,21 @@ def facts(
         if context.is_local or 0 <= age_seconds < max_age_seconds:
             return known
     try:
-        current = ask_facts(context)
+        settings = context.slurm.config()
     except errors.SlurmError:
         if known is None:
             raise
         return known
+    current = Facts(
+        cluster=settings.cluster_name,
+        slurm_version=settings.slurm_version,
+        message_timeout_seconds=settings.message_timeout_seconds,
+        min_job_age_seconds=settings.min_job_age_seconds,
+        max_array_size=settings.max_array_size,
+        accounting=settings.accounting,
+        counts_gpus=settings.counts_gpus,
+        asked_at=context.clock.now(),
+    )
     with context.store.writing() as work:
         work.settings.put(_key(context), _to_json(current))
     return current
@@ -71,21 +81,6 @@ def known_facts(context: contexts.Context) -> Facts | None:
         return machine_facts(context)
     with context.store.reading() as work:
         return _from_json(work.settings.get(_key(context)) or "")
-
-
-def ask_facts(context: contexts.Context) -> Facts:
-    """Return the facts from `scontrol show config`."""
-    settings = context.slurm.config()
-    return Facts(
-        cluster=settings.cluster_name,
-        slurm_version=settings.slurm_version,
-        message_timeout_seconds=settings.message_timeout_seconds,
-        min_job_age_seconds=settings.min_job_age_seconds,
-        max_array_size=settings.max_array_size,
-        accounting=settings.accounting,
-        counts_gpus=settings.counts_gpus,
-        asked_at=context.clock.now(),
-    )
 
 
 def machine_facts(context: contexts.Context) -> Facts:

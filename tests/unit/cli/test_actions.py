@@ -1,4 +1,4 @@
-"""What hold, release and requeue tell: tasks of one array with which the same happened, once."""
+"""Messages of hold, release and requeue: tasks of an array with the same result in one line."""
 
 from __future__ import annotations
 

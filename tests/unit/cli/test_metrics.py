@@ -269,10 +269,10 @@ def test_logs_of_several_jobs(run: Run, home: Path) -> None:
         "",
     )
     assert run("logs", "1", "2", "--path")[1] == f"{one}\n{two}\n"
-    found = "1:3:Validation Loss: 0.9, Validation Accuracy: 0.1000\n"
-    assert run("logs", "1", "2", "--grep", "LOSS: 0.9", "-i") == (0, found, "")
+    line = "1:3:Validation Loss: 0.9, Validation Accuracy: 0.1000\n"
+    assert run("logs", "1", "2", "--grep", "LOSS: 0.9", "-i") == (0, line, "")
     assert run("logs", "--all", "--grep", "^Validation Loss: [0-9]*.9", "--path")[1] == (
-        f"{one}{found[1:]}"
+        f"{one}{line[1:]}"
     )
     assert run("logs", "1", "2", "--grep", "Loss: (nan|0.8)", "-C", "1")[1] == (
         "1-5-Epoch 2/3 completed in 3.0 seconds\n"

@@ -50,9 +50,9 @@ def test_a_log_from_stdin() -> None:
 def test_rows_are_printed_page_by_page() -> None:
     lines = [f"iter {step}: loss 2.5, time 1.00ms, mfu 3.00%" for step in range(600)]
     done = run("test", "-", "--format", "jsonl", text="\n".join(lines))
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["value"] for one in found if one["name"] == "step"] == [*range(600)]
-    assert len(found) == 2400
+    metrics = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [metric["value"] for metric in metrics if metric["name"] == "step"] == [*range(600)]
+    assert len(metrics) == 2400
     assert done.stderr == "600 lines, 600 with metrics: 600 by nanogpt\n"
 
 

@@ -68,7 +68,7 @@ def test_markdown_and_latex_are_whole() -> None:
         ),
         (
             ["--from", "-", "--epochs", "3", "--within", "soon"],
-            "'--within': not a time: 'soon'; write 90 (minutes) or 4:00:00",
+            "'--within': 'soon' is not a time limit: write 90 (minutes) or 4:00:00",
         ),
         (
             ["--from", "-", "--columns", "size,speed"],

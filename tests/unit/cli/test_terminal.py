@@ -26,21 +26,21 @@ DOORS = {"unescaped", "bytes_stream", "buffer", "__stdout__", "__stderr__"}
 
 
 def test_few_modules_write_unescaped(checkout: Path) -> None:
-    found = set()
+    unescaped = set()
     for path in checkout.glob("orchestrator/**/*.py"):
         module = str(path.relative_to(checkout / "orchestrator"))
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Attribute(attr=name) if name in DOORS:
-                    found.add(module)
+                    unescaped.add(module)
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="os"), attr="write"),
                     args=[ast.Constant(value=1 | 2), *_],
                 ):
-                    found.add(module)
+                    unescaped.add(module)
                 case ast.Constant(value="/dev/tty" | "/dev/stdout" | "/dev/stderr"):
-                    found.add(module)
-    assert found <= UNESCAPED, "print through click.echo() or output.note()"
+                    unescaped.add(module)
+    assert unescaped <= UNESCAPED, "print through click.echo() or output.note()"
 
 
 class Terminal(io.StringIO):

@@ -99,7 +99,7 @@ def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found.count("new") > 3
 
 
-def test_what_is_written_goes_nowhere_once_the_file_was_replaced(tmp_path: Path) -> None:
+def test_a_writer_stores_nothing_in_a_replaced_file(tmp_path: Path) -> None:
     path, other = tmp_path / "x.db", tmp_path / "other.db"
     put(path, "old")
     put(other, "new")

@@ -86,7 +86,7 @@ def test_lock_proof(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lock_proof_fails_where_locks_keep_nobody_out(
+def test_lock_proof_fails_if_locks_do_not_exclude(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystem, "_try_lock", lambda descriptor, path: True)

@@ -221,9 +221,7 @@ def test_databases_that_are_not_ours(
     )
 
 
-def test_what_is_wrong_is_told_with_its_cure(
-    bare: str, postgresql_server: postgresql.Server
-) -> None:
+def test_errors_of_the_server_name_the_fix(bare: str, postgresql_server: postgresql.Server) -> None:
     name = postgresql.name_of(bare)
     host = f"host={postgresql_server.folder}"
     for words in (

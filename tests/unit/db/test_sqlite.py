@@ -170,7 +170,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("folder_mode", "file_mode", "named"), [(0o700, 0o400, "x.db"), (0o500, 0o600, "")]
 )
-def test_read_only_is_told(folder_mode: int, file_mode: int, named: str) -> None:
+def test_error_of_a_read_only_database(folder_mode: int, file_mode: int, named: str) -> None:
     """An ordinary user writes, also where the tests run as root."""
     # Not tmp_path: its parents are closed to other users.
     folder = Path(tempfile.mkdtemp())
@@ -278,7 +278,7 @@ def test_what_was_written_while_it_was_copied_is_copied_anew(
         assert SettingStore(db).get("k") == "b"
 
 
-def test_lock_that_is_not_given_up_is_told(tmp_path: Path) -> None:
+def test_error_of_a_lock_that_is_not_released(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with (
         contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder,

@@ -87,7 +87,7 @@ def submit(
         return new
 
 
-def test_what_is_stored_comes_back(store: stores.Store) -> None:
+def test_stored_sweep_is_read_back(store: stores.Store) -> None:
     sweep = expanded()
     stored = add(store, sweep)
     with store.reading() as work:

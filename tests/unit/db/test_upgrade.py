@@ -226,7 +226,7 @@ def test_files_that_are_not_ours(tmp_path: Path, opened: Opened) -> None:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
 
-def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
+def test_error_of_a_damaged_database(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "x.db"
     with SqliteDatabase(path) as database, database.writing() as db:
         for number in range(500):

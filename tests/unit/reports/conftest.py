@@ -12,8 +12,8 @@ from orchestrator import reports
 
 @pytest.fixture
 def report_of(checkout: Path) -> Callable[..., reports.Report]:
-    def made(name: str, **wanted: int | str) -> reports.Report:
+    def made(name: str, **options: int | str) -> reports.Report:
         figures = reports.read_csv((checkout / f"tests/data/{name}.csv").read_text(), f"{name}.csv")
-        return reports.build_report(name, figures.measurements, unit=figures.unit, **wanted)
+        return reports.build_report(name, figures.measurements, unit=figures.unit, **options)
 
     return made

@@ -68,7 +68,7 @@ class Page(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.ids: list[str] = []
-        self.wanted: list[str] = []
+        self.links: list[str] = []
         self.tags: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -77,7 +77,7 @@ class Page(html.parser.HTMLParser):
             if name == "id":
                 self.ids.append(value or "")
             if name in ("href", "src", "xlink:href"):
-                self.wanted.append(value or "")
+                self.links.append(value or "")
 
 
 def test_page_is_self_contained(report_of: ReportOf) -> None:
@@ -88,7 +88,7 @@ def test_page_is_self_contained(report_of: ReportOf) -> None:
     page.feed(made["report.html"].decode())
     assert not {"script", "link", "img", "iframe"} & page.tags
     assert len(page.ids) == len(set(page.ids)) > 0
-    assert {one.removeprefix("#") for one in page.wanted} <= set(page.ids)
+    assert {one.removeprefix("#") for one in page.links} <= set(page.ids)
     assert "line 13 on n[3-4] is 30.4 % slower" in made["report.html"].decode()
 
 

@@ -47,7 +47,7 @@ def test_weak_scaling_fixes_the_batch_of_each_gpu(expand: Expand, refused: Refus
     head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "trainers.train"\n'
     sweep = expand(text, head)
     assert changes(sweep) == [(1, 1, 64), (2, 4, 64)]
-    # A program that is told the global batch alone.
+    # A program that is message the global batch alone.
     other = 'batch_argument = "bs"\nbatch_argument_of = "global"\n'
     assert changes(expand(text + other, head)) == [(1, 1, 64), (2, 4, 512)]
 
@@ -74,9 +74,9 @@ def test_strong_scaling_over_nodes_without_gpus(expand: Expand, refused: Refused
 
 
 def test_indivisible_batches_and_sizes(refused: Refused) -> None:
-    told = refused('[sweep]\nkind = "strong"\ngpus = [3, 4, 6, 12]\nbatch_size = 1000\n')
+    message = refused('[sweep]\nkind = "strong"\ngpus = [3, 4, 6, 12]\nbatch_size = 1000\n')
     assert (
-        told
+        message
         == """\
 sweep.toml:12: sweep.gpus[0]: a global batch of 1000 cannot be divided among 3 GPUs: use 999 or 1002
 sweep.toml:12: sweep.gpus[2]: 6 GPUs are not a whole number of nodes with 4 each: use 4 or 8
@@ -84,8 +84,8 @@ sweep.toml:12: sweep.gpus[3]: a global batch of 1000 cannot be divided among 12 
 1008
 3 problems; nothing was submitted."""
     )
-    told = refused('[sweep]\nkind = "batch"\nbatch_sizes = [64, 2]\naxes.gpus = [4]\n')
-    assert "a global batch of 2 cannot be divided among 4 GPUs: use 4" in told
+    message = refused('[sweep]\nkind = "batch"\nbatch_sizes = [64, 2]\naxes.gpus = [4]\n')
+    assert "a global batch of 2 cannot be divided among 4 GPUs: use 4" in message
 
 
 def test_partition_limits_are_reported_at_the_axis(refused: Refused) -> None:
@@ -101,7 +101,7 @@ sweep.toml:14: job.time_limit: partition accel allows 2-00 (requested: 3-00)
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"),
+    ("resources", "message"),
     [
         ('[launch]\nmodule = "a"\nnproc_per_node = 2\n', "launch.nproc_per_node"),
         (
@@ -114,15 +114,15 @@ sweep.toml:14: job.time_limit: partition accel allows 2-00 (requested: 3-00)
         ),
     ],
 )
-def test_keys_that_fix_the_ranks(refused: Refused, resources: str, told: str) -> None:
+def test_keys_that_fix_the_ranks(refused: Refused, resources: str, message: str) -> None:
     head = '[job]\nname = "a"\npartition = "accel"\n' + resources
-    assert f": {told}: sets the ranks" in refused('[sweep]\nkind="grid"\naxes.gpus=[1, 4]', head)
+    assert f": {message}: sets the ranks" in refused('[sweep]\nkind="grid"\naxes.gpus=[1, 4]', head)
 
 
 def test_python_on_several_nodes(refused: Refused) -> None:
     head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "a"\nlauncher = "python"\n'
-    told = refused('[sweep]\nkind = "grid"\naxes.gpus = [2, 8]', head)
-    assert told.splitlines()[:-1] == [
+    message = refused('[sweep]\nkind = "grid"\naxes.gpus = [2, 8]', head)
+    assert message.splitlines()[:-1] == [
         "sweep.toml:9: sweep.axes.gpus[1]: python starts one process, on the first of 2 nodes: use "
         "the launcher torchrun or srun"
     ]
@@ -130,10 +130,10 @@ def test_python_on_several_nodes(refused: Refused) -> None:
 
 def test_commands_take_no_arguments(refused: Refused) -> None:
     head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
-    told = refused('[sweep]\nkind = "list"\npoints = [{}, { args.a = 1 }]\n', head)
-    assert "sweep.points[1].args.a: cannot be varied" in told
-    told = refused('[sweep]\nkind = "strong"\nnodes = [1]\nbatch_size = 8\n', head)
-    assert "sweep.batch_size: cannot go with launch.command, which takes no arguments" in told
+    message = refused('[sweep]\nkind = "list"\npoints = [{}, { args.a = 1 }]\n', head)
+    assert "sweep.points[1].args.a: cannot be varied" in message
+    message = refused('[sweep]\nkind = "strong"\nnodes = [1]\nbatch_size = 8\n', head)
+    assert "sweep.batch_size: cannot go with launch.command, which takes no arguments" in message
 
 
 def test_lists_zips_workers_and_batches(expand: Expand) -> None:

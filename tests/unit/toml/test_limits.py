@@ -35,6 +35,8 @@ def problem_of(text: str) -> str:
             "a = " + "{a=" * 20 + "1" + "}" * 20,
             f"x.toml:1: a.a.a: {DEEP}",
         ),
+        ("a = 1\nb = " + "1" * 4301 + " x", f"x.toml:2: b: {INTEGER}"),
+        ("a = [0x" + "f" * 16 + "]", f"x.toml:1: a[0]: {INTEGER}"),
         ("a = 1\nb = " + "1" * 4301, f"x.toml:2: b: {INTEGER}"),
         (
             "a.b = 9223372036854775808",

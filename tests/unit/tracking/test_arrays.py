@@ -20,7 +20,7 @@ def state(transition: tracking.Transition) -> object:
     return transition.changes.get("state")
 
 
-def test_what_we_cancelled_has_ended_at_once() -> None:
+def test_a_task_that_orchestrator_cancelled_ends_at_once() -> None:
     transition = cases.decide(WAITS, cancel_requested=True, array_job_id="41")
     assert state(transition) is JobState.CANCELLED
     assert transition.events[-1].detail == (
@@ -30,7 +30,7 @@ def test_what_we_cancelled_has_ended_at_once() -> None:
     assert state(cases.decide(WAITS, cancel_requested=True, sacct_queried=False)) is None
 
 
-def test_what_others_cancelled_takes_as_long_as_lost() -> None:
+def test_a_task_cancelled_by_a_person_ends_after_the_grace() -> None:
     assert state(cases.decide(WAITS, array_job_id="41")) is None
     transition = cases.decide(MISSED, array_job_id="41")
     assert state(transition) is JobState.CANCELLED

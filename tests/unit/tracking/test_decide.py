@@ -131,7 +131,7 @@ def test_exit_code_of_squeue_corrects_sacct() -> None:
     assert (now.exit_code, now.exit_signal) == (0, 9)
 
 
-def test_a_memory_kill_is_told_by_the_step() -> None:
+def test_state_of_the_step_shows_a_memory_kill() -> None:
     closing = row(JobState.FAILED, source="sacct", exit_code=1, step_state=JobState.OUT_OF_MEMORY)
     now = after(job(), decide(job(), sacct=(closing,)))
     assert (now.state, now.raw_state) == (JobState.OUT_OF_MEMORY, "FAILED")
@@ -198,7 +198,7 @@ def test_a_runaway_row_of_sacct_does_not_keep_a_job_alive() -> None:
     assert after(running, decide(running, now=200, sacct=(runaway,))).state is JobState.LOST
 
 
-def test_reused_job_id_is_lost_at_once_and_never_the_others_state() -> None:
+def test_job_with_a_reused_id_is_lost_at_once() -> None:
     now = after(job(), decide(job(), reused=True))
     assert now.state is JobState.LOST
     assert now.reason == (
@@ -364,7 +364,7 @@ def test_a_late_row_of_an_earlier_attempt_does_not_end_one_that_waits() -> None:
     assert after(second, decide(second, sacct=(old,))).state is JobState.PENDING
 
 
-def test_the_record_tells_which_attempt_it_is_of() -> None:
+def test_the_record_names_its_attempt() -> None:
     first = job(state=JobState.RUNNING, started_at=at(5))
     record = row(JobState.FAILED, source="record", exit_code=3, restart_count=1)
     transition = decide(first, exit_record=record, accounting=False)
@@ -425,7 +425,7 @@ def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
         (JobState.TIMEOUT, 0, (0, 15), []),
     ],
 )
-def test_a_step_that_failed_is_told_once(state, code, step, told):
+def test_a_failed_step_is_reported_once(state, code, step, told):
     live = job(state=JobState.RUNNING, started_at=at(5), observed_at=at(10))
     ended = row(
         state,

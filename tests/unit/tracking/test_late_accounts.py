@@ -42,7 +42,7 @@ def end(job: jobs.Job) -> tuple[object, ...]:
         ("canc", JobState.CANCELLED, (0, 15), (JobState.CANCELLED, "CANCELLED by 2001", 0, 0)),
     ],
 )
-def test_a_row_without_an_end_takes_nothing_from_what_squeue_told(
+def test_a_row_without_an_end_changes_nothing_that_squeue_reported(
     name: str, state: JobState, code: tuple[int, int], later: tuple[object, ...]
 ) -> None:
     early = EARLY[name]
@@ -64,7 +64,7 @@ def test_a_row_without_an_end_takes_nothing_from_what_squeue_told(
     assert (end(ended), ended.settled) == (later, True)
 
 
-def test_a_row_without_an_end_tells_the_state_where_nobody_else_does() -> None:
+def test_a_row_without_an_end_gives_the_state_if_no_other_source_does() -> None:
     live = known(EARLY["hog"], state=JobState.RUNNING)
     told = cases.after(live, cases.decide(live, sacct=(EARLY["hog"],)))
     assert (end(told), told.ended_at) == ((JobState.FAILED, "FAILED", None, None), None)

@@ -67,7 +67,7 @@ def row(minutes: int, restarts: int | None = None, **changes: object) -> trackin
         ((1, 5), (0, 2), False),
     ],
 )
-def test_a_requeue_is_told_from_a_reused_id(
+def test_a_requeue_is_distinguished_from_a_reused_id(
     known: tuple[int, int], seen: tuple[int, int], his: bool
 ) -> None:
     rows = (row(*seen),)
