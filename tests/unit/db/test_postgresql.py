@@ -13,12 +13,12 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration
 
-from db import errors, schema, tables, unit_of_work
+from db import schema, tables, unit_of_work
 from db.postgresql.database import PostgresqlDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SUBMISSIONS
+from orchestrator import errors, jobs, metrics
 from orchestrator import errors as our_errors
-from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
 from tests import postgresql
 
@@ -91,7 +91,7 @@ def test_one_writes_and_all_see_one_moment(url: str) -> None:
             assert SettingStore(before).get("a") is None
     with database(url) as first, database(f"{url}&options=-clock_timeout%3D50") as second:
         with first.writing() as db:
-            with pytest.raises(errors.LockedError, match="is locked by another process"):
+            with pytest.raises(errors.DatabaseLockedError, match="is locked by another process"):
                 with second.writing():
                     pass
             SettingStore(db).put("c", "d")
@@ -107,7 +107,7 @@ def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
         f"WHERE datname = '{postgresql.name_of(url)}' AND application_name = 'orchestrator'"
     )
     with database(url) as opened:
-        with pytest.raises(errors.UnreachableError, match="terminating connection"):
+        with pytest.raises(errors.DatabaseError, match="terminating connection"):
             with opened.writing() as db:
                 SettingStore(db).put("a", "b")
                 assert postgresql_server.execute(end) == [(True,)]
@@ -124,7 +124,7 @@ def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgre
     with database(url) as stopped, database(url) as other:
         # Which of the two depends on whether libpq reads the server's last words before it finds
         # that the connection is closed.
-        with pytest.raises((errors.LockedError, errors.UnreachableError)) as told:
+        with pytest.raises((errors.DatabaseLockedError, errors.DatabaseError)) as told:
             with stopped.writing() as db:
                 SettingStore(db).put("a", "b")
                 db.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 1"))
