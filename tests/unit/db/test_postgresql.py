@@ -18,7 +18,6 @@ from db.postgresql.database import PostgresqlDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SUBMISSIONS
 from orchestrator import errors, jobs, metrics
-from orchestrator import errors as our_errors
 from orchestrator.controller.session import stores
 from tests import postgresql
 
@@ -46,7 +45,7 @@ def database(url: str, **options: object) -> PostgresqlDatabase:
 
 
 def refusal(url: str) -> str:
-    with stores.Store(url) as store, pytest.raises(our_errors.DatabaseError) as refused:
+    with stores.Store(url) as store, pytest.raises(errors.DatabaseError) as refused:
         with store.writing() as work:
             work.settings.put("a", "b")
     return str(refused.value)
@@ -211,7 +210,7 @@ def test_databases_that_are_not_ours(
     postgresql_server.execute(
         "UPDATE alembic_version SET version_num = '9999'", postgresql.name_of(url)
     )
-    with stores.Store(url) as store, pytest.raises(our_errors.NewerDatabaseError) as refused:
+    with stores.Store(url) as store, pytest.raises(errors.NewerDatabaseError) as refused:
         with store.reading():
             pass
     assert str(refused.value) == (
@@ -266,7 +265,7 @@ def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "db.postgresql.database")
     monkeypatch.delattr("db.postgresql.database")
-    with pytest.raises(our_errors.DatabaseError) as refused:
+    with pytest.raises(errors.DatabaseError) as refused:
         stores.Store("postgresql://ann@db/x")
     assert str(refused.value) == (
         "PostgreSQL needs psycopg, which is not installed (import of psycopg halted; None in "
@@ -288,11 +287,11 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
         with store.reading() as work:
             before = (work.jobs.find(jobs.JobQuery()), metrics_of(work, first))
         assert store.copy_to(url) > 0
-        with pytest.raises(our_errors.ConflictError, match="is not empty: submissions has rows"):
+        with pytest.raises(errors.ConflictError, match="is not empty: submissions has rows"):
             store.copy_to(url)
     with stores.Store(url) as server:
         server.backup(target)
-        with pytest.raises(our_errors.ConflictError, match=r"backup\.db exists"):
+        with pytest.raises(errors.ConflictError, match=r"backup\.db exists"):
             server.backup(target)
     assert [path.name for path in tmp_path.glob("backup.db*")] == ["backup.db"]
     for place in (url, target):

@@ -21,7 +21,6 @@ from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SETTINGS
 from orchestrator import errors
-from orchestrator import errors as our_errors
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
@@ -130,9 +129,9 @@ def test_backup(tmp_path: Path) -> None:
         with store.writing() as work:
             work.settings.put("a", "b")
         store.backup(target)
-        with pytest.raises(our_errors.ConflictError, match=r"copy\.db exists; name a new file"):
+        with pytest.raises(errors.ConflictError, match=r"copy\.db exists; name a new file"):
             store.backup(target)
-        with pytest.raises(our_errors.DatabaseError, match="No such file or directory"):
+        with pytest.raises(errors.DatabaseError, match="No such file or directory"):
             store.backup(tmp_path / "missing" / "copy.db")
     assert target.stat().st_mode & 0o777 == 0o600
     assert not target.with_name("copy.db-wal").exists()

@@ -18,7 +18,6 @@ from db import schema, tables
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
 from orchestrator import errors, jobs, metrics
-from orchestrator import errors as our_errors
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
@@ -197,9 +196,9 @@ def test_newer_database_is_refused(
         pass
     before = path.read_bytes()
     with stores.Store(path) as store:
-        with pytest.raises(our_errors.NewerDatabaseError) as refusal, store.reading():
+        with pytest.raises(errors.NewerDatabaseError) as refusal, store.reading():
             pass
-        with pytest.raises(our_errors.NewerDatabaseError):
+        with pytest.raises(errors.NewerDatabaseError):
             store.upgrade()
     assert str(refusal.value) == (
         f"{path} was written by a newer version of orchestrator "
