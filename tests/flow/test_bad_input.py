@@ -150,16 +150,21 @@ def test_a_dotted_key_of_60_kb(cli, unchanged):
     done = cli("submit", spec)
     assert time.monotonic() - begun < 10.0
     assert (done.code, done.out) == (3, "")
-    told = f"Error: {spec}:2: a dotted key has more than 16 parts\n1 problem{NOTHING}"
-    assert done.err == told
+    # The line is shown, cut to 500 characters.
+    shown = "    2 | " + ("name" + ".a" * 250)[:497] + "..."
+    assert done.err == (
+        f"Error: {spec}:2: a dotted key has more than 16 parts\n{shown}\n1 problem{NOTHING}"
+    )
 
 
 def test_an_integer_of_5000_digits(cli, unchanged):
     spec = cli.spec(f"[resources]\nnodes = {'9' * 5000}\n")
     done = cli("submit", spec)
     assert (done.code, done.out) == (3, "")
+    shown = "    2 | " + ("nodes = " + "9" * 500)[:497] + "..."
     assert done.err == (
-        f"Error: {spec}:2: an integer must lie between -2^63 and 2^63 - 1\n1 problem{NOTHING}"
+        f"Error: {spec}:2: resources.nodes: an integer must lie between -2^63 and 2^63 - 1\n"
+        f"{shown}\n1 problem{NOTHING}"
     )
 
 

@@ -233,11 +233,11 @@ def written(path: pathlib.Path) -> list[str]:
     """
     rows = []
     matcher = patterns.Matcher(SHIPPED)
-    for segment in lines.split(path.read_bytes(), flush=True).segments:
-        text = lines.clean(segment.raw)
+    for number, segment in lines.split(path.read_bytes(), flush=True).segments:
+        text = lines.clean(segment)
         if path.name == "formats.log" and not text.startswith(("\t", "    ")):
             matcher = patterns.Matcher(SHIPPED)
-        for one in matcher.match(text, line=segment.number):
+        for one in matcher.match(text, line=number):
             where = f"{one.step if one.step is not None else ''}\t" + (
                 f"{one.epoch if one.epoch is not None else ''}"
             )
@@ -259,7 +259,7 @@ def test_each_included_line_kind_matches_a_recorded_line():
     shown = (OLIVIA + OLIVIA_ONE_GPU + LESSON05).split("\n")
     for path in RECORDED.glob("*.log"):
         parts = lines.split(path.read_bytes(), flush=True).segments
-        shown += [lines.clean(segment.raw).rstrip(" \b") for segment in parts]
+        shown += [lines.clean(segment).rstrip(" \b") for _, segment in parts]
     for pattern in SHIPPED:
         assert pattern.description
         for kind in pattern.lines:
@@ -291,8 +291,8 @@ def found_in(path: pathlib.Path) -> list[jobs.Metric]:
     matcher = patterns.Matcher(SHIPPED)
     return [
         metric
-        for segment in lines.split(path.read_bytes(), flush=True).segments
-        for metric in matcher.match(lines.clean(segment.raw), line=segment.number)
+        for number, segment in lines.split(path.read_bytes(), flush=True).segments
+        for metric in matcher.match(lines.clean(segment), line=number)
     ]
 
 

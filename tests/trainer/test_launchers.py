@@ -1,4 +1,4 @@
-"""The launch lines with the real torchrun and our trainer: two nodes are played by one machine."""
+"""The rendered launch lines with real torchrun and our trainer; one machine simulates two nodes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
+from tests.unit.rendering import machine as machines
 from tests.unit.rendering.machine import Machine
 
 pytestmark = pytest.mark.trainer
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return machines.make(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("launch", "nodes"),
     [
-        # The cluster tier shows these two on hosts of their own.
+        pytest.param({"rendezvous": "static"}, 2, id="static"),
+        # The cluster tier runs these on separate hosts.
         pytest.param({}, 1, id="standalone", marks=pytest.mark.slow),
         pytest.param({}, 2, id="c10d", marks=pytest.mark.slow),
-        pytest.param({"rendezvous": "static"}, 2, id="static"),
-        pytest.param({"launcher": "srun"}, 2, id="srun"),
+        pytest.param({"launcher": "srun"}, 2, id="srun", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_find_each_other(machine: Machine, launch: dict[str, str], nodes: int) -> None:
@@ -33,7 +39,7 @@ def test_ranks_find_each_other(machine: Machine, launch: dict[str, str], nodes: 
     if torchrun is None:
         pytest.skip("no torchrun: install the extra `train`")
     (machine.folder / "bin" / "torchrun").unlink()
-    # A folder of the user's that has the name of ours is not taken for it.
+    # The user's own folder `trainers` must not hide ours.
     (machine.folder / "work" / "trainers").mkdir()
     (machine.folder / "work" / "trainers" / "train.py").write_text("raise SystemExit('not ours')")
     script = machine.render(
