@@ -77,38 +77,20 @@ class Cause(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Retry(enum.StrEnum):
-    """Whether the job can succeed when it is submitted again."""
-
-    YES = "yes"
-    #: the cause is transient
-    MAYBE = "maybe"
-    #: only with another request, such as more memory
-    CHANGED = "changed"
-    NO = "no"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CauseInfo:
-    """What holds for every failure with one cause."""
+    """What holds for every failure with one cause; causes.toml describes the keys."""
 
     title: str
-    #: most likely fix first; JOB is replaced by the job's ID
     cures: tuple[str, ...]
-    #: who can fix it: user, site or nobody
     acts: str = "user"
-    retry: Retry = Retry.NO
+    retry: str = "no"
 
 
 def info(cause: Cause) -> CauseInfo:
     """Return the title, the fixes and the retry class of a cause."""
     table = shipped_document()["cause"][cause]
-    return CauseInfo(
-        title=table["title"],
-        cures=tuple(table["cures"]),
-        acts=table.get("acts", "user"),
-        retry=Retry(table.get("retry", "no")),
-    )
+    return CauseInfo(**{**table, "cures": tuple(table["cures"])})
 
 
 @functools.cache

@@ -148,44 +148,24 @@ class LogReader:
         elif (match := self._rules.match(text)) is None:
             self._ordinary_lines += not _PART_OF_ERROR.match(text)
         else:
-            rule, groups = match
-            self._add(
-                records.Finding(
-                    cause=Cause(rule.cause),
-                    rule=rule.name,
-                    evidence=self._evidence(number, line),
-                    rank=_rank(rank, groups, text),
-                    summary=rule.summary(groups),
-                    cures=rule.cures,
-                    level=_level(rule, text),
-                )
-            )
+            finding = _finding(*match, text, self._evidence(number, line), rank)
+            level = _level(finding.level, text)
+            self._add(dataclasses.replace(finding, level=level))
 
     def _add_traceback(
         self, traceback: records.Traceback, text: str, line: str, stream: str
     ) -> None:
-        finding = records.Finding(
-            cause=Cause.PYTHON_EXCEPTION,
-            rule="traceback",
-            evidence=self._evidence(traceback.last_line, line),
-            rank=_rank(traceback.rank, {}, text),
-            summary=_summary(traceback),
-            traceback=traceback,
-        )
-        match = self._rules.match(text)
-        if match is not None and match[0].level != "hint":
-            rule, groups = match
-            finding = dataclasses.replace(
-                finding,
-                cause=Cause(rule.cause),
-                rule=rule.name,
-                rank=_rank(traceback.rank, groups, text),
-                summary=rule.summary(groups),
-                cures=rule.cures,
-                level=log_rules.LEVELS[rule.level],
-            )
-        elif traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
-            finding = dataclasses.replace(finding, cause=Cause.KILLED, level=Level.OUTCOME)
+        exception = log_rules.Rule(name="traceback", cause=Cause.PYTHON_EXCEPTION)
+        if traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
+            exception = dataclasses.replace(exception, cause=Cause.KILLED, level="outcome")
+        rule, groups = self._rules.match(text) or (exception, {})
+        if rule.level == "hint":
+            rule, groups = exception, {}
+        evidence = self._evidence(traceback.last_line, line)
+        finding = _finding(rule, groups, text, evidence, traceback.rank)
+        finding = dataclasses.replace(finding, traceback=traceback)
+        if rule is exception:
+            finding = dataclasses.replace(finding, summary=_summary(traceback))
         if stream in self._ignored:
             self._ignored.discard(stream)
             finding = dataclasses.replace(finding, level=Level.WARNING)
@@ -264,16 +244,29 @@ class LogReader:
         return records.Evidence(path=self._path, line=number, text=text, source=records.Source.LOG)
 
 
-def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
-    if groups.get("rank"):
-        return int(groups["rank"])
+def _finding(
+    rule: log_rules.Rule,
+    groups: Mapping[str, str],
+    text: str,
+    evidence: records.Evidence,
+    rank: int | None,
+) -> records.Finding:
+    """Return what a line shows; `rank` is that of its prefix."""
     named = _RANK_IN_MESSAGE.search(text)
-    return int(named[1]) if named else rank
+    number = groups.get("rank") or (named and named[1])
+    return records.Finding(
+        cause=Cause(rule.cause),
+        rule=rule.name,
+        evidence=evidence,
+        rank=int(number) if number else rank,
+        summary=rule.summary(groups),
+        cures=rule.cures,
+        level=log_rules.LEVELS[rule.level],
+    )
 
 
-def _level(rule: log_rules.Rule, text: str) -> Level:
+def _level(level: Level, text: str) -> Level:
     """Return the level of a line: that of its rule, unless the line calls itself a warning."""
-    level = log_rules.LEVELS[rule.level]
     if _GLOG_WARNING.match(text) and level is Level.AFTER:
         return Level.WARNING
     is_own = level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)

@@ -206,7 +206,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
-        maybe=info.retry is causes.Retry.MAYBE,
+        maybe=info.retry == "maybe",
         spec=spec,
         task=job.array_task_id,
         cancelled=cancel_requested,

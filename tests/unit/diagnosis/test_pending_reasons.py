@@ -137,3 +137,5 @@ def test_every_cause_has_a_title_and_fixes():
         kind = causes.info(cause)
         assert kind.title and kind.cures
         assert kind.title == kind.title.strip(" .")
+        assert kind.acts in ("user", "site", "nobody")
+        assert kind.retry in ("yes", "maybe", "changed", "no")
