@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from orchestrator.diagnosis import causes, exit_codes, log_rules, main_finding, records, tracebacks
-from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 
 #: Only the beginning of a longer line is matched, which bounds the time of a slow regex.
@@ -155,9 +154,9 @@ class LogReader:
     def _add_traceback(
         self, traceback: records.Traceback, text: str, line: str, stream: str
     ) -> None:
-        exception = log_rules.Rule(name="traceback", cause=Cause.PYTHON_EXCEPTION)
+        exception = log_rules.Rule(name="traceback", cause="python_exception")
         if traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
-            exception = dataclasses.replace(exception, cause=Cause.KILLED, level="outcome")
+            exception = dataclasses.replace(exception, cause="killed", level="outcome")
         rule, groups = self._rules.match(text) or (exception, {})
         if rule.level == "hint":
             rule, groups = exception, {}
@@ -205,9 +204,9 @@ class LogReader:
         fields, self._summary = self._summary or {}, None
         code, rank = (_NUMBER.match(fields.get(key, "")) for key in ("exitcode", "rank"))
         number = -int(code[1]) if code else 0
-        cause = exit_codes.CRASH_CAUSES.get(number, Cause.NONZERO_EXIT)
+        cause = exit_codes.CRASH_CAUSES.get(number, "nonzero_exit")
         # A watchdog aborts its own rank because of another one.
-        level = {Cause.NONZERO_EXIT: Level.OUTCOME, Cause.ABORTED: Level.AFTER}
+        level = {"nonzero_exit": Level.OUTCOME, "aborted": Level.AFTER}
         is_signal = fields.get("traceback", "").startswith("Signal")
         keys = ("rank", "exitcode", "traceback") if is_signal else ("rank", "exitcode")
         shown = ", ".join(f"{key} {fields[key]}" for key in keys if key in fields)
@@ -218,7 +217,7 @@ class LogReader:
                 rule="torchrun-root-cause",
                 evidence=self._evidence(self._summary_line, f"{_ROOT_CAUSE}: {shown}"),
                 rank=int(rank[1]) if rank else None,
-                summary=f"{causes.info(cause).title}: "
+                summary=f"{causes.known()[cause].title}: "
                 f"rank {rank[1] if rank else '?'} failed first{host}",
                 level=level.get(cause, Level.CRASH),
             )
@@ -255,7 +254,7 @@ def _finding(
     named = _RANK_IN_MESSAGE.search(text)
     number = groups.get("rank") or (named and named[1])
     return records.Finding(
-        cause=Cause(rule.cause),
+        cause=rule.cause,
         rule=rule.name,
         evidence=evidence,
         rank=int(number) if number else rank,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator import jobs, recovery
-from orchestrator.diagnosis import causes as failure_causes
+from orchestrator.diagnosis import causes
 from orchestrator.jobs import retry
 from orchestrator.recovery import Action, Decision
 from orchestrator.slurm import fields
@@ -31,7 +31,7 @@ RULES = jobs.Retry(max_retries=3)
 def decide(
     cause: str, rules: jobs.Retry = RULES, history: list[Decision] | None = None, **facts: Any
 ) -> recovery.Decision:
-    kind = failure_causes.info(failure_causes.Cause(cause))
+    kind = causes.known()[cause]
     about = recovery.Facts(
         cause=cause,
         title=kind.title,
@@ -47,8 +47,8 @@ def past(cause: str, step: int | None = None) -> Decision:
 
 def test_retried_causes_match_the_diagnosis() -> None:
     words = {
-        str(cause): failure_causes.info(cause).retry
-        for cause in failure_causes.Cause
+        cause: kind.retry
+        for cause, kind in causes.known().items()
         if cause not in ("not_submitted", "limit_reached", "unavailable")
     }
     again = {one for one, kind in words.items() if kind in ("yes", "maybe")}
