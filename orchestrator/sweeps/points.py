@@ -33,19 +33,7 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
         # Earlier versions stored `[args]` as the file spells them.
         return dataclasses.replace(shared, args=_merged(_canonical(shared.args), own))
 
-    return [
-        records.Point(
-            name=point.name,
-            identity=point.identity,
-            shape=point.shape,
-            repeat=point.repeat,
-            settings=point.settings,
-            changes=point.changes,
-            spec=spec(point),
-            job_row=None if point.job is None else point.job.row,
-        )
-        for point in stored
-    ]
+    return [records.Point(**vars(point), spec=spec(point)) for point in stored]
 
 
 def _canonical(args: _Arguments) -> _Arguments:
