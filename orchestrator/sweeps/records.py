@@ -167,7 +167,6 @@ class Sweep:
     document: Mapping[str, Any]
     #: all points once before any is repeated
     points: tuple[Point, ...]
-    totals: ResourceTotals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

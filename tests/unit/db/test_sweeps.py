@@ -103,7 +103,7 @@ def test_stored_sweep_is_read_back(store: stores.Store) -> None:
         assert work.sweeps.get(stored.row) == stored
         points = work.sweeps.points(stored.row)
         assert work.sweeps.document(stored.row) == sweep.document
-        assert work.sweeps.totals([stored.row]) == {stored.row: sweep.totals}
+        assert work.sweeps.totals([stored.row]) == {stored.row: sweeps.total(sweep.points)}
     assert (stored.name, stored.kind, stored.state) == ("wrn", "strong", "open")
     assert (stored.max_running, stored.profile) == (3, "lab")
     assert [point.number for point in points] == [*range(1, 9)]
