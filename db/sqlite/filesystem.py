@@ -7,7 +7,6 @@ SQLite's WAL needs memory that all processes share, so it works on one host only
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import fcntl
 import os
@@ -16,9 +15,10 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-from db import errors
+from orchestrator import errors
 
 #: Types that only one host can mount at a time. All others are treated as network file systems,
 #: which is slower and never wrong.
@@ -36,8 +36,6 @@ LOCAL_LOCK_TYPES = {
 }
 #: struct flock of 64-bit Linux: type, whence, start, len, pid.
 _FLOCK = "hhqqi4x"
-
-
 _WHOLE_FILE = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 #: PENDING_BYTE and the bytes after it (os_unix.c of SQLite).
 _SQLITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
@@ -54,46 +52,40 @@ class Locality(enum.Enum):
     NETWORK = "network"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mount:
-    """One line of /proc/self/mountinfo."""
+class Mount(NamedTuple):
+    """One line of /proc/self/mounts."""
 
     mount_point: str
     fs_type: str
-    #: of the mount and of the file system
-    options: frozenset[str]
+    options: Collection[str]
 
 
-def parse_mountinfo(text: str) -> list[Mount]:
-    """Return the mounts of /proc/self/mountinfo in their order (proc_pid_mountinfo(5))."""
-    mounts = []
-    for line in text.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields, rest = before.split(" "), after.split(" ")
-        if not separator or len(fields) < 6 or len(rest) < 3:
-            continue
-        options = frozenset(fields[5].split(",")) | frozenset(rest[2].split(","))
-        mounts.append(Mount(mount_point=_unescape(fields[4]), fs_type=rest[0], options=options))
-    return mounts
+def find_mount(path: pathlib.Path, mounts: str) -> Mount | None:
+    """Return the mount of an absolute, resolved path: the deepest, and the last of equal ones.
 
-
-def find_mount(path: pathlib.Path, mounts: list[Mount]) -> Mount | None:
-    """Return the mount of an absolute, resolved path: the deepest, and the last of equal ones."""
-    containing = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
-    return max(reversed(containing), key=lambda mount: len(mount.mount_point), default=None)
+    `mounts` is the text of /proc/self/mounts (fstab(5)).
+    """
+    deepest = None
+    for line in mounts.splitlines():
+        _, mount_point, fs_type, options, *_ = [*line.split(" "), "", "", ""]
+        mount_point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), mount_point)
+        if mount_point and path.is_relative_to(mount_point):
+            if deepest is None or len(mount_point) >= len(deepest.mount_point):
+                deepest = Mount(mount_point, fs_type, options.split(","))
+    return deepest
 
 
 def classify(mount: Mount | None) -> Locality:
-    """Return whether a mount is local; None, without mountinfo (no Linux), is local.
+    """Return whether a mount is local; None, without /proc (no Linux), is local.
 
-    Raises UnsafeFileSystemError if its locks are known to stay on one host.
+    Raises DatabaseError if its locks are known to stay on one host.
     """
     if mount is None or mount.fs_type in LOCAL_TYPES:
         return Locality.LOCAL
     option = next((each for each in LOCAL_LOCK_OPTIONS if each in mount.options), None)
     why = f"mounted with {option}" if option else LOCAL_LOCK_TYPES.get(mount.fs_type)
     if why:
-        raise errors.UnsafeFileSystemError(
+        raise errors.DatabaseError(
             f"{mount.mount_point} ({mount.fs_type}) cannot hold the database: {why}, so two "
             "hosts could write at once. Set state_dir to a local disk; a database that "
             "several hosts share needs PostgreSQL."
@@ -104,18 +96,18 @@ def classify(mount: Mount | None) -> Locality:
 def locality(path: pathlib.Path) -> Locality:
     """Return whether the file system of `path`, or of its nearest existing parent, is local."""
     try:
-        text = pathlib.Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        mounts = pathlib.Path("/proc/self/mounts").read_text(errors="surrogateescape")
     except OSError:
         return Locality.LOCAL
-    return classify(find_mount(path.resolve(), parse_mountinfo(text)))
+    return classify(find_mount(path.resolve(), mounts))
 
 
 @contextlib.contextmanager
 def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
     """Hold the exclusive fcntl lock of `path` (created with 0600) and yield its descriptor.
 
-    It polls, because a blocking lock cannot be given up. Raises LockedError after the timeout, and
-    UnsafeFileSystemError if the file system refuses locks.
+    It polls, because a blocking lock cannot be given up. Raises DatabaseLockedError after the
+    timeout, and DatabaseError if the file system refuses locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -123,7 +115,7 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
         pause = _FIRST_PAUSE_SECONDS
         while not _try_lock(descriptor, path):
             if time.monotonic() > deadline:
-                raise errors.LockedError(
+                raise errors.DatabaseLockedError(
                     f"{path} has been locked by another process for {timeout_seconds:g} s. "
                     f"`fuser {path}` on its host shows which one; try again when it has ended."
                 )
@@ -136,13 +128,13 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
 
 @contextlib.contextmanager
 def lock_out_others(path: pathlib.Path) -> Iterator[None]:
-    """Hold the exclusive SQLite lock of a database file; LockedError if a process has it open.
+    """Hold the exclusive SQLite lock of a database file; DatabaseLockedError if it is open.
 
     In WAL mode each process holds a lock on the file as long as it has it open. This process must
     not have it open.
     """
     if users := _users(path):
-        raise errors.LockedError(
+        raise errors.DatabaseLockedError(
             f"{path} is open in {', '.join(users)}. Wait until it has ended, or stop it; "
             "then try again."
         )
@@ -151,7 +143,7 @@ def lock_out_others(path: pathlib.Path) -> Iterator[None]:
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _SQLITE_LOCK)
         except (BlockingIOError, PermissionError) as error:
-            raise errors.LockedError(
+            raise errors.DatabaseLockedError(
                 f"{path} is locked by another process. `fuser {path}` on its host shows which "
                 "one; try again when it has ended."
             ) from error
@@ -208,16 +200,12 @@ def _try_lock(descriptor: int, path: pathlib.Path) -> bool:
     return True
 
 
-def _refused(path: pathlib.Path, error: OSError | None) -> errors.UnsafeFileSystemError:
+def _refused(path: pathlib.Path, error: OSError | None) -> errors.DatabaseError:
     why = "a second process gets the lock too" if error is None else error.strerror
-    return errors.UnsafeFileSystemError(
+    return errors.DatabaseError(
         f"File locks do not work in {path.parent} ({why}). Set state_dir to a local disk; "
         "a database that several hosts share needs PostgreSQL."
     )
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def sync(path: pathlib.Path) -> None:

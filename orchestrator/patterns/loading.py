@@ -50,16 +50,6 @@ def load_shipped() -> tuple[records.Pattern, ...]:
     )
 
 
-def load(text: str, source: str) -> tuple[records.Pattern, ...]:
-    """Return the patterns of a TOML text; raises ConfigurationError with all its problems."""
-    document, problems = documents.parse(text, source)
-    patterns, pattern_problems = check(document.data, origin=source)
-    problems += [document.problem(path, message) for path, message in pattern_problems]
-    if problems:
-        raise errors.ConfigurationError(problems)
-    return patterns
-
-
 def check(
     tables: Mapping[str, Any], *, origin: str
 ) -> tuple[tuple[records.Pattern, ...], list[_Problem]]:

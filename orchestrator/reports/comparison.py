@@ -6,7 +6,6 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import scaling
 from orchestrator.reports import curves, display, notes, records
 from orchestrator.scaling import regression
 
@@ -124,9 +123,8 @@ def compare(
     ]
     sentences += [f"not compared, because there are no such runs now: {text}" for text in missing]
     for prefix, side in (("", new), ("baseline: ", old)):
-        throughputs = [[run.throughput for run in runs] for runs in side.values()]
-        for runs, outliers in zip(side.values(), scaling.outliers(throughputs), strict=True):
-            sentences += [f"{prefix}{notes.outlier_note(runs[i], runs, unit)}" for i in outliers]
+        for runs in side.values():
+            sentences += [f"{prefix}{note}" for note in notes.outlier_notes(runs, unit)]
     few = sorted({line.size for line in lines if line.ratio_low is None})
     if few:
         sentences.append(f"too few runs for a confidence interval: {display.sizes(few, unit)}")
@@ -184,21 +182,21 @@ def _line(
     if compared.low is not None and compared.high is not None:
         interval = f"{_change(compared.low)} to {_change(compared.high)}".replace(" % to", " to")
     worse, better = metric.words
-    verdicts = {regression.Result.SLOWER: worse, regression.Result.FASTER: better}
+    verdicts = {"slower": worse, "faster": better}
     return Line(
         curve=key[0],
         size=key[1],
         metric=name,
         change=_change(compared.ratio),
         interval=interval,
-        verdict=verdicts.get(compared.result, compared.result.value),
+        verdict=verdicts.get(compared.result, compared.result),
         runs=compared.runs,
         baseline_runs=compared.baseline_runs,
         ratio=compared.ratio,
         ratio_low=compared.low,
         ratio_high=compared.high,
         threshold=threshold,
-        is_worse=compared.result is regression.Result.SLOWER,
+        is_worse=compared.result == "slower",
     )
 
 

@@ -53,7 +53,9 @@ class View:
 
     def pages(self, points: int | None = None) -> Iterator[list[metrics.MetricRow]]:
         """Yield the metrics page by page, at most `points` of each series."""
-        query = self.query if points is None else queries.thinned(self.query, points)
+        query = self.query
+        if points is not None:
+            query = dataclasses.replace(query, points=min(points, query.points or points))
         return queries.pages(self.context, query)
 
     def row_pages(self) -> Iterator[list[dict[str, Any]]]:
