@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import errors, tables
+from db import tables
+from db.tables import kinds
 from db.tables.jobs import ATTEMPTS, JOBS, SUBMISSIONS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES
 
@@ -125,10 +126,10 @@ def _check_row(
     for (column, processor), value in zip(processors, row, strict=True):
         try:
             if value is None and not column.nullable:
-                raise errors.DamagedValueError(table.name, column.name, None, "")
+                raise kinds.DamagedValueError(table.name, column.name, None, "")
             values[column.name] = value if processor is None else processor(value)
-        except errors.DamagedValueError as error:
-            problem = errors.wrong_value(column.name, value, error.expected)
+        except kinds.DamagedValueError as error:
+            problem = kinds.wrong_value(column.name, value, error.expected)
             damaged.append((column.name, problem))
     if check is not None and not damaged:
         damaged = [(name, f"{name} {problem}") for name, problem in check(values)]
@@ -172,7 +173,7 @@ def _search(
             yield Finding(
                 table=table.name, row=_key(table, row), column=column, problem=f"{column} {text}"
             )
-    except errors.DamagedValueError:
+    except kinds.DamagedValueError:
         # check_table reported it.
         return
     except exc.DBAPIError as error:

@@ -18,8 +18,10 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import errors, schema, tables
+from db import schema, tables
+from db.tables import kinds
 from db.tables.jobs import SETTINGS
+from orchestrator import errors
 
 if typing.TYPE_CHECKING:
     from db import checks
@@ -63,7 +65,7 @@ class Database(abc.ABC):
         self._migrations = migrations
         self._ready = False
         #: the damage that was met: this process writes nothing more
-        self._damage: errors.CorruptError | None = None
+        self._damage: errors.DamageError | None = None
         # One writer in each process too: a file lock belongs to the process, so that two threads
         # would both get it, and the first that closes the file would release it (fcntl(2)).
         self._one_thread = threading.Lock()
@@ -157,8 +159,9 @@ class Database(abc.ABC):
         with self.reading() as source, target.writing(durable=True) as sink:
             for table in tables.METADATA.sorted_tables:
                 if table is not SETTINGS and sink.execute(sa.select(table).limit(1)).first():
-                    raise errors.NotEmptyError(
-                        f"{target.shown_name} is not empty: {table.name} has rows."
+                    raise errors.ConflictError(
+                        f"{target.shown_name} is not empty: {table.name} has rows. "
+                        "Name an empty database."
                     )
             # The settings were created with the tables.
             sink.execute(sa.delete(SETTINGS))
@@ -225,7 +228,7 @@ class Database(abc.ABC):
         """Yield the statements that begin a transaction; those of a writer wait for its turn."""
 
     @abc.abstractmethod
-    def _translate(self, error: Exception) -> errors.StoreError:
+    def _translate(self, error: Exception) -> errors.DatabaseError:
         """Return our error for one of the driver."""
 
     def _open_reader(self, stack: contextlib.ExitStack) -> sa.Connection:
@@ -264,30 +267,38 @@ class Database(abc.ABC):
 
     @contextlib.contextmanager
     def plain_errors(self) -> Iterator[None]:
+        """Raise DatabaseError for any error of the database, the driver or a file."""
         try:
             try:
                 yield
-            except exc.IntegrityError:
+            except exc.IntegrityError as error:
+                message = str(error.orig).partition("\n")[0]
+                raise errors.DatabaseError(f"The database refused a change: {message}.") from error
+            except (exc.DBAPIError, self._driver_error) as error:
+                cause = getattr(error, "orig", None)
+                raise self._translate(cause or error) from error
+            except FileExistsError:
                 raise
-            except exc.DBAPIError as error:
-                cause = error.orig if isinstance(error.orig, Exception) else error
-                raise self._translate(cause) from error
-            except self._driver_error as error:
-                raise self._translate(error) from error
-        except errors.DamagedValueError as error:
+            except OSError as error:
+                # From the database file and its lock: a transaction uses no other file.
+                raise errors.DatabaseError(
+                    f"{error.filename or 'The database'} cannot be used ({error.strerror}). "
+                    "Make it writable, or set state_dir to another folder."
+                ) from error
+        except kinds.DamagedValueError as error:
             problem = self._row_of(error)
             self._damage = errors.DamagedRowError(f"{problem}. {self.damaged()}", problem=problem)
             raise self._damage from error
-        except errors.CorruptError as error:
+        except errors.DamageError as error:
             self._damage = error
             raise
 
-    def _row_of(self, error: errors.DamagedValueError) -> str:
+    def _row_of(self, error: kinds.DamagedValueError) -> str:
         """Return which row has the value: only its column was known where it was read."""
-        unreadable = (exc.SQLAlchemyError, self._driver_error, errors.StoreError)
-        table = tables.METADATA.tables.get(error.table)
         from db import checks
 
+        table = tables.METADATA.tables.get(error.table)
+        unreadable = (exc.SQLAlchemyError, self._driver_error, errors.DatabaseError)
         with contextlib.suppress(*unreadable), self._lenient_connection() as connection:
             until = time.monotonic() + _SEARCH_SECONDS
             if table is not None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from db import errors
+from db.tables import kinds
+from orchestrator import errors
 
 if TYPE_CHECKING:
     from alembic import config
@@ -38,20 +39,20 @@ SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="
 def read_version(connection: sa.Connection, shown_name: str) -> str | None:
     """Return the revision of the tables, or None for an empty database.
 
-    `shown_name` is the database in errors. Raises CorruptError for one of another program.
+    `shown_name` is the database in errors. Raises DamageError for one of another program.
     """
     tables = sa.inspect(connection).get_table_names()
     version = None
     if "alembic_version" in tables:
         version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
     if version is not None and not _REVISION.fullmatch(str(version)):
-        raise errors.DamagedValueError(
+        raise kinds.DamagedValueError(
             "alembic_version", "version_num", version, "the number of a revision"
         )
     if version is None and "submissions" in tables:
-        raise errors.DamagedValueError("alembic_version", "version_num", None, "")
+        raise kinds.DamagedValueError("alembic_version", "version_num", None, "")
     if version is None and set(tables) - {"alembic_version"}:
-        raise errors.CorruptError(
+        raise errors.DamageError(
             f"{shown_name} is a database of another program. "
             "Set state_dir or database to another path."
         )
@@ -59,9 +60,9 @@ def read_version(connection: sa.Connection, shown_name: str) -> str | None:
 
 
 def is_current(version: str | None, migrations: Migrations, shown_name: str) -> bool:
-    """Return whether this is our revision; raises NewerSchemaError for a newer one."""
+    """Return whether this is our revision; raises NewerDatabaseError for a newer one."""
     if version is not None and version > migrations.head:
-        raise errors.NewerSchemaError(
+        raise errors.NewerDatabaseError(
             f"{shown_name} was written by a newer version of orchestrator "
             f"(its schema is {version}, this version knows {migrations.head}). "
             "Use that version, or restore a backup made before the upgrade."

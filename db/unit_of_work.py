@@ -53,9 +53,10 @@ class UnitOfWork:
 
     def __getattr__(self, name: str) -> typing.Any:
         """Make a store at its first use: the class in db/stores/NAME.py."""
-        if name not in self.__annotations__:
+        classes = type(self).__annotations__
+        if name not in classes:
             raise AttributeError(name)
         module = importlib.import_module(f"db.stores.{name}")
-        store = getattr(module, self.__annotations__[name])(self._connection)
+        store = getattr(module, classes[name])(self._connection)
         setattr(self, name, store)
         return store

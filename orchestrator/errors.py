@@ -114,7 +114,24 @@ class DatabaseError(OrchestratorError):
     """The database cannot be used."""
 
 
-class DamagedRowError(DatabaseError):
+class DatabaseLockedError(DatabaseError):
+    """Another process has locked the database for too long."""
+
+
+class DatabaseNotWritableError(DatabaseError):
+    """The database or its folder is read-only, or the disk is full."""
+
+
+class DamageError(DatabaseError):
+    """The file is not a database, or a damaged one."""
+
+    def __init__(self, message: str, *, problem: str = "") -> None:
+        """`problem`: what is damaged, without the fix."""
+        super().__init__(message)
+        self.problem = problem or message
+
+
+class DamagedRowError(DamageError):
     """A row of the database is damaged."""
 
 

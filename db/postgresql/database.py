@@ -15,10 +15,11 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from db import checks, database, errors, schema
+from db import checks, database, schema
 from db.database import Mode
 from db.postgresql import error_messages
 from db.sqlite.database import SqliteDatabase
+from orchestrator import errors
 
 #: A peer that is silent for so long is dead: by keep-alives on an idle connection, else by sent
 #: data that is not acknowledged (tcp(7), TCP_USER_TIMEOUT).
@@ -115,12 +116,12 @@ class PostgresqlDatabase(database.Database):
             sa.text("SELECT current_schema(), current_setting('server_encoding')")
         ).one()
         if name is None:
-            raise errors.StoreError(
+            raise errors.DatabaseError(
                 f"{self.shown_name} has none of the schemas in search_path. "
                 "Create one: CREATE SCHEMA AUTHORIZATION CURRENT_USER"
             )
         if encoding != "UTF8":
-            raise errors.StoreError(
+            raise errors.DatabaseError(
                 f"{self.shown_name} stores text in {encoding}, which lacks letters of names and "
                 "logs. Create the database with: createdb -E UTF8 -T template0 NAME"
             )
@@ -168,7 +169,7 @@ class PostgresqlDatabase(database.Database):
     def restore(
         self, backup: pathlib.Path, row_checks: checks.RowChecks
     ) -> tuple[pathlib.Path | None, str | None]:
-        raise errors.StoreError(
+        raise errors.DatabaseError(
             f"{self.shown_name} is restored on the server: pg_restore reads what pg_dump wrote. "
             "Copy a backup of `orchestrator db backup` into an empty database with "
             "`ORCHESTRATOR_DATABASE=sqlite:////BACKUP orchestrator db copy --to URL`."
@@ -189,7 +190,7 @@ class PostgresqlDatabase(database.Database):
                 # A backup is one file.
                 target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
 
-    def _translate(self, error: Exception) -> errors.StoreError:
+    def _translate(self, error: Exception) -> errors.DatabaseError:
         return error_messages.translate(error, self.shown_name)
 
 

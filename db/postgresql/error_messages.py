@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import re
 
-from db import errors
+from orchestrator import errors
 
 #: Beginnings of SQLSTATEs (postgresql.org/docs, appendix A), each with the error and its message.
-_MESSAGES: tuple[tuple[tuple[str, ...], type[errors.StoreError], str], ...] = (
+_MESSAGES: tuple[tuple[tuple[str, ...], type[errors.DatabaseError], str], ...] = (
     (
         ("55P03", "57014", "40P01"),
-        errors.LockedError,
+        errors.DatabaseLockedError,
         "{name} is locked by another process for too long ({error}). "
         "pg_stat_activity shows which one; try again when it has ended.",
     ),
     (
         ("25P03",),
-        errors.LockedError,
+        errors.DatabaseLockedError,
         "{name} ended a transaction that was idle for too long: this process was stopped, or its "
         "connection was interrupted. Nothing of the transaction was stored. Try again.",
     ),
     (
         ("25006",),
-        errors.ReadOnlyError,
+        errors.DatabaseNotWritableError,
         "{name} is read-only ({error}). If this is a standby server, name the primary server, "
         "or add target_session_attrs=read-write to the URL.",
     ),
     (
         ("42501",),
-        errors.ReadOnlyError,
+        errors.DatabaseNotWritableError,
         "{name} denies this user a permission ({error}). Use a database of your own "
         "(createdb -O USER NAME), or a schema: CREATE SCHEMA AUTHORIZATION USER",
     ),
     (
         ("53100",),
-        errors.DiskFullError,
+        errors.DatabaseNotWritableError,
         "No space left for {name}. Nothing was stored. Free some space on the server.",
     ),
-    (("XX001", "XX002"), errors.CorruptError, "{name} is damaged ({error}). Restore a backup."),
+    (
+        ("XX001", "XX002"),
+        errors.DamageError,
+        "{name} is damaged ({error}). Restore a backup.",
+    ),
 )
 #: Of the connection, the end of the server or the session, and too many connections.
 _UNREACHABLE = ("08", "57P", "53300")
@@ -78,7 +82,7 @@ _REFUSED_CONNECTIONS = (
 )
 
 
-def translate(error: Exception, name: str) -> errors.StoreError:
+def translate(error: Exception, name: str) -> errors.DatabaseError:
     """Return our error for one of psycopg; `name` is the database in messages."""
     text = _first_line(error)
     code = getattr(error, "sqlstate", None) or ""
@@ -86,11 +90,11 @@ def translate(error: Exception, name: str) -> errors.StoreError:
         if code in codes:
             return kind(message.format(name=name, error=text))
     if code and not code.startswith(_UNREACHABLE):
-        return errors.StoreError(f"{name}: {text}")
+        return errors.DatabaseError(f"{name}: {text}")
     for pattern, fix in _REFUSED_CONNECTIONS:
         if re.search(pattern, text):
-            return errors.UnreachableError(f"{name} {fix} ({text}).")
-    return errors.UnreachableError(
+            return errors.DatabaseError(f"{name} {fix} ({text}).")
+    return errors.DatabaseError(
         f"{name} cannot be reached ({text}). Check that the server is running, and the network."
     )
 

@@ -18,15 +18,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import database, errors, schema, tables
+from db import database, schema, tables
 from db.database import Mode
-from db.sqlite import filesystem
+from db.sqlite import error_messages, filesystem
+from orchestrator import errors
 
 if typing.TYPE_CHECKING:
     from db import checks
     from db.sqlite import copies
 
-# Most commands only open a database and store something. What they rarely need is imported there.
+# Most commands only open a database and store something. What they rarely need is imported there,
+# except the messages of errors: a module cannot be read without a free file descriptor.
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -105,8 +107,6 @@ class SqliteDatabase(database.Database):
             yield checks.Finding(problem=f"not all pages can be read: {error.orig}")
 
     def damaged(self) -> str:
-        from db.sqlite import error_messages
-
         return error_messages.damaged(self.path)
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ class SqliteDatabase(database.Database):
     def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
         with super()._transaction(mode) as connection:
             if mode is not Mode.READ and connection.info["file"] != self._file():
-                raise errors.LockedError(
+                raise errors.DatabaseLockedError(
                     f"{self.path} was replaced by another file meanwhile. Nothing was stored. "
                     "Run the command again."
                 )
@@ -141,7 +141,7 @@ class SqliteDatabase(database.Database):
                 # SQLite opens the files that it needs at the first query.
                 connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
                 return connection
-        except (errors.DiskFullError, errors.ReadOnlyError):
+        except errors.DatabaseNotWritableError:
             with contextlib.suppress(OSError):
                 return stack.enter_context(self._current_copy()._transaction(Mode.READ))
             raise
@@ -171,7 +171,7 @@ class SqliteDatabase(database.Database):
         self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
-        from db.sqlite import backups, error_messages
+        from db.sqlite import backups
 
         with contextlib.closing(self._engine.raw_connection()) as connection:
             driver = connection.driver_connection
@@ -187,7 +187,7 @@ class SqliteDatabase(database.Database):
         from db.sqlite import restore
 
         self.close()
-        with restore.lock(self.path):
+        with self.plain_errors(), restore.lock(self.path):
             draft = restore.make_draft(backup, self.path)
             try:
                 with SqliteDatabase(
@@ -239,7 +239,7 @@ class SqliteDatabase(database.Database):
                     return before, None
                 problem = before and next(self._own_findings(connection), None)
             if problem:
-                raise errors.CorruptError(f"{problem}. Nothing was upgraded. {self.damaged()}")
+                raise errors.DamageError(f"{problem}. Nothing was upgraded. {self.damaged()}")
             from db.sqlite import backups
 
             backup = None if before is None else backups.new_path(self.path, before)
@@ -250,7 +250,7 @@ class SqliteDatabase(database.Database):
                     schema.migrate(connection, self._migrations)
                     broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
                     if broken:
-                        raise errors.CorruptError(
+                        raise errors.DamageError(
                             f"The upgrade would leave {len(broken)} rows without their parent. "
                             "Nothing was changed."
                         )
@@ -311,9 +311,7 @@ class SqliteDatabase(database.Database):
         yield f"PRAGMA synchronous={'FULL' if is_full else 'NORMAL'}"
         yield "BEGIN" if is_reader else "BEGIN IMMEDIATE"
 
-    def _translate(self, error: Exception) -> errors.StoreError:
-        from db.sqlite import error_messages
-
+    def _translate(self, error: Exception) -> errors.DatabaseError:
         return error_messages.translate(error, self.path)
 
 

@@ -8,8 +8,8 @@ import re
 import shutil
 import sqlite3
 
-from db import errors
 from db.sqlite import backups
+from orchestrator import errors
 
 #: WAL's -shm file grows by this.
 _SHARED_MEMORY_BYTES = 32 * 1024
@@ -25,40 +25,40 @@ def damaged(path: pathlib.Path) -> str:
     return f"The database {path} is damaged. {_repair(path)}"
 
 
-def translate(error: Exception, path: pathlib.Path) -> errors.StoreError:
+def translate(error: Exception, path: pathlib.Path) -> errors.DatabaseError:
     """Return our error for one of sqlite3; `path` is the database file."""
     code = getattr(error, "sqlite_errorcode", None)
     # Extended result codes contain the primary code in their low byte (sqlite.org/rescode.html).
     match None if code is None else code & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
-            return errors.LockedError(
+            return errors.DatabaseLockedError(
                 f"{path} is locked by another process for too long. "
                 f"`fuser {path}` shows which one; try again when it has ended."
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return errors.ReadOnlyError(_why_not_writable(path))
+            return errors.DatabaseNotWritableError(_why_not_writable(path))
         case sqlite3.SQLITE_NOTADB:
-            return errors.CorruptError(
+            return errors.DamageError(
                 f"{path} is not a database. Move it away, or set state_dir to another folder. If "
                 f"it was a database, its first page is damaged: {_repair(path)}",
                 problem=str(error),
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_MISMATCH:
-            return errors.CorruptError(f"{error}. {damaged(path)}", problem=str(error))
+            return errors.DamageError(f"{error}. {damaged(path)}", problem=str(error))
         case None | sqlite3.SQLITE_ERROR if _MISFIT.search(str(error)):
-            return errors.CorruptError(f"{error}. {damaged(path)}", problem=str(error))
+            return errors.DamageError(f"{error}. {damaged(path)}", problem=str(error))
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_FULL as primary:
             # The shared memory of WAL is a mapped file, which fails with IOERR on a full disk.
             if primary == sqlite3.SQLITE_FULL or _is_full(path):
-                return errors.DiskFullError(
+                return errors.DatabaseNotWritableError(
                     f"No space left on device: {path}. Nothing was stored. "
                     "Free some space or move state_dir to another disk, then try again."
                 )
-            return errors.StoreError(
+            return errors.DatabaseError(
                 f"{path} cannot be read or written (disk I/O error). "
                 "Check your disk quota; else ask the administrator of this file system."
             )
-    return errors.StoreError(f"{path}: {error}")
+    return errors.DatabaseError(f"{path}: {error}")
 
 
 def _repair(path: pathlib.Path) -> str:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from db import errors
+from orchestrator import errors
 
 #: Types that only one host can mount at a time. All others are treated as network file systems,
 #: which is slower and never wrong.
@@ -86,14 +86,14 @@ def find_mount(path: pathlib.Path, mounts: list[Mount]) -> Mount | None:
 def classify(mount: Mount | None) -> Locality:
     """Return whether a mount is local; None, without mountinfo (no Linux), is local.
 
-    Raises UnsafeFileSystemError if its locks are known to stay on one host.
+    Raises DatabaseError if its locks are known to stay on one host.
     """
     if mount is None or mount.fs_type in LOCAL_TYPES:
         return Locality.LOCAL
     option = next((each for each in LOCAL_LOCK_OPTIONS if each in mount.options), None)
     why = f"mounted with {option}" if option else LOCAL_LOCK_TYPES.get(mount.fs_type)
     if why:
-        raise errors.UnsafeFileSystemError(
+        raise errors.DatabaseError(
             f"{mount.mount_point} ({mount.fs_type}) cannot hold the database: {why}, so two "
             "hosts could write at once. Set state_dir to a local disk; a database that "
             "several hosts share needs PostgreSQL."
@@ -114,8 +114,8 @@ def locality(path: pathlib.Path) -> Locality:
 def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
     """Hold the exclusive fcntl lock of `path` (created with 0600) and yield its descriptor.
 
-    It polls, because a blocking lock cannot be given up. Raises LockedError after the timeout, and
-    UnsafeFileSystemError if the file system refuses locks.
+    It polls, because a blocking lock cannot be given up. Raises DatabaseLockedError after the
+    timeout, and DatabaseError if the file system refuses locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -123,7 +123,7 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
         pause = _FIRST_PAUSE_SECONDS
         while not _try_lock(descriptor, path):
             if time.monotonic() > deadline:
-                raise errors.LockedError(
+                raise errors.DatabaseLockedError(
                     f"{path} has been locked by another process for {timeout_seconds:g} s. "
                     f"`fuser {path}` on its host shows which one; try again when it has ended."
                 )
@@ -136,13 +136,13 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
 
 @contextlib.contextmanager
 def lock_out_others(path: pathlib.Path) -> Iterator[None]:
-    """Hold the exclusive SQLite lock of a database file; LockedError if a process has it open.
+    """Hold the exclusive SQLite lock of a database file; DatabaseLockedError if it is open.
 
     In WAL mode each process holds a lock on the file as long as it has it open. This process must
     not have it open.
     """
     if users := _users(path):
-        raise errors.LockedError(
+        raise errors.DatabaseLockedError(
             f"{path} is open in {', '.join(users)}. Wait until it has ended, or stop it; "
             "then try again."
         )
@@ -151,7 +151,7 @@ def lock_out_others(path: pathlib.Path) -> Iterator[None]:
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _SQLITE_LOCK)
         except (BlockingIOError, PermissionError) as error:
-            raise errors.LockedError(
+            raise errors.DatabaseLockedError(
                 f"{path} is locked by another process. `fuser {path}` on its host shows which "
                 "one; try again when it has ended."
             ) from error
@@ -208,9 +208,9 @@ def _try_lock(descriptor: int, path: pathlib.Path) -> bool:
     return True
 
 
-def _refused(path: pathlib.Path, error: OSError | None) -> errors.UnsafeFileSystemError:
+def _refused(path: pathlib.Path, error: OSError | None) -> errors.DatabaseError:
     why = "a second process gets the lock too" if error is None else error.strerror
-    return errors.UnsafeFileSystemError(
+    return errors.DatabaseError(
         f"File locks do not work in {path.parent} ({why}). Set state_dir to a local disk; "
         "a database that several hosts share needs PostgreSQL."
     )

@@ -16,8 +16,9 @@ import pathlib
 import shutil
 import sqlite3
 
-from db import checks, database, errors
+from db import checks, database
 from db.sqlite import backups, filesystem
+from orchestrator import errors
 
 _LOCK_SECONDS = 30.0
 _DRAFT = ".restore-draft"
@@ -33,7 +34,7 @@ def lock(path: pathlib.Path) -> contextlib.AbstractContextManager[int]:
 
 
 def make_draft(backup: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
-    """Return a copy of a backup beside the database; CorruptError if it is not a database."""
+    """Return a copy of a backup beside the database; DamageError if it is not a database."""
     draft = path.with_name(path.name + _DRAFT)
     remove(draft)
     # A file that nobody changes meanwhile needs no locks, which a read-only folder refuses.
@@ -48,18 +49,18 @@ def make_draft(backup: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 
 def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowChecks) -> str:
-    """Upgrade the copy of a backup and return the revision before; CorruptError if damaged."""
+    """Upgrade the copy of a backup and return the revision before; DamageError if damaged."""
     # Messages about the copy name the backup.
     copy.shown_name = str(backup)
     try:
         version = copy.version()
         if version is None:
-            raise errors.CorruptError("it has no tables")
+            raise errors.DamageError("it has no tables")
         findings = list(itertools.islice(copy.findings(row_checks), _MOST_COUNTED))
         if findings:
             more = f", and {len(findings) - 1} more" if findings[1:] else ""
-            raise errors.CorruptError(f"{findings[0]}{more}")
-    except errors.CorruptError as error:
+            raise errors.DamageError(f"{findings[0]}{more}")
+    except errors.DamageError as error:
         raise _cannot_restore(backup, error.problem) from error
     return version
 
@@ -73,7 +74,7 @@ def remove(draft: pathlib.Path) -> None:
 def replace(path: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
     """Replace the database by a checked draft; return the path of the old file, if there was one.
 
-    The caller holds the lock. LockedError if another process has the database open.
+    The caller holds the lock. DatabaseLockedError if another process has the database open.
     """
     with contextlib.ExitStack() as stack:
         kept = None
@@ -119,7 +120,7 @@ def _keep(path: pathlib.Path) -> pathlib.Path:
     return kept
 
 
-def _cannot_restore(backup: pathlib.Path, problem: object) -> errors.CorruptError:
-    return errors.CorruptError(
+def _cannot_restore(backup: pathlib.Path, problem: object) -> errors.DamageError:
+    return errors.DamageError(
         f"{backup} cannot be restored: {problem}. Nothing was changed. Name another backup."
     )

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from db import errors
-from orchestrator import jobs
+from orchestrator import errors, jobs
 
 #: No clock of ours shows an earlier or later time, and arithmetic with these never overflows.
 _YEARS = range(1970, 3000)
@@ -24,7 +23,28 @@ _DIGITS = re.compile(r"\d{1,20}", re.ASCII)
 #: Slurm stores time limits as 32-bit numbers of minutes.
 MOST_SECONDS = 60 * 2**32
 _Convert = Callable[[Any], Any]
+#: Longest part of a damaged value in a message.
+_SHOWN_CHARACTERS = 60
 _WRONG_VALUE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+
+
+class DamagedValueError(errors.DamagedRowError):
+    """A stored value is not one that its column can hold; which row has it is not known here."""
+
+    def __init__(self, table: str, column: str, value: object, expected: str) -> None:
+        super().__init__(f"{table}: {wrong_value(column, value, expected)}")
+        self.table, self.column, self.expected = table, column, expected
+
+
+def wrong_value(column: str, value: object, expected: str) -> str:
+    """Return a message about a value that a column cannot hold."""
+    if value is None:
+        return f"{column} is missing"
+    text = repr(value)
+    text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    if isinstance(value, bytes):
+        text = f"{text}, bytes that are not UTF-8 text"
+    return f"{column} is {text}, not {expected}"
 
 
 class Checked(sa.types.TypeDecorator[Any]):
@@ -88,9 +108,7 @@ class Checked(sa.types.TypeDecorator[Any]):
             try:
                 return read(value)
             except _WRONG_VALUE:
-                raise errors.DamagedValueError(
-                    self.table, self.column, value, self.expected
-                ) from None
+                raise DamagedValueError(self.table, self.column, value, self.expected) from None
 
         return process
 

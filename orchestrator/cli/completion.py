@@ -1,4 +1,4 @@
-"""orchestrator and the completion of job IDs, rows and names."""
+"""orchestrator completion, and the completion of job IDs, rows and names."""
 
 from __future__ import annotations
 

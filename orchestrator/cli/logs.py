@@ -149,7 +149,12 @@ def _parts(
             output.note(f"{naming.name_of(job)}: {exc}")
         if message and not is_quiet:
             output.note(message)
-        if shown.grep and job.stderr_path and not shown.stderr and shown.attempt is None:
+        if (
+            shown.grep is not None
+            and job.stderr_path
+            and not shown.stderr
+            and shown.attempt is None
+        ):
             yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 

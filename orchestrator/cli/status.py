@@ -148,14 +148,14 @@ def _print_jobs(
 def _staleness(matching: list[jobs.Job], error: str) -> str:
     """Return a message if states are not confirmed by Slurm, or ""."""
     reason = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
-    stale = {job.stale_since: job for job in matching if job.stale_since is not None}
+    stale = [(job.stale_since, job) for job in matching if job.stale_since is not None]
     if not stale:
         return reason
-    local = {job.cluster for job in stale.values() if job.scheduler == "local"}
+    local = {job.cluster for _, job in stale if job.scheduler == "local"}
     if local and not error:
         hosts = ", ".join(sorted(cluster.removeprefix("local:") for cluster in local))
         reason = f"jobs of {hosts} are updated only there: run `orchestrator status` there"
-    since = min(stale).astimezone().isoformat(timespec="seconds")
+    since = min(at for at, _ in stale).astimezone().isoformat(timespec="seconds")
     return f"Stale since {since}: {reason or 'not confirmed by Slurm'}"
 
 

@@ -151,10 +151,6 @@ def resubmit(
             continue
         line = submission_line(submission.tasks_of(context, first))
         click.echo(_parsable(first) if parsable else line)
-    _raise_all(problems)
-
-
-def _raise_all(problems: Sequence[errors.OrchestratorError]) -> None:
     if problems:
         # A conflict's exit code says that nothing else failed.
         worst = [exc for exc in problems if not isinstance(exc, errors.ConflictError)] or problems
@@ -191,7 +187,7 @@ def track(
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
     options = tracked_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
-    problems: list[errors.OrchestratorError] = []
+    problems: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
         try:
             tracked, already = tracked_jobs.track(context, job_id, options)
@@ -202,7 +198,8 @@ def track(
         started = (job for job in tracked if job.state is not jobs.JobState.PENDING)
         if job := next((job for job in started if job.stdout_path is None), None):
             output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
-    _raise_all(problems)
+    if problems:
+        raise type(problems[0])("\n".join(map(str, problems)))
 
 
 def _tracked_line(job_id: str, tracked: list[jobs.Job], *, already: bool) -> str:

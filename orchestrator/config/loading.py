@@ -281,10 +281,15 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
 
     def below(value: Any, path: KeyPath) -> Iterator[Setting]:
         if dataclasses.is_dataclass(value):
-            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        if isinstance(value, Mapping) and value:
+            for field in dataclasses.fields(value):
+                yield from below(getattr(value, field.name), (*path, field.name))
+        elif isinstance(value, Mapping) and value:
             for name, inner in value.items():
-                yield from below(inner, (*path, name))
+                if isinstance(inner, Mapping):
+                    # Such as `[retry.changes.CAUSE]`: one value.
+                    yield setting((*path, name), inner)
+                else:
+                    yield from below(inner, (*path, name))
         elif _is_secret(path) and isinstance(value, str):
             yield setting(path, channels.shown_url(value))
         elif path != ("profiles", profile.name, "name"):

@@ -51,8 +51,10 @@ def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
     """Return what the exit code shows in addition to the state; None if it shows nothing more."""
     code, exit_signal = job.exit_code or 0, job.exit_signal or 0
     if exit_signal == LAUNCH_FAILED_SIGNAL:
-        sentence = "Slurm could not open the log or the working directory, so there is no log"
-        return Cause.LAUNCH_FAILED, sentence
+        log = f" ({job.stdout_path})" if job.stdout_path else ""
+        where = f" on {job.node_list}" if job.node_list else ""
+        sentence = f"Slurm could not open the log{log} or the working directory{where}"
+        return Cause.LAUNCH_FAILED, f"{sentence}, so there is no log"
     if job.state in _ENDED_BY_SLURM:
         return None
     if exit_signal:
@@ -71,6 +73,7 @@ def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
 
 
 def _crash(number: int, event: str) -> tuple[Cause, str]:
-    known = number in {*signal.Signals}
-    name = signal.Signals(number).name if known else f"signal {number}"
-    return CRASH_CAUSES.get(number, Cause.KILLED), f"{name} {event}"
+    if number not in {*signal.Signals}:
+        # Programs use such codes as well.
+        return Cause.NONZERO_EXIT, f"signal {number} {event}"
+    return CRASH_CAUSES.get(number, Cause.KILLED), f"{signal.Signals(number).name} {event}"

@@ -71,7 +71,8 @@ def advice_for_ranks(
         return ()
     advice = []
     batches = [(name, arguments.get(name)) for name in _BATCH_PER_RANK]
-    per_rank = [(name, batch) for name, batch in batches if isinstance(batch, int) and batch > 1]
+    # true and false are no sizes.
+    per_rank = [(name, batch) for name, batch in batches if type(batch) is int]
     # An explicit global batch size shows that it was kept.
     if per_rank and "batch_size" not in arguments:
         name, batch = per_rank[0]

@@ -156,9 +156,11 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
 
 
 def _failed(job: jobs.Job) -> _Result:
-    if (job.reason or "").startswith("JobLaunchFailure"):
+    known = exit_codes.meaning(job)
+    is_launch_failure = (job.reason or "").startswith("JobLaunchFailure")
+    if is_launch_failure and job.exit_signal != exit_codes.LAUNCH_FAILED_SIGNAL:
         return Cause.LAUNCH_FAILED, f"Slurm could not start the job{_on(job.node_list)}", ()
-    if known := exit_codes.meaning(job):
+    if known is not None:
         return *known, ()
     return Cause.NONZERO_EXIT, f"the job ended with exit code {job.exit_code or 0}", ()
 

@@ -28,7 +28,7 @@ _NUMBERS = {
     "Dependency": "dependency {dependency}",
     "DependencyNeverSatisfied": "dependency {dependency}",
     "BeginTime": "not before {begins_at}",
-    "Reservation": "reservation {reservation} {reservation_state}",
+    "Reservation": "reservation {reservation}",
     "ReservationDeleted": "reservation {reservation}",
     "AccountNotAllowed": "partition {partition_name} accepts {partition_accounts}, "
     "the account of the job is {account}",
@@ -137,7 +137,7 @@ def _numbers(word: str, request: Request, queue: Queue) -> str:
     known: dict[str, object] = {
         **vars(request),
         "begins_at": request.eligible_at or request.expected_start,
-        "reservation_state": _reservation_state(queue.reservation),
+        "reservation": request.reservation and request.reservation + _state(queue.reservation),
         "unavailable_nodes": "; ".join(queue.unavailable_nodes),
         "ahead": None if queue.before is None else ahead,
     }
@@ -160,13 +160,13 @@ def _numbers(word: str, request: Request, queue: Queue) -> str:
         return ""
 
 
-def _reservation_state(reservation: Reservation | None) -> str:
+def _state(reservation: Reservation | None) -> str:
     if reservation is None:
         return ""
     if reservation.state == "INACTIVE" and reservation.begins_at is not None:
-        return f"begins at {_local_time(reservation.begins_at)}"
+        return f" begins at {_local_time(reservation.begins_at)}"
     until = "" if reservation.ends_at is None else f" until {_local_time(reservation.ends_at)}"
-    return f"is {reservation.state}{until}"
+    return f" is {reservation.state}{until}"
 
 
 def _too_much(request: Request, partition: Partition) -> str:

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import scaling
 from orchestrator.reports import curves, display, notes, records
 from orchestrator.scaling import regression
 
@@ -124,9 +123,8 @@ def compare(
     ]
     sentences += [f"not compared, because there are no such runs now: {text}" for text in missing]
     for prefix, side in (("", new), ("baseline: ", old)):
-        throughputs = [[run.throughput for run in runs] for runs in side.values()]
-        for runs, outliers in zip(side.values(), scaling.outliers(throughputs), strict=True):
-            sentences += [f"{prefix}{notes.outlier_note(runs[i], runs, unit)}" for i in outliers]
+        for runs in side.values():
+            sentences += [f"{prefix}{note}" for note in notes.outlier_notes(runs, unit)]
     few = sorted({line.size for line in lines if line.ratio_low is None})
     if few:
         sentences.append(f"too few runs for a confidence interval: {display.sizes(few, unit)}")

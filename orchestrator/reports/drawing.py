@@ -49,6 +49,11 @@ def draw(stacked: Sequence[figures.Figure], form: str) -> bytes:
     return file.getvalue()
 
 
+def require_matplotlib() -> None:
+    """Raise NoMatplotlibError if matplotlib is not installed."""
+    _module("matplotlib.figure")
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)

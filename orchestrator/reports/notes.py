@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import collections
+import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from orchestrator import scaling
 from orchestrator.reports import curves, display, records
 
+#: A repeat is named if it differs from the median of its size by this share; noise of 1 to 3 % is
+#: usual ...
+_OUTLIER_SHARE = 0.05
+#: ... and by this many standard deviations of its size alone. Only those that scaling.study finds,
+#: which knows the deviation of all sizes, are left out.
+_OUTLIER_DEVIATIONS = 5.0
 _SOURCES = {
     "jsonl": "measured in the trainer (metrics.jsonl)",
     "file": "as given in the file, not measured",
@@ -43,9 +51,7 @@ def warnings(grouping: curves.Grouping, built: Sequence[records.Curve], unit: st
             "count those used, GPU-hours those allocated"
         )
     yield from dict.fromkeys(
-        outlier_note(run, row.measurements, unit, " (left out)")
-        for row in rows
-        for run in row.left_out
+        sentence for row in rows for sentence in outlier_notes(row.measurements, unit, row.left_out)
     )
     for name, lacking in grouping.unstated.items():
         yield (
@@ -81,17 +87,31 @@ def _no_speedups(built: Sequence[records.Curve], unit: str) -> Iterator[str]:
             )
 
 
-def outlier_note(
-    run: records.Measurement, repeats: Sequence[records.Measurement], unit: str, suffix: str = ""
-) -> str:
-    """Return a sentence about a run that is far from the other repeats of its size."""
-    ratio = run.throughput / statistics.median(repeat.throughput for repeat in repeats)
-    where = f" on {run.node_list}" if run.node_list else ""
-    direction = "slower" if ratio < 1.0 else "faster"
-    return (
-        f"{run.name}{where} is {display.share(abs(ratio - 1.0))} {direction} than the median of "
-        f"{display.size(run.size, unit)}{suffix}: check its node"
-    )
+def outlier_notes(
+    runs: Sequence[records.Measurement],
+    unit: str,
+    left_out: Collection[records.Measurement] = (),
+) -> list[str]:
+    """Return a sentence for each repeat that is far from the others of its size, or left out."""
+    if len(runs) < 3:
+        return []
+    median = statistics.median(run.throughput for run in runs)
+    distances = [abs(math.log(run.throughput / median)) for run in runs]
+    usual = scaling.NORMAL_MAD * statistics.median(distances)
+    limit = max(_OUTLIER_DEVIATIONS * usual, _OUTLIER_SHARE)
+    known = set(map(id, left_out))
+    sentences = []
+    for run, distance in zip(runs, distances, strict=True):
+        if distance > limit or id(run) in known:
+            ratio = run.throughput / median
+            where = f" on {run.node_list}" if run.node_list else ""
+            direction = "slower" if ratio < 1.0 else "faster"
+            suffix = " (left out)" if id(run) in known else ""
+            sentences.append(
+                f"{run.name}{where} is {display.share(abs(ratio - 1.0))} {direction} than the "
+                f"median of {display.size(run.size, unit)}{suffix}: check its node"
+            )
+    return sentences
 
 
 def notes(

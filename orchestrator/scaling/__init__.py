@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator.scaling import fits, quantiles
 from orchestrator.scaling.fits import Estimate, Fit
@@ -24,7 +24,7 @@ from orchestrator.scaling.fits import Estimate, Fit
 MOST_EFFICIENCY = 1.05
 CONFIDENCE = 0.95
 #: The median absolute deviation times this is a standard deviation.
-_NORMAL_MAD = 1.4826
+NORMAL_MAD = 1.4826
 #: A run this many deviations from the median is an outlier. Without a noisy node, one run in a
 #: hundred studies is; the intervals then still cover in 93 to 96 of 100 studies ...
 _OUTLIER_DEVIATIONS = 6.0
@@ -92,10 +92,11 @@ def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
         by_size.setdefault(run.size, []).append(index)
     if not by_size:
         raise ValueError("no runs")
-    groups = [by_size[size] for size in sorted(by_size)]
-    far = outliers([[runs[index].throughput for index in group] for group in groups])
-    left_out = {group[index] for group, own in zip(groups, far, strict=True) for index in own}
-    kept = [[runs[index] for index in group if index not in left_out] for group in groups]
+    outliers = _outliers(runs, by_size.values())
+    kept = [
+        [runs[index] for index in by_size[size] if index not in outliers]
+        for size in sorted(by_size)
+    ]
     spread = _spread(kept)
     points = tuple(_point(group, kept[0], spread) for group in kept)
     throughputs = {group[0].size: [run.throughput for run in group] for group in kept}
@@ -104,32 +105,9 @@ def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
         deviation=spread.deviation if spread.degrees else None,
         amdahl=fits.amdahl(throughputs),
         usl=fits.usl(throughputs),
-        left_out=tuple(sorted(left_out)),
+        left_out=tuple(sorted(outliers)),
         warnings=tuple(_warnings(points, unit)),
     )
-
-
-def outliers(groups: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Return for each group of throughputs the indices of those far from its median.
-
-    The usual distance is the median over all groups: three runs alone are too few to estimate it.
-    """
-    distances = []
-    informative: list[float] = []
-    for group in groups:
-        median = statistics.median(group)
-        distances.append([abs(math.log(value / median)) for value in group])
-        if len(group) >= _OUTLIER_RUNS:
-            # In an odd number of runs, one is the median itself.
-            informative += sorted(distances[-1])[len(group) % 2 :]
-    usual = _NORMAL_MAD * statistics.median(informative or [0.0])
-    limit = max(_OUTLIER_DEVIATIONS * usual, _OUTLIER_SHARE)
-    by_group = []
-    for own in distances:
-        far = [index for index, distance in enumerate(own) if distance > limit]
-        # If half of the runs are far, it is unknown which half is wrong.
-        by_group.append(far if len(own) >= _OUTLIER_RUNS and 2 * len(far) < len(own) else [])
-    return by_group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +130,32 @@ def _spread(groups: Sequence[Sequence[Run]]) -> _Spread:
     logs = [[math.log(run.throughput) for run in group] for group in groups]
     squares = math.fsum((log - statistics.fmean(own)) ** 2 for own in logs for log in own)
     return _Spread(math.sqrt(squares / max(degrees, 1)), degrees)
+
+
+def _outliers(runs: Sequence[Run], groups: Collection[Sequence[int]]) -> set[int]:
+    """Return the indices of runs that are far from the median of their size.
+
+    The usual distance is the median over all sizes: three runs alone are too few to estimate it.
+    """
+    distances: dict[int, float] = {}
+    informative: list[float] = []
+    repeated = [group for group in groups if len(group) >= _OUTLIER_RUNS]
+    for group in repeated:
+        median = statistics.median(runs[index].throughput for index in group)
+        own = {index: abs(math.log(runs[index].throughput / median)) for index in group}
+        distances |= own
+        # In an odd number of runs, one is the median itself.
+        informative += sorted(own.values())[len(group) % 2 :]
+    if not informative:
+        return set()
+    usual = NORMAL_MAD * statistics.median(informative)
+    limit = max(_OUTLIER_DEVIATIONS * usual, _OUTLIER_SHARE)
+    outliers: set[int] = set()
+    for group in repeated:
+        far = {index for index in group if distances[index] > limit}
+        # If half of the runs are far, it is unknown which half is wrong.
+        outliers |= far if 2 * len(far) < len(group) else set()
+    return outliers
 
 
 def _point(group: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:

@@ -157,7 +157,8 @@ def count_jobs_before(text: str, job_id: str, priority: int) -> int:
     for line in text.splitlines():
         other_id, other_priority, reason = [*line.strip().split("|", 2), "", ""][:3]
         other = fields.parse_amount(other_priority)
-        if other is not None and reason in _COMPETING:
+        # The job's own priority may have grown since it was read.
+        if other is not None and reason in _COMPETING and other_id != job_id:
             is_older = (fields.parse_count(other_id) or 0) < (fields.parse_count(job_id) or 0)
             count += other > priority or (other == priority and is_older)
     return count

@@ -30,7 +30,8 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
         paths = {keys.split(key): value for key, value in point.changes.items()}
         own = {path[1]: value for path, value in paths.items() if path[0] == "args"}
         shared = specs_by_text[point.shape.spec]
-        return dataclasses.replace(shared, args=_merged(shared.args, own))
+        # Earlier versions stored `[args]` as the file spells them.
+        return dataclasses.replace(shared, args=_merged(_canonical(shared.args), own))
 
     return [
         records.Point(
@@ -45,6 +46,10 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
         )
         for point in stored
     ]
+
+
+def _canonical(args: _Arguments) -> _Arguments:
+    return {keys.argument(key)[1]: value for key, value in args.items()}
 
 
 def _merged(base: _Arguments, own: _Arguments) -> _Arguments:
@@ -96,7 +101,7 @@ class Builder:
             for key, value in (args.items() if isinstance(args, Mapping) else ())
             if schema.fits(value, jobs.ArgumentValue)
         }
-        self._base_args = {keys.argument(key)[1]: value for key, value in self._args.items()}
+        self._base_args = _canonical(self._args)
         self._batch = batch_size.batch_of(sweep_table, self._args)
 
     def points(self, settings: Sequence[records.Settings]) -> list[records.Point]:

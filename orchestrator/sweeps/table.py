@@ -118,7 +118,8 @@ def _check_kind(table: records.Table, data: Mapping[str, Any], problems: Problem
             message = f'is only for kind {kinds}, and this sweep is of kind "{kind}"'
             problems.add(("sweep", key), message)
     for key in _KINDS[kind][0]:
-        if not data.get(key):
+        # A wrong value is reported already.
+        if data.get(key) in (None, [], {}):
             problems.add(("sweep", key), f'is missing: kind "{kind}" needs it')
     if kind in ("strong", "weak"):
         if not data.get("gpus") and not data.get("nodes"):

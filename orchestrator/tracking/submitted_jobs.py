@@ -166,9 +166,11 @@ def adopt(
 ) -> Transition:
     """Give a job another ID, and decide what follows from the evidence about that ID."""
     of_submission = ("grace_since", "resend_at", "started_at", "ended_at")
-    changes: dict[str, object] = {**ids, **dict.fromkeys(of_submission)}
+    # Whether squeue lists the job counts from now on.
+    absence = {"misses": 0, "missing_since": None}
+    changes: dict[str, object] = {**ids, **dict.fromkeys(of_submission), **absence}
     adopted = event(job, evidence, "adopt", detail, source=source)
-    bound = dataclasses.replace(job, **changes, misses=0, missing_since=None)  # type: ignore[arg-type]
+    bound = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
     return Transition(changes=changes, events=(adopted,)).then(
         decide(bound, evidence.only(ids["job_id"]))
     )

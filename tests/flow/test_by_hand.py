@@ -175,6 +175,10 @@ def test_what_cannot_be_tracked_keeps_nothing_else(cli, fake_slurm):
         "squeue and sacct show no job 7 of yours; `orchestrator track` takes a job ID that "
         "`squeue --me` prints\n"
     )
+    # The exit code is that of the first problem.
+    done = cli("track", "1", "7", "--name", "other")
+    assert (done.code, len(done.err.splitlines())) == (6, 2), done.err
+    assert cli("track", "7", "1", "--name", "other").code == 4
 
 
 def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):

@@ -342,6 +342,11 @@ def test_points_are_added(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 8}
 
 
+def test_a_limit_of_one_submitted_task(cli, fake_slurm, grid):
+    planned = cli("sweep", "submit", grid, "--dry-run", "--json", ORCHESTRATOR_MAX_SUBMIT_JOBS="1")
+    assert [item["points"] for item in planned.items] == [1] * 6, planned.err
+
+
 def test_no_more_than_max_running(cli, fake_slurm, grid):
     """Each array keeps it by its throttle, and waits for those that would run beside it."""
     most = ("--set", "sweep.max_running=2", "--dependency", "after:99")

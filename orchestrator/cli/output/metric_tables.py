@@ -250,6 +250,7 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     form = path.suffix.removeprefix(".").lower()
     if form not in drawing.FORMATS:
         raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
+    drawing.require_matplotlib()
     series = _plotted_lines(view)
     if not series:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pwd
 import re
@@ -247,6 +248,7 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
     return explanations.advice_for_ranks(spec.args, world_size, is_included_trainer=is_included)
 
 
+@functools.cache
 def _user_name(user_id: int) -> str:
     try:
         return "root" if user_id == 0 else pwd.getpwuid(user_id).pw_name

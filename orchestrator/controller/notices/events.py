@@ -176,14 +176,15 @@ def _about_triggers(
     triggers: Sequence[tuple[Trigger, str]],
     since: datetime.datetime,
 ) -> Iterator[Notice]:
+    judged = [trigger.job_row for trigger, _ in triggers if trigger.verdict and trigger.job_row]
+    by_row = work.jobs.by_row(judged)
     for trigger, schedule in triggers:
         # Paused, removed and overlapping triggers are skipped on purpose.
         is_missed = (trigger.reason or "").startswith("missed") and trigger.state == "skipped"
         if (is_missed or trigger.state == "failed") and trigger.decided_at >= since:
             yield texts.missed_time(trigger, schedule)
         if trigger.verdict and trigger.verdict_at and trigger.verdict_at >= since:
-            job = None if trigger.job_row is None else work.jobs.get(trigger.job_row)
-            yield texts.verdict(trigger, schedule, job)
+            yield texts.verdict(trigger, schedule, by_row.get(trigger.job_row or 0))
 
 
 def _jobs_and_arrays(

@@ -51,11 +51,13 @@ def continue_job(
     Raises NotContinuedError if a person did something else meanwhile, BusyError, NotVisibleError,
     and what submit.send raises.
     """
+    with context.store.reading() as work:
+        if work.events.cancel_requested([job.row]):
+            raise NotContinuedError("its cancellation was requested")
+        stored = work.jobs.submission_of(job.row)
     context = context.with_scheduler(job.scheduler)
     if clusters.facts(context).cluster != job.cluster:
         return None
-    with context.store.reading() as work:
-        stored = work.jobs.submission_of(job.row)
     old: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(old["folder"]))
     if not calling_folder.is_dir():

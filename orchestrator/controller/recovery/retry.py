@@ -69,10 +69,9 @@ def _decide_all(context: contexts.Context) -> list[str]:
         with context.store.reading() as work:
             rows = work.recovery.undecided(here, JOBS_PER_PASS, after)
             by_row = work.jobs.by_row(rows)
-        for row in rows:
-            reason = _not_visible(by_row[row])
-            if not reason or _is_lost(context, by_row[row], reason, sentences):
-                decidable.append(by_row[row])
+        hidden = {row: reason for row in rows if (reason := _not_visible(by_row[row]))}
+        lost = _wait_for_folders(context, [by_row[row] for row in hidden], hidden, sentences)
+        decidable += [by_row[row] for row in rows if row not in hidden or row in lost]
         if len(rows) < JOBS_PER_PASS:
             break
         after = rows[-1]
@@ -101,21 +100,33 @@ def _not_visible(job: jobs.Job) -> str:
     return f"the run folder {job.run_dir} is not visible on {socket.gethostname()}"
 
 
-def _is_lost(context: contexts.Context, job: jobs.Job, reason: str, sentences: list[str]) -> bool:
-    """Return whether a folder has not been visible for so long that it counts as lost.
+def _wait_for_folders(
+    context: contexts.Context,
+    selected: Sequence[jobs.Job],
+    reasons: Mapping[int, str],
+    sentences: list[str],
+) -> set[int]:
+    """Return the rows of jobs whose folder was not visible for so long that it counts as lost.
 
     Records once that it is not visible: another host, or this one later, may see it.
     """
+    if not selected:
+        return set()
     now = context.clock.now()
     with context.store.reading() as work:
-        since = work.events.first(recovery.AWAY, [job.row]).get(job.row)
-    if since is not None:
-        return (now - since).total_seconds() >= NOT_VISIBLE_SECONDS
-    detail = f"{reason}; the decision is postponed"
-    with context.store.writing() as work:
-        work.events.add(job.row, _event(job, now, recovery.AWAY, detail))
-    sentences.append(f"{naming.name_of(job)}: {detail}")
-    return False
+        since = work.events.first(recovery.AWAY, [job.row for job in selected])
+    new = [
+        (job, f"{reasons[job.row]}; the decision is postponed")
+        for job in selected
+        if job.row not in since
+    ]
+    if new:
+        with context.store.writing() as work:
+            work.events.add_many(
+                (job.row, _event(job, now, recovery.AWAY, detail)) for job, detail in new
+            )
+    sentences += [f"{naming.name_of(job)}: {detail}" for job, detail in new]
+    return {row for row, at in since.items() if (now - at).total_seconds() >= NOT_VISIBLE_SECONDS}
 
 
 def _event(job: jobs.Job, at: datetime.datetime, kind: str, detail: str) -> jobs.JobEvent:
@@ -313,7 +324,7 @@ def _continue(
         new = continuation.continue_job(context, job, planned)
         return [] if new is None else [f"{naming.name_of(new)} (@{new.row}) continues {name}"]
     except continuation.NotVisibleError as error:
-        if _is_lost(context, job, str(error), sentences):
+        if _wait_for_folders(context, [job], {job.row: str(error)}, sentences):
             _refuse(context, job, planned, f"{error} for {NOT_VISIBLE_SECONDS / 3600:.0f} h")
         return sentences
     except continuation.BusyError:

@@ -22,6 +22,13 @@ _FUTURE = datetime.timedelta(days=366)
 _JOB_ID = re.compile(r"(?:local-)?[0-9]+(?:[_+].*)?")
 _TOKEN = re.compile(r"[a-z0-9]{5,}")
 _INSTALLATION_ID = re.compile(r"[a-z0-9]{4}")
+#: of the fields of metrics.LogCursor in the column `carry`
+_READING_TYPES: Mapping[str, Sequence[type]] = {
+    "attempt": (int, type(None)),
+    "banner": (int,),
+    "skipping": (bool,),
+    "fingerprint": (str,),
+}
 #: columns with paths
 _PATHS: Mapping[str, Sequence[str]] = {
     "submissions": ("run_dir",),
@@ -154,6 +161,10 @@ def _log_cursor(row: _Row) -> _Problems:
     for name in ("reading", "matching"):
         if not isinstance(row["carry"].get(name, {}), dict):
             yield "carry", f"has no object {name!r}"
+            return
+    for name, value in row["carry"].get("reading", {}).items():
+        if type(value) not in _READING_TYPES.get(name, ()):
+            yield "carry", f"has {value!r} as {name!r} of 'reading'"
 
 
 def _sweep(row: _Row) -> _Problems:

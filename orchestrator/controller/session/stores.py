@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from db import database, unit_of_work
-from db import errors as db_errors
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
 
@@ -102,14 +101,10 @@ class Store:
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
         """Open a read transaction; inside another transaction of this thread, use that one."""
         if (work := getattr(self._transaction, "work", None)) is not None:
-            with self._open() as opened, opened.plain_errors():
+            with self._database.plain_errors():
                 yield work
             return
-        with (
-            self._open() as opened,
-            opened.reading() as connection,
-            self._as_transaction(connection) as work,
-        ):
+        with self._open().reading() as connection, self._as_transaction(connection) as work:
             yield work
 
     @contextlib.contextmanager
@@ -118,8 +113,8 @@ class Store:
 
         durable: what is committed survives a power cut.
         """
+        opened = self._open()
         with (
-            self._open() as opened,
             opened.writing(durable=durable) as connection,
             self._as_transaction(connection) as work,
         ):
@@ -140,13 +135,11 @@ class Store:
 
     def version(self) -> str | None:
         """Return the schema revision of the database; None: there is no database."""
-        with self._open() as opened:
-            return opened.version()
+        return self._open().version()
 
     def check(self) -> list[checks.Finding]:
         """Return the problems of the database, at most MOST_FINDINGS."""
-        with self._open() as opened:
-            return list(itertools.islice(opened.findings(_row_checks()), MOST_FINDINGS))
+        return list(itertools.islice(self._open().findings(_row_checks()), MOST_FINDINGS))
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -159,7 +152,7 @@ class Store:
             yield
         except _WRONG_VALUE_ERRORS as error:
             finding = None
-            with contextlib.suppress(db_errors.StoreError):
+            with contextlib.suppress(errors.DatabaseError):
                 finding = self._database.first_finding(_row_checks(), seconds=_SEARCH_SECONDS)
             if finding is None:
                 raise
@@ -179,17 +172,13 @@ class Store:
         if self.file is not None and backup.resolve() == self.file.resolve():
             raise errors.ConflictError(f"{backup} is the database itself; name a backup of it")
         try:
-            with self._open() as opened:
-                return opened.restore(backup, _row_checks())[0]
-        except errors.DatabaseError as error:
-            if isinstance(error.__cause__, db_errors.LockedError):
-                raise errors.ConflictError(str(error)) from error
-            raise
+            return self._open().restore(backup, _row_checks())[0]
+        except errors.DatabaseLockedError as error:
+            raise errors.ConflictError(str(error)) from error
 
     def describe(self) -> str:
         """Return how the database is stored, as one line."""
-        with self._open() as opened:
-            return opened.describe()
+        return self._open().describe()
 
     def backup(self, target: pathlib.Path | None) -> pathlib.Path:
         """Copy the database, also while it is in use, to a new file (None: beside it).
@@ -205,8 +194,7 @@ class Store:
                 )
             target = backups.new_path(self.file, self.version() or "0000")
         try:
-            with self._open() as opened:
-                opened.backup(target)
+            self._open().backup(target)
         except FileExistsError as error:
             raise errors.ConflictError(f"{target} exists; name a new file.") from error
         return target
@@ -214,25 +202,23 @@ class Store:
     def copy_to(self, location: str | pathlib.Path) -> int:
         """Copy all rows to an empty database and return their number."""
         with Store(location, shared_folders=self._shared_folders, setting="--to") as target:
-            with self._open() as opened, target._open() as opened_target:
-                return opened.copy_to(opened_target)
+            return self._open().copy_to(target._open())
 
     def upgrade(self) -> tuple[str | None, str | None, pathlib.Path | None]:
         """Upgrade the tables to this version, and keep a copy of an older database beside it.
 
         Returns the schema revisions before (None: there was no database) and after, and the copy.
         """
-        with self._open() as opened:
-            before, backup = opened.upgrade()
-            return before, opened.version(), backup
+        opened = self._open()
+        before, backup = opened.upgrade()
+        return before, opened.version(), backup
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[database.Database]:
-        with _translated():
-            if not self._is_folder_checked and self.file is not None:
-                self._check_folder(self.file.absolute())
-            self._is_folder_checked = True
-            yield self._database
+    def _open(self) -> database.Database:
+        """Return the database, whose folder is checked at the first use."""
+        if not self._is_folder_checked and self.file is not None:
+            self._check_folder(self.file.absolute())
+        self._is_folder_checked = True
+        return self._database
 
     def _check_folder(self, path: pathlib.Path) -> None:
         """Create the folder of the database file; refuse one that other users can change."""
@@ -268,31 +254,6 @@ def _row_checks() -> checks.RowChecks:
     from orchestrator.controller.session import content_checks
 
     return content_checks.checks(datetime.datetime.now(datetime.UTC))
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except db_errors.NewerSchemaError as error:
-        raise errors.NewerDatabaseError(str(error)) from error
-    except db_errors.NotEmptyError as error:
-        raise errors.ConflictError(f"{error} Name an empty database.") from error
-    except (db_errors.DamagedRowError, db_errors.DamagedValueError) as error:
-        raise errors.DamagedRowError(str(error)) from error
-    except db_errors.StoreError as error:
-        raise errors.DatabaseError(str(error)) from error
-    except exc.IntegrityError as error:
-        message = str(error.orig).partition("\n")[0]
-        raise errors.DatabaseError(f"The database refused a change: {message}.") from error
-    except FileExistsError:
-        raise
-    except OSError as error:
-        # From the database file and its lock: a transaction uses no other file.
-        raise errors.DatabaseError(
-            f"{error.filename or 'The database'} cannot be used ({error.strerror}). "
-            "Make it writable, or set state_dir to another folder."
-        ) from error
 
 
 def _database(location: str | pathlib.Path) -> database.Database:

@@ -25,6 +25,7 @@ OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
 _MIN_FREE_BYTES = 100 * 1024 * 1024
 _LOCAL = "set state_dir to a folder on a local disk that you can write"
+_SHOW = "`orchestrator serve --status` shows more; nothing to do if you need no controller"
 #: Number of named rows of a damaged database.
 _MAX_PROBLEMS = 5
 
@@ -162,6 +163,9 @@ def _stored(configuration: config.Configuration) -> Iterator[Check]:
     except errors.OrchestratorError as exc:
         is_file = configuration.database.startswith("sqlite:")
         yield bad("database", str(exc), _LOCAL if is_file else "docs/howto/postgresql.md")
+        newest = health.load(configuration.state_dir)
+        if message := health.late_message(newest, datetime.datetime.now(datetime.UTC)):
+            yield warning("controller", message, _SHOW)
 
 
 def _database(store: stores.Store) -> Check:
@@ -179,8 +183,7 @@ def _controller(store: stores.Store, configuration: config.Configuration) -> Ite
     if state.newest is None:
         return
     if state.problems:
-        cure = "`orchestrator serve --status` shows more; nothing to do if you need no controller"
-        yield warning("controller", " ".join(state.problems), cure)
+        yield warning("controller", " ".join(state.problems), _SHOW)
         return
     at = state.newest.last_pass_at.astimezone()
     who = f"`{state.newest.command}` on {state.newest.host}"

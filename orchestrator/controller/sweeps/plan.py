@@ -120,7 +120,7 @@ def _max_tasks(
             limit = _submit_limit(context, points)
         if limit is not None and len(points) > limit:
             # An array as large as the limit has to wait until nothing else is queued.
-            limit //= 2
+            limit = max(1, limit // 2)
     return max(1, min(max_array_size, limit or max_array_size))
 
 

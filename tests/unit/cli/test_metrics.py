@@ -15,6 +15,7 @@ from click import testing
 
 from db.stores import metrics as stored_metrics
 from orchestrator import cli, errors, jobs, specs
+from orchestrator.cli.output import metric_tables
 from orchestrator.controller.session import stores
 from orchestrator.metrics import summaries
 
@@ -196,6 +197,14 @@ def test_files(run: Run, home: Path) -> None:
     assert not list(home.glob(".x.*"))
 
 
+def test_plot_without_matplotlib(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_tables, "_plotted_lines", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, _, err = run("metrics", "1", "--plot", "x.svg")
+    assert (code, err) == (1, "Error: Plots need matplotlib: run `pip install matplotlib`.\n")
+    assert not (home / "x.svg").exists()
+
+
 def test_parquet(run: Run, home: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="an environment made before")
     assert run("metrics", "1", "2", "--output", "x.parquet") == (0, "", "")
@@ -284,6 +293,10 @@ def test_logs_of_several_jobs(run: Run, home: Path) -> None:
         "2-4-Epoch Throughput: 200.000 images/second\n"
     )
     assert run("logs", "1", "--grep", "nosuch") == (1, "", "")
+    (home / "error").write_text("oops\n")
+    with contextlib.closing(sqlite3.connect(home / "orchestrator.db")) as database, database:
+        database.execute("UPDATE jobs SET stderr_path = ?", (str(home / "error"),))
+    assert run("logs", "1", "--grep", "")[1].endswith("1 stderr:1:oops\n")
     assert run("logs", "1", "--attempt", "1")[2] == "the log has no attempt 1 of 1\n"
     assert run("logs", "1", "--attempt", "0", "-n", "1")[1] == (
         "Epoch Throughput: 300.000 images/second\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs, sweeps
-from orchestrator.cli import output
+from orchestrator.cli import output, status
 from orchestrator.cli.output import job_rows, sweep_rows
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
@@ -62,6 +62,15 @@ def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
     assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)
     line = sweep_rows.point_line(points[0], NOW)
     assert {*line} - {*with_job} == {"elapsed"}
+
+
+def test_stale_jobs_of_slurm_and_of_other_machines() -> None:
+    local = dataclasses.replace(JOB, scheduler="local", cluster="local:n1", stale_since=NOW)
+    slurm = dataclasses.replace(JOB, stale_since=NOW)
+    for shown in ([local, slurm], [slurm, local]):
+        assert status._staleness(shown, "").endswith(
+            "jobs of n1 are updated only there: run `orchestrator status` there"
+        )
 
 
 def _line(job: jobs.Job) -> output.Row:

@@ -75,6 +75,28 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     ]
 
 
+def test_a_table_of_changes_is_one_value(environ: dict[str, str], write: Write) -> None:
+    text = """\
+[profiles.a]
+variables = { A = "1" }
+retry.max_retries = 1
+partitions.accel.gpus_per_node = 4
+[profiles.a.retry.limits]
+oom_host = 2
+[profiles.a.retry.changes.oom_host]
+"resources.mem" = "x2"
+"args.batch_size" = "x0.5"
+"""
+    path = write("home/.config/orchestrator/config.toml", text)
+    found = config.load(environ, path.parent)
+    changes = {"resources.mem": "x2", "args.batch_size": "x0.5"}
+    at = "profiles.a.retry.changes.oom_host"
+    assert origin_of(found, at) == (changes, f"{path}:7")
+    assert origin_of(found, "profiles.a.retry.limits.oom_host") == (2, f"{path}:6")
+    assert origin_of(found, "profiles.a.variables.A") == ("1", f"{path}:2")
+    assert origin_of(found, "profiles.a.partitions.accel.gpus_per_node") == (4, f"{path}:4")
+
+
 def test_each_layer_beats_the_one_below(
     tmp_path: Path, environ: dict[str, str], write: Write
 ) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from db import errors, tables
+from db import tables
 from db.sqlite import restore
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
 from db.tables.kinds import Checked
+from orchestrator import errors
 
 
 def test_each_column_is_checked() -> None:
@@ -108,7 +109,7 @@ def test_a_writer_stores_nothing_in_a_replaced_file(tmp_path: Path) -> None:
             pass
         draft = restore.make_draft(other, path)
         draft.rename(path)
-        with pytest.raises(errors.LockedError, match="was replaced by another file"):
+        with pytest.raises(errors.DatabaseLockedError, match="was replaced by another file"):
             with database.writing() as db:
                 SettingStore(db).put("which", "lost")
     assert settings(path) == "new"

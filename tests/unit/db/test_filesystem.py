@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from db import errors
 from db.sqlite import filesystem
+from orchestrator import errors
 
 MOUNTINFO = r"""27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
 30 27 0:25 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24682416k
@@ -68,7 +68,7 @@ def test_local_or_network(path: str, found: filesystem.Locality) -> None:
 )
 def test_locks_that_stay_on_one_host_are_refused(path: str, why: str) -> None:
     mount = filesystem.find_mount(Path(path), filesystem.parse_mountinfo(MOUNTINFO))
-    with pytest.raises(errors.UnsafeFileSystemError) as refusal:
+    with pytest.raises(errors.DatabaseError) as refusal:
         filesystem.classify(mount)
     assert str(refusal.value).startswith(why)
     assert str(refusal.value).endswith(
@@ -90,18 +90,18 @@ def test_lock_proof_fails_if_locks_do_not_exclude(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystem, "_try_lock", lambda descriptor, path: True)
-    with pytest.raises(errors.UnsafeFileSystemError, match="a second process gets the lock too"):
+    with pytest.raises(errors.DatabaseError, match="a second process gets the lock too"):
         filesystem.prove_locks(tmp_path)
 
 
 OTHER_PROCESS = """
 import pathlib, sys
-from db import errors
+from orchestrator import errors
 from db.sqlite import filesystem
 try:
     with filesystem.file_lock(pathlib.Path(sys.argv[1]), timeout_seconds=0.05):
         print("got it")
-except errors.LockedError as error:
+except errors.DatabaseLockedError as error:
     print(error)
 """
 

@@ -13,12 +13,11 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration
 
-from db import errors, schema, tables, unit_of_work
+from db import schema, tables, unit_of_work
 from db.postgresql.database import PostgresqlDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SUBMISSIONS
-from orchestrator import errors as our_errors
-from orchestrator import jobs, metrics
+from orchestrator import errors, jobs, metrics
 from orchestrator.controller.session import stores
 from tests import postgresql
 
@@ -46,7 +45,7 @@ def database(url: str, **options: object) -> PostgresqlDatabase:
 
 
 def refusal(url: str) -> str:
-    with stores.Store(url) as store, pytest.raises(our_errors.DatabaseError) as refused:
+    with stores.Store(url) as store, pytest.raises(errors.DatabaseError) as refused:
         with store.writing() as work:
             work.settings.put("a", "b")
     return str(refused.value)
@@ -91,7 +90,7 @@ def test_one_writes_and_all_see_one_moment(url: str) -> None:
             assert SettingStore(before).get("a") is None
     with database(url) as first, database(f"{url}&options=-clock_timeout%3D50") as second:
         with first.writing() as db:
-            with pytest.raises(errors.LockedError, match="is locked by another process"):
+            with pytest.raises(errors.DatabaseLockedError, match="is locked by another process"):
                 with second.writing():
                     pass
             SettingStore(db).put("c", "d")
@@ -107,7 +106,7 @@ def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
         f"WHERE datname = '{postgresql.name_of(url)}' AND application_name = 'orchestrator'"
     )
     with database(url) as opened:
-        with pytest.raises(errors.UnreachableError, match="terminating connection"):
+        with pytest.raises(errors.DatabaseError, match="terminating connection"):
             with opened.writing() as db:
                 SettingStore(db).put("a", "b")
                 assert postgresql_server.execute(end) == [(True,)]
@@ -124,7 +123,7 @@ def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgre
     with database(url) as stopped, database(url) as other:
         # Which of the two depends on whether libpq reads the server's last words before it finds
         # that the connection is closed.
-        with pytest.raises((errors.LockedError, errors.UnreachableError)) as told:
+        with pytest.raises((errors.DatabaseLockedError, errors.DatabaseError)) as told:
             with stopped.writing() as db:
                 SettingStore(db).put("a", "b")
                 db.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 1"))
@@ -211,7 +210,7 @@ def test_databases_that_are_not_ours(
     postgresql_server.execute(
         "UPDATE alembic_version SET version_num = '9999'", postgresql.name_of(url)
     )
-    with stores.Store(url) as store, pytest.raises(our_errors.NewerDatabaseError) as refused:
+    with stores.Store(url) as store, pytest.raises(errors.NewerDatabaseError) as refused:
         with store.reading():
             pass
     assert str(refused.value) == (
@@ -266,7 +265,7 @@ def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "db.postgresql.database")
     monkeypatch.delattr("db.postgresql.database")
-    with pytest.raises(our_errors.DatabaseError) as refused:
+    with pytest.raises(errors.DatabaseError) as refused:
         stores.Store("postgresql://ann@db/x")
     assert str(refused.value) == (
         "PostgreSQL needs psycopg, which is not installed (import of psycopg halted; None in "
@@ -288,11 +287,11 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
         with store.reading() as work:
             before = (work.jobs.find(jobs.JobQuery()), metrics_of(work, first))
         assert store.copy_to(url) > 0
-        with pytest.raises(our_errors.ConflictError, match="is not empty: submissions has rows"):
+        with pytest.raises(errors.ConflictError, match="is not empty: submissions has rows"):
             store.copy_to(url)
     with stores.Store(url) as server:
         server.backup(target)
-        with pytest.raises(our_errors.ConflictError, match=r"backup\.db exists"):
+        with pytest.raises(errors.ConflictError, match=r"backup\.db exists"):
             server.backup(target)
     assert [path.name for path in tmp_path.glob("backup.db*")] == ["backup.db"]
     for place in (url, target):

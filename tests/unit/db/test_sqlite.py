@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db import errors, schema
+from db import schema
 from db.sqlite import error_messages, filesystem
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SETTINGS
-from orchestrator import errors as our_errors
+from orchestrator import errors
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
@@ -106,7 +106,7 @@ def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opene
 
 def test_reading_cannot_change_anything(tmp_path: Path, opened: Opened) -> None:
     database = opened(tmp_path / "x.db")
-    with pytest.raises(errors.ReadOnlyError), database.reading() as db:
+    with pytest.raises(errors.DatabaseNotWritableError), database.reading() as db:
         SettingStore(db).put("a", "b")
     with database.writing() as db:
         SettingStore(db).put("a", "b")
@@ -129,9 +129,9 @@ def test_backup(tmp_path: Path) -> None:
         with store.writing() as work:
             work.settings.put("a", "b")
         store.backup(target)
-        with pytest.raises(our_errors.ConflictError, match=r"copy\.db exists; name a new file"):
+        with pytest.raises(errors.ConflictError, match=r"copy\.db exists; name a new file"):
             store.backup(target)
-        with pytest.raises(our_errors.DatabaseError, match="No such file or directory"):
+        with pytest.raises(errors.DatabaseError, match="No such file or directory"):
             store.backup(tmp_path / "missing" / "copy.db")
     assert target.stat().st_mode & 0o777 == 0o600
     assert not target.with_name("copy.db-wal").exists()
@@ -194,13 +194,39 @@ def test_error_of_a_read_only_database(folder_mode: int, file_mode: int, named: 
         folder.chmod(0o700)
         shutil.rmtree(folder)
     assert answer == (
-        f"ReadOnlyError: {folder / named} is read-only for you. "
+        f"DatabaseNotWritableError: {folder / named} is read-only for you. "
         "Make it writable, or set state_dir elsewhere.\n"
     )
 
 
+WITHOUT_DESCRIPTORS = """
+import os, pathlib, resource, sys
+from db.sqlite.database import SqliteDatabase
+import sqlalchemy.dialects.sqlite.pysqlite
+database = SqliteDatabase(pathlib.Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1,) * 2)
+try:
+    with database.reading():
+        pass
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_error_without_free_file_descriptors(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with SqliteDatabase(path) as database, database.writing():
+        pass
+    argv = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(path)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == (
+        f"DatabaseNotWritableError: {path} cannot be opened for writing. "
+        "Check its owner, its folder and the mount.\n"
+    )
+
+
 def no_writing(path: Path) -> filesystem.Locality:
-    raise errors.ReadOnlyError(f"{path} is read-only for you.")
+    raise errors.DatabaseNotWritableError(f"{path} is read-only for you.")
 
 
 DYING_WRITER = """\
@@ -231,10 +257,10 @@ def test_a_copy_to_read_lacks_what_a_dead_writer_began(tmp_path: Path, opened: O
 
 DYING_READER = """\
 import os, pathlib, signal, sys
-from db import errors
+from orchestrator import errors
 from db.sqlite.database import SqliteDatabase
 def no_writing(path):
-    raise errors.ReadOnlyError("")
+    raise errors.DatabaseNotWritableError("")
 with SqliteDatabase(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -288,7 +314,7 @@ def test_error_of_a_lock_that_is_not_released(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as refusal:
             other.execute("BEGIN IMMEDIATE")
     plain = error_messages.translate(refusal.value, path)
-    assert isinstance(plain, errors.LockedError)
+    assert isinstance(plain, errors.DatabaseLockedError)
     assert str(plain) == (
         f"{path} is locked by another process for too long. "
         f"`fuser {path}` shows which one; try again when it has ended."

@@ -14,11 +14,10 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration, script
 
-from db import errors, schema, tables
+from db import schema, tables
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
-from orchestrator import errors as our_errors
-from orchestrator import jobs, metrics
+from orchestrator import errors, jobs, metrics
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
@@ -197,9 +196,9 @@ def test_newer_database_is_refused(
         pass
     before = path.read_bytes()
     with stores.Store(path) as store:
-        with pytest.raises(our_errors.NewerDatabaseError) as refusal, store.reading():
+        with pytest.raises(errors.NewerDatabaseError) as refusal, store.reading():
             pass
-        with pytest.raises(our_errors.NewerDatabaseError):
+        with pytest.raises(errors.NewerDatabaseError):
             store.upgrade()
     assert str(refusal.value) == (
         f"{path} was written by a newer version of orchestrator "
@@ -213,13 +212,13 @@ def test_newer_database_is_refused(
 def test_files_that_are_not_ours(tmp_path: Path, opened: Opened) -> None:
     text = tmp_path / "text.db"
     text.write_text("no database, but long enough to be read as a header " * 20)
-    with pytest.raises(errors.CorruptError, match="is not a database"):
+    with pytest.raises(errors.DamageError, match="is not a database"):
         with opened(text).writing():
             pass
     other = tmp_path / "other.db"
     with contextlib.closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE songs (title)")
-    with pytest.raises(errors.CorruptError, match="is a database of another program"):
+    with pytest.raises(errors.DamageError, match="is a database of another program"):
         with opened(other).writing():
             pass
     with contextlib.closing(sqlite3.connect(other)) as connection:
@@ -238,5 +237,5 @@ def test_error_of_a_damaged_database(tmp_path: Path, opened: Opened) -> None:
     database = opened(path)
     try:
         assert list(database.findings({})) != []
-    except errors.CorruptError as error:
+    except errors.DamageError as error:
         assert "is damaged" in str(error)

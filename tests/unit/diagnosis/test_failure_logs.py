@@ -102,6 +102,8 @@ def test_advice_for_several_ranks() -> None:
         "seed = 1 on all ranks gives every rank the same augmentations",
     ]
     assert "per_device_batch_size = 64 on 8 ranks is a global batch of 512" in result[0]
+    (one,) = explanations.advice_for_ranks({"micro_batch_size": 1}, 8, is_included_trainer=True)
+    assert "micro_batch_size = 1 on 8 ranks is a global batch of 8" in one
     assert (
         explanations.advice_for_ranks(
             {"per_device_batch_size": 64, "batch_size": 512}, 8, is_included_trainer=True

@@ -77,9 +77,16 @@ def explained(job: jobs.Job, **facts: object) -> tuple[Cause, str]:
             "the job reached its deadline while it was pending",
         ),
         (
-            job_of(JobState.FAILED, exit_code=0, exit_signal=53, stdout_path="/r/1.out"),
+            job_of(
+                JobState.FAILED,
+                exit_code=0,
+                exit_signal=53,
+                stdout_path="/r/1.out",
+                reason="JobLaunchFailure",
+            ),
             Cause.LAUNCH_FAILED,
-            "Slurm could not open the log or the working directory, so there is no log",
+            "Slurm could not open the log (/r/1.out) or the working directory on n4, "
+            "so there is no log",
         ),
         (
             job_of(JobState.FAILED, reason="JobLaunchFailure"),
@@ -123,6 +130,7 @@ def test_states(job: jobs.Job, cause: Cause, summary: str) -> None:
         (137, 0, Cause.KILLED, "SIGKILL ended the program"),
         (139, 0, Cause.SEGFAULT, "SIGSEGV ended the program"),
         (143, 0, Cause.KILLED, "SIGTERM ended the program"),
+        (168, 0, Cause.NONZERO_EXIT, "signal 40 ended the program: 168 = 128 + 40"),
         (0, 9, Cause.KILLED, "SIGKILL ended the batch script"),
         (0, 11, Cause.SEGFAULT, "SIGSEGV ended the batch script"),
         (255, 0, Cause.NONZERO_EXIT, "the job ended with exit code 255"),

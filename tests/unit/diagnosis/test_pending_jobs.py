@@ -94,6 +94,8 @@ def explained(
             {"reservation": queue.Reservation(state="INACTIVE", begins_at=LATER)},
             *(None, WILL, f"reservation later begins at {LATER_TEXT}"),
         ),
+        # scontrol did not show it.
+        (*("Reservation", {"reservation": "gone"}, {}), *(None, WILL, "(reservation gone)")),
         (
             *("Priority", {"expected_start": LATER}, {"partition": SHORT, "before": 1}),
             *(None, WILL, "(1 job is ahead of it in partition short); Slurm expects it to start"),

@@ -71,6 +71,17 @@ def test_the_hash_covers_each_field_of_the_request(
         assert verification.request_hash(json.loads(path.read_text())) not in hashes
 
 
+def test_a_request_of_an_earlier_version(
+    line: spool.Spool, expected: verification.Submitted
+) -> None:
+    path = line.folder / "requests" / "abcd00000001.json"
+    request = line.request("abcd00000001")
+    data = {**json.loads(path.read_text()), "format": 1}
+    path.write_text(json.dumps(data))
+    submitted_then = dataclasses.replace(expected, request_sha256=verification.request_hash(data))
+    assert verification.verify(line, entry_of(line), submitted_then) == request
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

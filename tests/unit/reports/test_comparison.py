@@ -59,6 +59,14 @@ def test_rows_and_notes() -> None:
     assert comparison.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
 
 
+def test_names_a_noisy_node_of_a_single_size() -> None:
+    noisy = runs(2, 100.0, 100.2, 80.0, node_list="n3")
+    steady = runs(2, 100.0, 100.2, 99.9)
+    sentence = " on n3 is 20.0 % slower than the median of 2 GPUs: check its node"
+    assert sentence in comparison.compare(noisy, steady).notes
+    assert f"baseline: {sentence}" in comparison.compare(steady, noisy).notes
+
+
 def test_a_threshold_of_each_metric() -> None:
     found = comparison.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
     assert comparison.worse(found, "gpus") == []

@@ -28,6 +28,13 @@ def test_warns_of_a_noisy_node(report_of: ReportOf) -> None:
     )
 
 
+def test_warns_of_a_noisy_node_that_is_not_left_out() -> None:
+    # One size tells too little about the usual deviation to leave a run out.
+    report = reports.build_report("", [one(2, 100.0), one(2, 100.2), one(2, 80.0, name="slow")])
+    assert report.warnings == ("slow is 20.0 % slower than the median of 2 GPUs: check its node",)
+    assert report.curves[0].rows[0].left_out == ()
+
+
 def test_warns_of_different_numbers_of_nodes() -> None:
     report = reports.build_report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
     assert (

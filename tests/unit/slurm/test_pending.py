@@ -97,6 +97,8 @@ def test_jobs_before_a_job() -> None:
     assert squeue.count_jobs_before(ORDER, "3", 1) == 2
     assert squeue.count_jobs_before(ORDER, "7", 1) == 3
     assert squeue.count_jobs_before("\nx\nslurm_load_jobs error|", "3", 1) == 0
+    # Its own priority has grown since it was read.
+    assert squeue.count_jobs_before("3|2|Priority\n", "3", 1) == 0
 
 
 def test_unavailable_nodes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator import config, sweeps
 from orchestrator.specs import ranks
+from tests.unit.sweeps import conftest
 
 Expand = Callable[..., sweeps.Sweep]
 Refused = Callable[..., str]
@@ -86,6 +88,21 @@ sweep.toml:12: sweep.gpus[3]: a global batch of 1000 cannot be divided among 12 
     )
     message = refused('[sweep]\nkind = "batch"\nbatch_sizes = [64, 2]\naxes.gpus = [4]\n')
     assert "a global batch of 2 cannot be divided among 4 GPUs: use 4" in message
+
+
+def test_points_stored_by_an_earlier_version(expand: Expand) -> None:
+    """They have the arguments of `[args]` as the file spells them."""
+    head = conftest.HEAD.replace("batch_size", "batch-size")
+    points = expand('[sweep]\nkind = "grid"\naxes.args.base-lr = [0.1, 0.2]\n', head).points
+    for point in points:
+        text = point.shape.spec
+        shape = dataclasses.replace(point.shape, spec=text.replace("batch_size", "batch-size"))
+        assert shape.spec != text
+        fields = {name: getattr(point, name) for name in ("name", "identity", "settings")}
+        stored = sweeps.StoredPoint(
+            number=1, repeat=1, changes=point.changes, shape=shape, job=None, **fields
+        )
+        assert [each.spec for each in sweeps.points_of([stored])] == [point.spec]
 
 
 def test_partition_limits_are_reported_at_the_axis(refused: Refused) -> None:

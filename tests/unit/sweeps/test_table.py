@@ -110,6 +110,10 @@ sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
             "(the spec unchanged)",
         ),
         (
+            '[sweep]\nkind = "random"\nsamples = 0\naxes.args.a = { choice = [1, 2] }\n',
+            "sweep.toml:12: sweep.samples: must be >= 1 (got 0)",
+        ),
+        (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { choice = [1, 2] }\n',
             "sweep.toml:12: sweep.samples: only 2 different points were drawn: request fewer, or "
             'use kind "grid" for all combinations',

@@ -249,6 +249,14 @@ def test_adopted_by_the_claim_when_squeue_has_forgotten_it() -> None:
     assert (now.job_id, now.state) == ("41", JobState.COMPLETED)
 
 
+def test_an_adopted_job_is_not_missing_any_more() -> None:
+    missing = unknown(misses=2, missing_since=at(1))
+    adopted = after(missing, decide(missing, squeue=(row(JobState.PENDING),)))
+    assert (adopted.misses, adopted.missing_since) == (0, None)
+    next_look = after(adopted, decide(adopted, now=600))
+    assert (next_look.state, next_look.misses) == (JobState.PENDING, 1)
+
+
 def test_two_jobs_under_one_token_the_owner_is_ours() -> None:
     first = row(JobState.PENDING, job_id="40", raw_job_id="40")
     second = row(JobState.RUNNING)

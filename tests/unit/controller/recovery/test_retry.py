@@ -318,6 +318,47 @@ def test_invisible_folders_do_not_block(
     assert [job.continues for job in sent] == [mine.row]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_invisible_folders_are_recorded_together(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        failed(context, "node_fail", runs="scratch")
+    (context.folder / "scratch").rename(context.folder / "elsewhere")
+    calls: list[str] = []
+    for name in ("reading", "writing"):
+        transaction = getattr(stores.Store, name)
+
+        def counted(
+            store: stores.Store, *args: Any, name: str = name, transaction: Any = transaction
+        ) -> Any:
+            calls.append(name)
+            return transaction(store, *args)
+
+        monkeypatch.setattr(stores.Store, name, counted)
+    assert len(retry.step(context)) == 3
+    assert calls.count("writing") == 1
+    assert retry.step(context) == []
+    assert calls.count("writing") == 1
+
+
+def test_a_cancelled_job_is_refused_although_a_folder_is_not_visible(
+    context: contexts.Context, sent: list[jobs.Job]
+) -> None:
+    there = dataclasses.replace(context, folder=context.folder / "calling")
+    there.folder.mkdir()
+    rules = jobs.Retry(max_retries=2, backoff_seconds=60)
+    job = failed(there, "peer_lost", runs=str(context.folder / "scratch"), retry=rules)
+    retry.step(context)
+    with context.store.writing() as work:
+        event = jobs.JobEvent(at=NOW, kind="cancel", attempt=job.attempt, source="user", detail="")
+        work.events.add(job.row, event)
+    there.folder.rename(context.folder / "elsewhere")
+    later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
+    refused = ["local-1 is not continued: its cancellation was requested"]
+    assert retry.step(later) == refused and sent == []
+
+
 @pytest.mark.parametrize("gone", ["scratch", "calling"])
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_invisible_folder_counts_as_lost_after_two_days(
