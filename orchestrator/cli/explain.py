@@ -115,7 +115,7 @@ def _row(explained: _Explained) -> dict[str, object]:
         "traceback": traceback and _traceback(traceback),
     }
     if explanation.cause is not None:
-        row |= output.fields_of(causes.info(explanation.cause), ("title", "acts", "retry"))
+        row |= output.fields_of(causes.known()[explanation.cause], ("title", "acts", "retry"))
     return {
         **row,
         "details": dict(explanation.details),
@@ -137,7 +137,7 @@ def _evidence(evidence: records.Evidence) -> dict[str, object]:
 
 
 def _summary(finding: records.Finding) -> str:
-    return finding.summary or causes.info(finding.cause).title
+    return finding.summary or causes.known()[finding.cause].title
 
 
 def _traceback(traceback: records.Traceback) -> Mapping[str, object]:

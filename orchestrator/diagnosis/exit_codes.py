@@ -22,26 +22,26 @@ _ENDED_BY_SLURM = frozenset(
     }
 )
 _SHELL_CODES: Mapping[int, tuple[Cause, str]] = {
-    126: (Cause.MISSING_PROGRAM, "the program could not be executed"),
-    127: (Cause.MISSING_PROGRAM, "the program was not found"),
+    126: ("missing_program", "the program could not be executed"),
+    127: ("missing_program", "the program was not found"),
 }
 #: Also the exit codes of our job scripts (docs/design.md, "Scripts").
 _SCRIPT_CODES: Mapping[int, tuple[Cause, str]] = {
     **_SHELL_CODES,
-    73: (Cause.RUN_FOLDER, "the compute node cannot see the run folder"),
+    73: ("run_folder", "the compute node cannot see the run folder"),
     75: (
-        Cause.DUPLICATE,
+        "duplicate",
         "another job with the same token is running or has run: nothing was run",
     ),
-    78: (Cause.SETUP_FAILED, "the environment could not be set up: see the log"),
+    78: ("setup_failed", "the environment could not be set up: see the log"),
 }
 CRASH_CAUSES: Mapping[int, Cause] = {
-    signal.SIGILL: Cause.ILLEGAL_INSTRUCTION,
-    signal.SIGABRT: Cause.ABORTED,
+    signal.SIGILL: "illegal_instruction",
+    signal.SIGABRT: "aborted",
     # PyTorch's data loader workers get it if /dev/shm is full.
-    signal.SIGBUS: Cause.SHARED_MEMORY,
-    signal.SIGKILL: Cause.KILLED,
-    signal.SIGSEGV: Cause.SEGFAULT,
+    signal.SIGBUS: "shared_memory",
+    signal.SIGKILL: "killed",
+    signal.SIGSEGV: "segfault",
 }
 #: sacct up to Slurm 25.05 reports 128 + N as N. Only these are likely to be meant.
 _LIKELY_SIGNALS = frozenset({signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM})
@@ -54,7 +54,7 @@ def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
         log = f" ({job.stdout_path})" if job.stdout_path else ""
         where = f" on {job.node_list}" if job.node_list else ""
         sentence = f"Slurm could not open the log{log} or the working directory{where}"
-        return Cause.LAUNCH_FAILED, f"{sentence}, so there is no log"
+        return "launch_failed", f"{sentence}, so there is no log"
     if job.state in _ENDED_BY_SLURM:
         return None
     if exit_signal:
@@ -68,12 +68,12 @@ def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
         # Our own scripts write an exit record, which has the exact code.
         name = signal.Signals(code).name
         measured = f"sacct up to Slurm 25.05 reports {code + 128} as {code}"
-        return Cause.NONZERO_EXIT, f"{name} may have ended the program: {measured}"
+        return "nonzero_exit", f"{name} may have ended the program: {measured}"
     return None
 
 
 def _crash(number: int, event: str) -> tuple[Cause, str]:
     if number not in {*signal.Signals}:
         # Programs use such codes as well.
-        return Cause.NONZERO_EXIT, f"signal {number} {event}"
-    return CRASH_CAUSES.get(number, Cause.KILLED), f"{signal.Signals(number).name} {event}"
+        return "nonzero_exit", f"signal {number} {event}"
+    return CRASH_CAUSES.get(number, "killed"), f"{signal.Signals(number).name} {event}"

@@ -19,18 +19,18 @@ _MAX_ALSO = 8
 _SIGTERM_CODE = 143
 #: How strong the final state or the exit code is, compared with findings in the log.
 _STATE_LEVELS = {
-    Cause.TIME_LIMIT: Level.ENDED,
-    Cause.CANCELLED: Level.ENDED,
-    Cause.NONZERO_EXIT: Level.OUTCOME,
-    Cause.KILLED: Level.AFTER,
-    Cause.SEGFAULT: Level.AFTER,
-    Cause.ABORTED: Level.AFTER,
-    Cause.SHARED_MEMORY: Level.AFTER,
-    Cause.ILLEGAL_INSTRUCTION: Level.AFTER,
+    "time_limit": Level.ENDED,
+    "cancelled": Level.ENDED,
+    "nonzero_exit": Level.OUTCOME,
+    "killed": Level.AFTER,
+    "segfault": Level.AFTER,
+    "aborted": Level.AFTER,
+    "shared_memory": Level.AFTER,
+    "illegal_instruction": Level.AFTER,
     # 126 and 127 of bash, which printed the name of the program.
-    Cause.MISSING_PROGRAM: Level.AFTER,
+    "missing_program": Level.AFTER,
 }
-_TIMEOUTS = (Cause.NCCL_TIMEOUT, Cause.GLOO_TIMEOUT)
+_TIMEOUTS = ("nccl_timeout", "gloo_timeout")
 # ProcessGroupNCCL.cpp, torch 1.12 to 2.13: "Watchdog caught collective operation timeout:
 # WorkNCCL(SeqNum=8, OpType=ALLREDUCE, ...)", one line per rank whose call timed out.
 _COLLECTIVE = re.compile(r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w{1,60})")
@@ -116,7 +116,7 @@ def _failed(facts: Facts) -> Explanation:
             # srun and torchrun end the other ranks with SIGTERM and exit with the highest code.
             level = max(level, Level.OUTCOME)
         state = dataclasses.replace(state, level=level)
-        if state.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
+        if state.cause not in ("cancelled", "time_limit"):
             # Slurm ended a step at most (srun --kill-on-bad-exit), not the job.
             findings = [_without_job_end(finding) for finding in findings]
         findings.append(state)
@@ -125,15 +125,15 @@ def _failed(facts: Facts) -> Explanation:
         return _unexplained(facts, "the log shows no failure")
     if facts.job is None and main_finding.program_continued(findings):
         return _unexplained(facts, "the program continued after all errors in the log")
-    if main.cause is Cause.NCCL_TIMEOUT and (rank := _rank_behind(findings)) is not None:
-        main = next(each for each in findings if each.cause is main.cause and each.rank == rank)
-    info = causes.info(main.cause)
+    if main.cause == "nccl_timeout" and (rank := _rank_behind(findings)) is not None:
+        main = next(each for each in findings if each.cause == main.cause and each.rank == rank)
+    info = causes.known()[main.cause]
     remaining = [finding for finding in findings if finding is not main]
     weakest = max(main.level, Level.AFTER)
     same = [
         finding
         for finding in main_finding.last_group(remaining)
-        if finding.cause is main.cause and finding.level <= weakest
+        if finding.cause == main.cause and finding.level <= weakest
     ]
     summary = next((finding.summary for finding in [main, *same] if finding.summary), info.title)
     state_cures = state.cures if state is not None and state in same else ()
@@ -154,16 +154,16 @@ def _failed(facts: Facts) -> Explanation:
 
 
 def _without_job_end(finding: Finding) -> Finding:
-    if finding.level is Level.ENDED and finding.cause is Cause.CANCELLED:
+    if finding.level is Level.ENDED and finding.cause == "cancelled":
         return dataclasses.replace(finding, level=Level.HINT)
     return finding
 
 
 def _unexplained(facts: Facts, summary: str) -> Explanation:
-    cause = None if facts.job is None else Cause.UNKNOWN
+    cause = None if facts.job is None else "unknown"
     cures: tuple[str, ...] = ("check the log of stderr or of another rank",)
     if cause is not None:
-        summary, cures = causes.info(cause).title, causes.info(cause).cures
+        summary, cures = causes.known()[cause].title, causes.known()[cause].cures
     return Explanation(
         cause=cause,
         summary=summary,
@@ -186,7 +186,7 @@ def _evidence(
 def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
     """Return the traceback of another line with the same cause, and the same rank if known."""
     for finding in findings:
-        if finding.cause is main.cause and finding.traceback and finding.rank in (main.rank, None):
+        if finding.cause == main.cause and finding.traceback and finding.rank in (main.rank, None):
             return finding.traceback
     return None
 
@@ -195,7 +195,7 @@ def _details(facts: Facts, main: Finding, findings: Sequence[Finding]) -> dict[s
     other_lines = Counter(
         str(finding.cause)
         for finding in main_finding.last_group(findings)
-        if finding.cause is not main.cause and finding.evidence.path
+        if finding.cause != main.cause and finding.evidence.path
     )
     details: dict[str, object] = {
         "rule": main.rule,
@@ -253,6 +253,6 @@ def _notable(findings: Sequence[Finding], except_cause: Cause | None = None) -> 
     by_rule: dict[str, Finding] = {}
     for finding in findings:
         is_notable = finding.level < Level.OUTCOME or finding.level is Level.WARNING
-        if is_notable and finding.cause is not except_cause and finding.evidence.path:
+        if is_notable and finding.cause != except_cause and finding.evidence.path:
             by_rule.setdefault(finding.rule, finding)
     return tuple(sorted(by_rule.values(), key=lambda finding: finding.level)[:_MAX_ALSO])

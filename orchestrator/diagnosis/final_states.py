@@ -18,20 +18,20 @@ _Result = tuple[Cause, str, tuple[str, ...]]
 #: partition combination" is about the account. Source: slurm_errno.c and messages recorded on
 #: 22.05, 24.11 and 26.05 (tests/unit/slurm).
 _REJECTIONS = {
-    Cause.BAD_ACCOUNT: r"Invalid account|Invalid wckey|Access/permission denied",
-    Cause.BAD_QOS: r"(?i:Invalid qos)",
-    Cause.BAD_PARTITION: (
+    "bad_account": r"Invalid account|Invalid wckey|Access/permission denied",
+    "bad_qos": r"(?i:Invalid qos)",
+    "bad_partition": (
         r"(?i:Invalid partition)|No partition specified|Requested nodes not in this partition"
         r"|not permitted to use this partition"
     ),
-    Cause.UNAVAILABLE: r"Required partition not available|System submissions disabled",
-    Cause.LIMIT_REACHED: (
+    "unavailable": r"Required partition not available|System submissions disabled",
+    "limit_reached": (
         r"Job violates accounting/QOS policy|(?:Assoc|QOS)[A-Za-z]+Limit|MaxJobCount"
         r"|Resource temporarily unavailable|temporarily unable to accept|Rate limit exceeded"
         r"|More processors requested than permitted"
     ),
-    Cause.DEPENDENCY: r"[Dd]ependency (?:problem|chain)|Circular job dependency",
-    Cause.BAD_RESOURCES: (
+    "dependency": r"[Dd]ependency (?:problem|chain)|Circular job dependency",
+    "bad_resources": (
         r"Requested node configuration|Memory specification|Memory required by task|CPU count"
         r"|[Nn]ode count|Task count|Invalid feature|Invalid node name|reservation"
         r"|generic resource|GRES|Trackable RESource|license specification|time limit is invalid"
@@ -78,7 +78,7 @@ def earlier_attempts(facts: Facts) -> tuple[str, ...]:
 def rejection_cause(message: str) -> Cause:
     """Return why Slurm rejected a job; NOT_SUBMITTED if the message is unknown."""
     matches = (cause for cause, pattern in _REJECTIONS.items() if re.search(pattern, message))
-    return next(matches, Cause.NOT_SUBMITTED)
+    return next(matches, "not_submitted")
 
 
 def _result(facts: Facts, job: jobs.Job) -> _Result | None:
@@ -89,22 +89,22 @@ def _result(facts: Facts, job: jobs.Job) -> _Result | None:
         case JobState.NODE_FAIL | JobState.BOOT_FAIL:
             event = "could not be booted" if job.state is JobState.BOOT_FAIL else "failed"
             if not nodes:
-                return Cause.NODE_FAIL, f"a node of the job {event}{after}", ()
+                return "node_fail", f"a node of the job {event}{after}", ()
             node = f"one of the nodes {nodes}" if "[" in nodes else f"node {nodes}"
             cure = f"exclude it until the site has repaired it: exclude = {nodes!r}"
-            return Cause.NODE_FAIL, f"{node} {event}{after}", (cure,)
+            return "node_fail", f"{node} {event}{after}", (cure,)
         case JobState.PREEMPTED:
             partition = f" in partition {job.partition}" if job.partition else ""
             qos = f" with QOS {job.qos}" if job.qos else ""
             summary = f"a job of higher priority preempted the job{partition}{qos}{after}"
-            return Cause.PREEMPTED, summary, ()
+            return "preempted", summary, ()
         case JobState.CANCELLED:
             return _cancelled(facts, job)
         case JobState.OUT_OF_MEMORY:
             summary = f"the job's processes used more memory than it requested{where}{after}"
-            return Cause.OOM_HOST, summary, ()
+            return "oom_host", summary, ()
         case JobState.DEADLINE:
-            return Cause.DEADLINE, f"the job reached its deadline{_when(job)}", ()
+            return "deadline", f"the job reached its deadline{_when(job)}", ()
         case JobState.FAILED:
             return _failed(job)
         case JobState.LOST:
@@ -112,7 +112,7 @@ def _result(facts: Facts, job: jobs.Job) -> _Result | None:
             if job.observed_at is not None:
                 time = job.observed_at.astimezone().strftime("%Y-%m-%d %H:%M")
                 summary += f"; Slurm last reported it at {time}"
-            return Cause.LOST, summary, ()
+            return "lost", summary, ()
         case JobState.NOT_SUBMITTED:
             reason = job.reason or ""
             message = reason.partition("\n")[0] or "the job is not in Slurm"
@@ -123,11 +123,11 @@ def _result(facts: Facts, job: jobs.Job) -> _Result | None:
 def _time_limit(job: jobs.Job) -> _Result:
     limit, ran_seconds = job.time_limit_seconds, _ran_seconds(job)
     if limit is None:
-        return Cause.TIME_LIMIT, "the job reached its time limit", ()
+        return "time_limit", "the job reached its time limit", ()
     ran = "" if ran_seconds is None else f" after {values.elapsed(ran_seconds)}"
     summary = f"the job was ended{ran} because of its time limit of {values.elapsed(limit)}"
     longer = f'request more time, such as time_limit = "{values.elapsed(2 * limit)}"'
-    return Cause.TIME_LIMIT, summary, (longer,)
+    return "time_limit", summary, (longer,)
 
 
 def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
@@ -135,12 +135,12 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
     user, when = facts.cancelled_by, _when(job)
     if requests and user in (None, facts.user):
         at = requests[-1].at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        return Cause.CANCELLED, f"you cancelled it with orchestrator cancel at {at}{when}", ()
+        return "cancelled", f"you cancelled it with orchestrator cancel at {at}{when}", ()
     if user is None:
-        return Cause.CANCELLED, f"it was cancelled{when}; Slurm does not report by whom", ()
+        return "cancelled", f"it was cancelled{when}; Slurm does not report by whom", ()
     if user == facts.user:
         summary = f"you ({user}) or your program cancelled it with scancel{when}"
-        return Cause.CANCELLED, summary, ()
+        return "cancelled", summary, ()
     if user == "root" and facts.script_started is False and job.started_at:
         # Measured on 24.11: Slurm ends a job with --no-requeue in this way if the prolog fails.
         summary = (
@@ -148,21 +148,21 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
             "the site's prolog fails (or an administrator cancelled it at that moment)"
         )
         drained = "`sinfo -R` shows whether the node is drained; exclude it: exclude"
-        return Cause.LAUNCH_FAILED, summary, (drained,)
+        return "launch_failed", summary, (drained,)
     summary = f"{user}, an operator or a coordinator of the account, cancelled it{when}"
     if user == "root":
         summary = f"root cancelled it: an administrator, or Slurm itself{when}"
-    return Cause.CANCELLED, summary, ("ask the site's support for the reason first",)
+    return "cancelled", summary, ("ask the site's support for the reason first",)
 
 
 def _failed(job: jobs.Job) -> _Result:
     known = exit_codes.meaning(job)
     is_launch_failure = (job.reason or "").startswith("JobLaunchFailure")
     if is_launch_failure and job.exit_signal != exit_codes.LAUNCH_FAILED_SIGNAL:
-        return Cause.LAUNCH_FAILED, f"Slurm could not start the job{_on(job.node_list)}", ()
+        return "launch_failed", f"Slurm could not start the job{_on(job.node_list)}", ()
     if known is not None:
         return *known, ()
-    return Cause.NONZERO_EXIT, f"the job ended with exit code {job.exit_code or 0}", ()
+    return "nonzero_exit", f"the job ended with exit code {job.exit_code or 0}", ()
 
 
 def _ran_seconds(attempt: jobs.Job | jobs.Attempt) -> float | None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from orchestrator.diagnosis import causes, exit_codes, log_rules, main_finding, records, tracebacks
-from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 
 #: Only the beginning of a longer line is matched, which bounds the time of a slow regex.
@@ -148,44 +147,24 @@ class LogReader:
         elif (match := self._rules.match(text)) is None:
             self._ordinary_lines += not _PART_OF_ERROR.match(text)
         else:
-            rule, groups = match
-            self._add(
-                records.Finding(
-                    cause=Cause(rule.cause),
-                    rule=rule.name,
-                    evidence=self._evidence(number, line),
-                    rank=_rank(rank, groups, text),
-                    summary=rule.summary(groups),
-                    cures=rule.cures,
-                    level=_level(rule, text),
-                )
-            )
+            finding = _finding(*match, text, self._evidence(number, line), rank)
+            level = _level(finding.level, text)
+            self._add(dataclasses.replace(finding, level=level))
 
     def _add_traceback(
         self, traceback: records.Traceback, text: str, line: str, stream: str
     ) -> None:
-        finding = records.Finding(
-            cause=Cause.PYTHON_EXCEPTION,
-            rule="traceback",
-            evidence=self._evidence(traceback.last_line, line),
-            rank=_rank(traceback.rank, {}, text),
-            summary=_summary(traceback),
-            traceback=traceback,
-        )
-        match = self._rules.match(text)
-        if match is not None and match[0].level != "hint":
-            rule, groups = match
-            finding = dataclasses.replace(
-                finding,
-                cause=Cause(rule.cause),
-                rule=rule.name,
-                rank=_rank(traceback.rank, groups, text),
-                summary=rule.summary(groups),
-                cures=rule.cures,
-                level=log_rules.LEVELS[rule.level],
-            )
-        elif traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
-            finding = dataclasses.replace(finding, cause=Cause.KILLED, level=Level.OUTCOME)
+        exception = log_rules.Rule(name="traceback", cause="python_exception")
+        if traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
+            exception = dataclasses.replace(exception, cause="killed", level="outcome")
+        rule, groups = self._rules.match(text) or (exception, {})
+        if rule.level == "hint":
+            rule, groups = exception, {}
+        evidence = self._evidence(traceback.last_line, line)
+        finding = _finding(rule, groups, text, evidence, traceback.rank)
+        finding = dataclasses.replace(finding, traceback=traceback)
+        if rule is exception:
+            finding = dataclasses.replace(finding, summary=_summary(traceback))
         if stream in self._ignored:
             self._ignored.discard(stream)
             finding = dataclasses.replace(finding, level=Level.WARNING)
@@ -225,9 +204,9 @@ class LogReader:
         fields, self._summary = self._summary or {}, None
         code, rank = (_NUMBER.match(fields.get(key, "")) for key in ("exitcode", "rank"))
         number = -int(code[1]) if code else 0
-        cause = exit_codes.CRASH_CAUSES.get(number, Cause.NONZERO_EXIT)
+        cause = exit_codes.CRASH_CAUSES.get(number, "nonzero_exit")
         # A watchdog aborts its own rank because of another one.
-        level = {Cause.NONZERO_EXIT: Level.OUTCOME, Cause.ABORTED: Level.AFTER}
+        level = {"nonzero_exit": Level.OUTCOME, "aborted": Level.AFTER}
         is_signal = fields.get("traceback", "").startswith("Signal")
         keys = ("rank", "exitcode", "traceback") if is_signal else ("rank", "exitcode")
         shown = ", ".join(f"{key} {fields[key]}" for key in keys if key in fields)
@@ -238,7 +217,7 @@ class LogReader:
                 rule="torchrun-root-cause",
                 evidence=self._evidence(self._summary_line, f"{_ROOT_CAUSE}: {shown}"),
                 rank=int(rank[1]) if rank else None,
-                summary=f"{causes.info(cause).title}: "
+                summary=f"{causes.known()[cause].title}: "
                 f"rank {rank[1] if rank else '?'} failed first{host}",
                 level=level.get(cause, Level.CRASH),
             )
@@ -264,16 +243,29 @@ class LogReader:
         return records.Evidence(path=self._path, line=number, text=text, source=records.Source.LOG)
 
 
-def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
-    if groups.get("rank"):
-        return int(groups["rank"])
+def _finding(
+    rule: log_rules.Rule,
+    groups: Mapping[str, str],
+    text: str,
+    evidence: records.Evidence,
+    rank: int | None,
+) -> records.Finding:
+    """Return what a line shows; `rank` is that of its prefix."""
     named = _RANK_IN_MESSAGE.search(text)
-    return int(named[1]) if named else rank
+    number = groups.get("rank") or (named and named[1])
+    return records.Finding(
+        cause=rule.cause,
+        rule=rule.name,
+        evidence=evidence,
+        rank=int(number) if number else rank,
+        summary=rule.summary(groups),
+        cures=rule.cures,
+        level=log_rules.LEVELS[rule.level],
+    )
 
 
-def _level(rule: log_rules.Rule, text: str) -> Level:
+def _level(level: Level, text: str) -> Level:
     """Return the level of a line: that of its rule, unless the line calls itself a warning."""
-    level = log_rules.LEVELS[rule.level]
     if _GLOG_WARNING.match(text) and level is Level.AFTER:
         return Level.WARNING
     is_own = level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)

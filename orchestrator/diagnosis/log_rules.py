@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from orchestrator import errors
 from orchestrator.diagnosis import causes
-from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 from orchestrator.text import expressions
 from orchestrator.toml import documents, schema
@@ -136,8 +135,8 @@ def _errors(rule: Rule) -> Iterator[tuple[str, str]]:
     """Yield the key and the message of each invalid value."""
     if not _NAME.fullmatch(rule.name):
         yield "name", "must consist of lower-case letters, digits and -"
-    for key, word, known in (("cause", rule.cause, [*Cause]), ("level", rule.level, [*LEVELS])):
-        if word not in known:
+    for key, known in {"cause": [*causes.known()], "level": [*LEVELS]}.items():
+        if (word := getattr(rule, key)) not in known:
             near = schema.did_you_mean(word, known)
             advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
             yield key, f"no such {key}. {advice}"

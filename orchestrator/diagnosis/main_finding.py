@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Finding, Level
 
 #: After this many ordinary lines an error belongs to another group: the program had continued.
@@ -107,7 +106,7 @@ def _without_survived(findings: list[Finding]) -> list[Finding]:
 
 def _without_step_end(finding: Finding, findings: Sequence[Finding]) -> Finding:
     """Make a hint of the end of a step if a task of it failed before (srun --kill-on-bad-exit)."""
-    if finding.cause is not Cause.CANCELLED or finding.level is not Level.ENDED:
+    if finding.cause != "cancelled" or finding.level is not Level.ENDED:
         return finding
     job_ended = any(
         each.level is Level.ENDED and "*** JOB" in each.evidence.text for each in findings

@@ -125,9 +125,9 @@ def _not_in_slurm(job: jobs.Job) -> Explanation:
 def _cause(job: jobs.Job, meaning: pending_reasons.Reason, prospect: Prospect) -> Cause | None:
     if prospect in (Prospect.WILL_START, Prospect.LIMIT):
         return None
-    if pending_reasons.is_held(job) and meaning.cause is not Cause.LAUNCH_FAILED:
-        return Cause.HELD
-    general = Cause.BAD_RESOURCES if prospect is Prospect.NEVER else Cause.UNAVAILABLE
+    if pending_reasons.is_held(job) and meaning.cause != "launch_failed":
+        return "held"
+    general = "bad_resources" if prospect is Prospect.NEVER else "unavailable"
     return meaning.cause or general
 
 
@@ -197,7 +197,7 @@ def _cures(
         # This keeps the job's place in the queue.
         allowed = values.elapsed(allowed_seconds)
         return (f"scontrol update JobId={job.job_id} TimeLimit={allowed}", f"or {again}")
-    if cause is Cause.HELD and "JobHeldAdmin" in (job.reason or ""):
+    if cause == "held" and "JobHeldAdmin" in (job.reason or ""):
         return ("ask the site's support why an administrator holds it",)
     if cause is None and word in ("Priority", "Resources"):
         return ("jobs with a shorter time limit or fewer nodes fit into gaps and start sooner",)
@@ -206,17 +206,17 @@ def _cures(
         renewed = "it starts when other jobs have ended, or when a time budget is renewed"
         return (renewed,) if is_limit else ()
     by_cause = {
-        Cause.LAUNCH_FAILED: (
+        "launch_failed": (
             "`orchestrator release JOB` lets it start on other nodes; `sinfo -R` shows which node "
             "is drained: the site's prolog may have failed there",
         ),
-        Cause.DEPENDENCY: (
+        "dependency": (
             "find out why that job ended: orchestrator explain ITS-JOB",
             f"or {again}",
         ),
-        **dict.fromkeys((Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE), (again,)),
+        **dict.fromkeys(("bad_resources", "limit_reached", "deadline"), (again,)),
     }
-    return by_cause.get(cause, causes.info(cause).cures)
+    return by_cause.get(cause, causes.known()[cause].cures)
 
 
 def _local_time(time: datetime.datetime) -> str:

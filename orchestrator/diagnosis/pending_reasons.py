@@ -50,33 +50,31 @@ _REASONS: Mapping[str, Reason] = {
     "launch failed requeued held": Reason(
         _ACTION,
         "it could not be started on its node and is held: orchestrator release JOB",
-        Cause.LAUNCH_FAILED,
+        "launch_failed",
     ),
     "job requeued in held state": Reason(
-        _ACTION, "it was requeued and is held: orchestrator release JOB", Cause.HELD
+        _ACTION, "it was requeued and is held: orchestrator release JOB", "held"
     ),
     # scontrol requeuehold, with and without State=SpecialExit.
     "job requeued in .*state": Reason(
-        _ACTION, "somebody requeued and held it: scontrol release JOB", Cause.HELD
+        _ACTION, "somebody requeued and held it: scontrol release JOB", "held"
     ),
     # Measured on 24.11: the reason of the last end stays until the next scheduling cycle.
     "NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit": Reason(
         _WILL_START, "it was requeued; the reason is that of its last end"
     ),
     r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*": Reason(
-        _NEVER, "it requests more than one job may use", Cause.LIMIT_REACHED
+        _NEVER, "it requests more than one job may use", "limit_reached"
     ),
-    r"(QOS|Assoc)Min\w*": Reason(
-        _NEVER, "it requests less than a job has to use", Cause.LIMIT_REACHED
-    ),
+    r"(QOS|Assoc)Min\w*": Reason(_NEVER, "it requests less than a job has to use", "limit_reached"),
     r"(QOS|Assoc)Grp\w*(Minutes|Wall)\w*": Reason(
-        _LIMIT, "the time budget of the project is used up", Cause.LIMIT_REACHED
+        _LIMIT, "the time budget of the project is used up", "limit_reached"
     ),
     r"QOSMax\w*Per(User|Account)\w*|AssocMax\w*|Max\w*PerAccount": Reason(
-        _LIMIT, "you use as much as you may at one time", Cause.LIMIT_REACHED
+        _LIMIT, "you use as much as you may at one time", "limit_reached"
     ),
     r"(QOS|Assoc)Grp\w*": Reason(
-        _LIMIT, "the group uses as much as it may at one time", Cause.LIMIT_REACHED
+        _LIMIT, "the group uses as much as it may at one time", "limit_reached"
     ),
     # squeue prints free text after some of these words ("ReqNodeNotAvail, UnavailableNodes:n2").
     "None": Reason(_WILL_START, "the scheduler has not considered it yet"),
@@ -99,7 +97,7 @@ _REASONS: Mapping[str, Reason] = {
     "Constraints": Reason(_WILL_START, "no node with the requested features is free"),
     "QOSUsageThreshold": Reason(_LIMIT, "the usage threshold of the QOS is exceeded"),
     "DependencyNeverSatisfied": Reason(
-        _NEVER, "a job it depends on did not end as required; cancel it", Cause.DEPENDENCY
+        _NEVER, "a job it depends on did not end as required; cancel it", "dependency"
     ),
     "BadConstraints": Reason(_NEVER, "no node has what it requests"),
     "PartitionNodeLimit": Reason(_NEVER, "it requests more nodes than the partition has or allows"),
@@ -108,21 +106,17 @@ _REASONS: Mapping[str, Reason] = {
         _NEVER, "the partition cannot provide what it requests, such as the number of nodes"
     ),
     "MaxMemPerLimit": Reason(_NEVER, "it requests more memory than the partition allows"),
-    "InvalidAccount": Reason(_NEVER, "its account is no longer valid", Cause.BAD_ACCOUNT),
-    "InvalidQOS": Reason(_NEVER, "its QOS is no longer valid", Cause.BAD_QOS),
-    "AccountNotAllowed": Reason(
-        _NEVER, "its account may not use this partition", Cause.BAD_ACCOUNT
-    ),
-    "QOSNotAllowed": Reason(_NEVER, "its QOS may not be used in this partition", Cause.BAD_QOS),
-    "DeadLine": Reason(_NEVER, "it cannot end before its deadline", Cause.DEADLINE),
+    "InvalidAccount": Reason(_NEVER, "its account is no longer valid", "bad_account"),
+    "InvalidQOS": Reason(_NEVER, "its QOS is no longer valid", "bad_qos"),
+    "AccountNotAllowed": Reason(_NEVER, "its account may not use this partition", "bad_account"),
+    "QOSNotAllowed": Reason(_NEVER, "its QOS may not be used in this partition", "bad_qos"),
+    "DeadLine": Reason(_NEVER, "it cannot end before its deadline", "deadline"),
     "JobHeldUser": Reason(
-        _ACTION, "you or one of your tools held it: orchestrator release JOB", Cause.HELD
+        _ACTION, "you or one of your tools held it: orchestrator release JOB", "held"
     ),
-    "JobHeldAdmin": Reason(_ACTION, "an administrator held it: ask the site's support", Cause.HELD),
-    "JobHoldMaxRequeue": Reason(
-        _ACTION, "it is held because it was requeued too often", Cause.HELD
-    ),
-    "ReservationDeleted": Reason(_ACTION, "its reservation was deleted", Cause.HELD),
+    "JobHeldAdmin": Reason(_ACTION, "an administrator held it: ask the site's support", "held"),
+    "JobHoldMaxRequeue": Reason(_ACTION, "it is held because it was requeued too often", "held"),
+    "ReservationDeleted": Reason(_ACTION, "its reservation was deleted", "held"),
     "PartitionDown": Reason(_ACTION, "the partition is down until an administrator starts it"),
     "PartitionInactive": Reason(_ACTION, "the partition does not start jobs at present"),
     "NodeDown": Reason(_ACTION, "a node that it requires is down"),
@@ -142,7 +136,7 @@ def is_held(job: jobs.Job) -> bool:
     """
     if job.state in _HELD_STATES:
         return True
-    causes = (Cause.HELD, Cause.LAUNCH_FAILED)
+    causes = ("held", "launch_failed")
     return job.state is JobState.PENDING and meaning(job.reason or "None").cause in causes
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 #: a program argument
 ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, ...]
 
-#: Causes after which the same job may succeed: Retry.YES and MAYBE in diagnosis.
+#: Causes after which the same job may succeed: `retry` is yes or maybe in causes.toml.
 RETRIED = (
     *("preempted", "node_fail", "device_fault", "address_in_use"),
     *("launch_failed", "io_error", "network", "rendezvous", "peer_lost"),

@@ -42,8 +42,6 @@ class Request:
     #: from the start of the task; None: no limit
     time_limit_seconds: int | None
     may_requeue: bool
-    #: of the script
-    umask: int
     #: array tasks; None: not an array
     tasks: tuple[int, ...] | None = None
     #: array tasks that may run at a time
@@ -54,6 +52,8 @@ class Request:
     arguments: tuple[str, ...] = ()
     #: `local-NUMBER`, assigned when the request is accepted
     number: int = 0
+    #: the script's; None: the runner's, 077, as in earlier versions
+    umask: int | None = None
 
     def entry_fields(self, task: int | None) -> dict[str, Any]:
         """Return the fields of a task's entry that never change."""

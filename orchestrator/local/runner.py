@@ -186,7 +186,7 @@ def _start(here: Machine, entry: Entry, request: Request, script: verification.S
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            umask=request.umask,
+            umask=-1 if request.umask is None else request.umask,
             preexec_fn=prepare,
         )
     # The runner waits for it itself, together with all orphans.

@@ -30,6 +30,7 @@ _MAX_SCRIPT_BYTES = 64 * 1024 * 1024
 class Submitted:
     """What the database has about a job or array task that is about to start."""
 
+    #: None: submitted by a version that stored no hash
     request_sha256: str | None
     script_sha256: str
     run_dir: str
@@ -68,7 +69,8 @@ def verify(spool: Spool, entry: Entry, submitted: Submitted) -> Request:
     if data is None:
         raise DifferentError(f"its request {entry.token}.json is missing in {spool.folder}")
     request = spool.parse_request(data)
-    if submitted.request_sha256 != request_hash(data):
+    # Without a hash only this user can have written it: the spool is refused if others can.
+    if submitted.request_sha256 not in (None, request_hash(data)):
         raise DifferentError(
             f"{spool.folder}/requests/{entry.token}.json was changed after the submission"
         )

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import threading
 
 import pytest
 
@@ -281,6 +282,7 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     for name in ("a", "b", "b"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0
     fake_slurm.fail("scancel", rc=0)
+    asked = len(fake_slurm.calls("scontrol"))
     refused = cli("cancel", "1", "--timeout", "3")
     assert (refused.code, refused.out) == (5, "1 is PENDING\n")
     assert refused.err == (
@@ -294,6 +296,21 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     again = cli("cancel", "2")
     assert (again.code, again.out) == (0, "2 had already ended: CANCELLED\n")
     assert len(fake_slurm.calls("scancel")) == 2
+    assert len(fake_slurm.calls("scontrol")) == asked, "squeue shows whose IDs they are"
+
+
+def test_cancel_waits_for_a_process_that_asks_slurm(cli, fake_slurm):
+    for name in ("a", "b"):
+        assert cli("submit", "--name", name, "--", "train.py").code == 0
+    before = len(fake_slurm.calls("scontrol"))
+    fake_slurm.fail("squeue", delay_seconds=2.0, run_anyway=True)
+    other = threading.Thread(target=lambda: cli("refresh"))
+    other.start()
+    cli.wait_until(lambda: fake_slurm.calls("squeue"), "the other process")
+    assert cli("cancel", "1", "2").out == "1 is CANCELLED\n2 is CANCELLED\n"
+    other.join()
+    assert fake_slurm.calls("scancel") == [["1", "2"]]
+    assert len(fake_slurm.calls("scontrol")) == before, "one squeue for all"
 
 
 def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -324,6 +326,19 @@ def test_a_script_reads_itself_and_knows_its_folder(here):
     _, size, folder, name = here("logs", job_id).out.splitlines()
     assert int(size) > 1
     assert (folder, name) == (job(here, job_id)["run_dir"], "script.sbatch")
+
+
+def test_a_job_that_an_earlier_version_put_into_the_line(here):
+    """Earlier versions stored no hash and no umask."""
+    _, job_id = waiting(here)
+    with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
+        connection.execute("UPDATE submissions SET request_sha256 = NULL")
+    for path in (local(here) / "requests").glob("*.json"):
+        data = json.loads(path.read_text())
+        del data["umask"]
+        path.write_text(json.dumps({**data, "format": 0}))
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0"), "nobody else can have written its request"
 
 
 def test_the_job_waits_for_the_database(here):

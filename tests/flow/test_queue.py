@@ -358,6 +358,32 @@ def test_what_this_host_lacks_is_waited_for(cli, fake_slurm):
     assert (job(cli, "1")["reason"], job(cli, "1")["resend_at"]) == (None, None)
 
 
+def test_a_job_that_cannot_be_sent_keeps_no_other_from_being_sent(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    queue(cli, "bad")
+    queue(cli, "good")
+    make_due(cli, 1, 2)
+    (folder,) = [folder for folder in cli.run_folders() if folder.name.startswith("bad.")]
+    (folder / "environment.json").write_text(json.dumps({"X": "\0"}))
+    done = cli("status", "--refresh")
+    assert "@1 cannot be submitted from here: sbatch could not be started: " in done.err
+    assert "Submitted batch job 1 (@2, good)\n" in done.err
+    assert job(cli, "@1")["resend_at"] is not None
+
+
+def test_deferred_jobs_of_an_earlier_version_are_sent(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    for name in "ab":
+        queue(cli, name)
+    old = {"@1": "waits for room: QOSMaxSubmitJobPerUserLimit", "@2": "cannot be sent from far: no"}
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection, connection:
+        for row, reason in old.items():
+            connection.execute("UPDATE jobs SET reason = ? WHERE row = ?", (reason, row[1:]))
+    assert cli("status", "--refresh").err == "Submitted batch job 1 (@2, b)\n"
+    fake_slurm.set_state(1, "COMPLETED")
+    assert cli("status", "--refresh").err == "Submitted batch job 2 (@1, a)\n"
+
+
 def test_what_can_be_read_again_is_sent_and_what_was_changed_never(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")

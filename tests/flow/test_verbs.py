@@ -229,7 +229,8 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: @1 is {state}; only a job that has ended, or that Slurm never had, can be "
-            "resubmitted. `orchestrator status @1` shows it; `cancel` and `requeue` end it.\n"
+            "resubmitted. `orchestrator status @1` shows it; `cancel` ends it, `requeue` restarts "
+            "it.\n"
         )
     assert len(fake_slurm.calls("sbatch")) == 1
 
@@ -270,7 +271,7 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert (live.code, live.out) == (6, "")
     assert live.err == (
         "Error: 1 is PENDING; only a job that has ended, or that Slurm never had, can be "
-        "resubmitted. `orchestrator status 1` shows it; `cancel` and `requeue` end it.\n"
+        "resubmitted. `orchestrator status 1` shows it; `cancel` ends it, `requeue` restarts it.\n"
     )
     fake_slurm.set_state(1, "FAILED", exit="3:0")
     fake_slurm.run_jobs()
@@ -308,7 +309,7 @@ def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):
     done = cli("resubmit", "1", "2", "3", "4", "--parsable")
     assert (done.code, done.out) == (6, "5\n6\n")
     live = "only a job that has ended, or that Slurm never had, can be resubmitted. "
-    hint = "shows it; `cancel` and `requeue` end it.\n"
+    hint = "shows it; `cancel` ends it, `requeue` restarts it.\n"
     assert done.err == (
         f"Error: 1 is PENDING; {live}`orchestrator status 1` {hint}"
         f"3 is PENDING; {live}`orchestrator status 3` {hint}"
@@ -354,3 +355,17 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
         " `orchestrator submit`, without the dependency (`orchestrator show 3` shows its spec)."
         " Nothing was submitted.\n"
     )
+
+
+def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
+    for name in "abc":
+        submit(cli, name)
+    before = len(fake_slurm.calls("scontrol"))
+    submit(cli, "child", "true", "--dependency", "afterok:1:2:3")
+    assert len(fake_slurm.calls("scontrol")) == before
+    assert len(fake_slurm.calls("squeue")) == 1
+    fake_slurm.forget(2)
+    done = cli("submit", "--name", "x", *LINE, "true", "--dependency", "afterok:1:2:3")
+    assert (done.code, done.out) == (6, "")
+    assert done.err.startswith("Error: Slurm has forgotten job 2 (last state PENDING), so it ")
+    assert len(fake_slurm.calls("scontrol")) == before + 1

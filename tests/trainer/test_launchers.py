@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return machines.make(tmp_path)
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with machines.killed_with_pytest():
+        yield machines.make(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.refresh import identity, refresh
+from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.files import run_folder
 from orchestrator.slurm import job_ids
@@ -117,13 +117,13 @@ def _look_up(
     """Return the jobs that have not ended meanwhile, and the rows of those that squeue shows."""
     started = context.clock.now()
     try:
-        refresh.refresh_one(context, floor_seconds=0)
+        current = confirmed.refreshed(context, live)
     except (errors.SlurmError, errors.DatabaseError):
         # scancel may work all the same; and one of these jobs may be what fills the disk.
         return live, set()
     # The stored state of a job that a rule has just requeued may be that of its last attempt.
     requeued = {job.row for job in live if job.ended}
-    live = [job for job in confirmed.stored(context, live) if not job.ended or job.row in requeued]
+    live = [job for job in current if not job.ended or job.row in requeued]
     shown = [job for job in live if not job.ended and not confirmed.not_shown(job, started)]
     return live, {job.row for job in shown}
 

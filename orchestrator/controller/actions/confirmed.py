@@ -102,8 +102,10 @@ def poll(
     """
     started = context.clock.now()
     pause_seconds = 1.0
+    unseen = list(selected)
     while True:
-        refresh.refresh(context, floor_seconds=0)
+        for group_context, _ in contexts.by_scheduler(context, unseen):
+            refresh.refresh_one(group_context, floor_seconds=0)
         current = stored(context, selected)
         unseen = [job for job in current if is_unseen(job)]
         left_seconds = confirm_seconds - (context.clock.now() - started).total_seconds()

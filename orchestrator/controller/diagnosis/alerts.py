@@ -29,13 +29,13 @@ READING_SECONDS = 1.0
 KEY = "watched"
 
 
-def check_running(context: contexts.Context, *, force: bool = False) -> int:
-    """Check running jobs if it is time (`force`: anyway); return how many jobs' alerts changed.
+def check_running(context: contexts.Context) -> int:
+    """Check running jobs if it is time; return how many jobs' alerts changed.
 
     Problems are reported and not raised.
     """
     try:
-        running = _take_turn(context, force=force)
+        running = _take_turn(context)
         return _check(context, running) if running else 0
     except errors.OrchestratorError as error:
         context.reporter.warn(f"Running jobs were not checked for alerts: {error}")
@@ -54,11 +54,11 @@ def last_check(setting: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(json.loads(setting)["at"])
 
 
-def _take_turn(context: contexts.Context, *, force: bool) -> list[jobs.Job]:
+def _take_turn(context: contexts.Context) -> list[jobs.Job]:
     """Reserve this check for this process; return the jobs to check, newest first."""
     now = context.clock.now()
     with context.store.reading() as work:
-        if not force and not is_due(work, now):
+        if not is_due(work, now):
             return []
         setting = work.settings.get(KEY)
         last_row = json.loads(setting)["row"] if setting else None

@@ -185,7 +185,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _no_retry(job, "run folder", f"{reason} for {hours:.0f} h")
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return _no_retry(job, "not submitted", f"the job is not in Slurm: {job.reason}")
-    if job.cause is None or job.cause not in {*causes.Cause}:
+    if job.cause is None or job.cause not in causes.known():
         return _no_retry(job, "never", f"another version stored the unknown cause {job.cause}")
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
@@ -195,7 +195,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         cancel_requested = bool(work.events.cancel_requested([job.row]))
         submission = work.jobs.submission_of(job.row)
     spec = specs.from_json(submission.spec)
-    info = causes.info(causes.Cause(job.cause))
+    info = causes.known()[job.cause]
     reached, has_checkpoint = None, False
     if job.cause == retry.CONTINUED:
         # The last steps may be in lines that have not been read yet.
@@ -206,7 +206,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     facts = recovery.Facts(
         cause=job.cause,
         title=info.title,
-        maybe=info.retry is causes.Retry.MAYBE,
+        maybe=info.retry == "maybe",
         spec=spec,
         task=job.array_task_id,
         cancelled=cancel_requested,

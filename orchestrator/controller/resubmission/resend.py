@@ -130,8 +130,8 @@ def _send_group(
             (current,) = confirmed.stored(context, [job])
             result = "cannot be submitted from here" if current.is_deferred else "was submitted"
             context.reporter.warn(f"@{job.row} {result}: {error}")
-            # A final refusal concerns this job alone; otherwise Slurm or this host has problems.
-            if current.settled and not current.is_deferred:
+            # A stored refusal concerns this job alone; otherwise Slurm does not answer.
+            if current.settled and current.version != job.version:
                 continue
             return False
         if not sent.is_deferred:

@@ -108,7 +108,8 @@ def _refuse_live(before: jobs.Job, job: jobs.Job) -> None:
     if job.state not in jobs.TERMINAL:
         raise errors.ConflictError(
             f"{name} is {job.state}; only a job that has ended, or that Slurm never had, can be "
-            f"resubmitted. `orchestrator status {name}` shows it; `cancel` and `requeue` end it."
+            f"resubmitted. `orchestrator status {name}` shows it; `cancel` ends it, `requeue` "
+            "restarts it."
         )
     unsure = (jobs.JobState.NOT_SUBMITTED, jobs.JobState.LOST)
     if before.state in unsure and job.state is not before.state:

@@ -37,12 +37,24 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
                     "`orchestrator status --all` lists all jobs. Nothing was submitted."
                 )
         return
-    for job_id in on_ends(dependency):
-        if context.slurm.show_job(job_id) is not None:
+    job_ids = on_ends(dependency)
+    queued: set[str] = set()
+
+    def keep(name: str, job_id: str, stdout_path: str) -> bool:
+        queued.add(job_id.partition("_")[0])
+        return False
+
+    if len(job_ids) > 1:
+        # scontrol shows one job per call; `squeue -j` with several IDs fetches the jobs of all
+        # users.
+        context.slurm.squeue(keep)
+    for job_id in job_ids:
+        if job_id in queued or context.slurm.show_job(job_id) is not None:
             continue
         with context.store.reading() as work:
             known = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
-        state = f"state {known[0].state}" if known else "it is not in the database"
+        last = "last " if known and known[0].state not in jobs.TERMINAL else ""
+        state = f"{last}state {known[0].state}" if known else "it is not in the database"
         raise errors.ConflictError(
             f"Slurm has forgotten job {job_id} ({state}), so it cannot tell whether "
             f'"{dependency}" is satisfied; some releases would start the job at once. {advice} '

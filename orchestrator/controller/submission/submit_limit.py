@@ -12,7 +12,11 @@ from orchestrator.slurm import sbatch
 #: refusals that pass by themselves
 FOR_NOW = frozenset({sbatch.OutcomeKind.REJECTED_RETRY, sbatch.OutcomeKind.NOT_SENT_RETRY})
 _DEFERRED = "deferred: "
-_FAILED_ON_HOST = re.compile(r"cannot be submitted from (?P<host>\S+): (?P<reason>.+)", re.DOTALL)
+#: as earlier versions stored it
+_WAITS = "waits for room: "
+_FAILED_ON_HOST = re.compile(
+    r"cannot be (?:submitted|sent) from (?P<host>\S+): (?P<reason>.+)", re.DOTALL
+)
 
 
 def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> datetime.datetime:
@@ -77,7 +81,7 @@ def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.date
 
 
 def _cause(job: jobs.Job) -> str:
-    return (job.reason or "").removeprefix(_DEFERRED)
+    return (job.reason or "").removeprefix(_DEFERRED).removeprefix(_WAITS)
 
 
 def is_limit(job: jobs.Job) -> bool:

@@ -11,7 +11,6 @@ import pytest
 
 from orchestrator import errors
 from orchestrator.diagnosis import explanations, log_reader, log_rules
-from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Explanation, Facts
 from orchestrator.logs import head_and_tail
 
@@ -149,7 +148,7 @@ def test_refused_requeue_at_the_time_limit(tmp_path: Path) -> None:
         "orchestrator: not requeued: scontrol refused it\n"
     )
     result = explained(log)
-    assert result.cause is Cause.TIME_LIMIT
+    assert result.cause == "time_limit"
     assert (
         result.summary == "the program saved and stopped in time, but the job could not be requeued"
     )

@@ -6,7 +6,14 @@ import datetime
 import pytest
 
 from orchestrator import jobs
-from orchestrator.diagnosis import causes, exit_codes, pending_reasons
+from orchestrator.diagnosis import (
+    causes,
+    exit_codes,
+    explanations,
+    final_states,
+    log_rules,
+    pending_reasons,
+)
 from orchestrator.diagnosis.pending_reasons import Prospect
 from orchestrator.jobs import JobState
 
@@ -85,7 +92,7 @@ def test_exit_codes(state, code, exit_signal, sentence):
 def test_exit_code_of_sacct_may_lack_128():
     sentence = "SIGKILL may have ended the program: sacct up to Slurm 25.05 reports 137 as 9"
     tracked = dataclasses.replace(ended(JobState.FAILED, 9, 0), tracked_name="by-hand")
-    assert exit_codes.meaning(tracked) == (causes.Cause.NONZERO_EXIT, sentence)
+    assert exit_codes.meaning(tracked) == ("nonzero_exit", sentence)
     assert exit_codes.meaning(ended(JobState.FAILED, 9, 0)) is None
 
 
@@ -133,7 +140,21 @@ def test_prospect_of_every_reason(kind, reasons):
 
 
 def test_every_cause_has_a_title_and_fixes():
-    for cause in causes.Cause:
-        kind = causes.info(cause)
+    for kind in causes.known().values():
         assert kind.title and kind.cures
         assert kind.title == kind.title.strip(" .")
+        assert kind.acts in ("user", "site", "nobody")
+        assert kind.retry in ("yes", "maybe", "changed", "no")
+
+
+def test_every_cause_in_the_code_is_known():
+    words = {
+        *(reason.cause for reason in pending_reasons._REASONS.values()),
+        *(cause for cause, _ in exit_codes._SCRIPT_CODES.values()),
+        *exit_codes.CRASH_CAUSES.values(),
+        *final_states._REJECTIONS,
+        *explanations._STATE_LEVELS,
+    }
+    assert words - {None} <= set(causes.known())
+    for rule, _ in log_rules.load_shipped().rules:
+        assert list(log_rules._errors(rule)) == [], rule

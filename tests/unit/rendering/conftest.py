@@ -1,8 +1,15 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.rendering import machine as machine_module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left() -> Iterator[None]:
+    with machine_module.killed_with_pytest():
+        yield
 
 
 @pytest.fixture

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator import jobs
@@ -17,6 +19,8 @@ from orchestrator.config import profiles
 from orchestrator.rendering import job_script, templates
 
 TOKEN = "ab12cdefgh34"
+#: In the environment of all processes of this run of pytest.
+MARK = secrets.token_hex(8)
 
 #: Each command logs its arguments as a JSON list to NAME.log in $FAKE. -IS starts twice as fast.
 _LOG = (
@@ -72,6 +76,14 @@ os.execvp("bash", sys.argv[sys.argv.index("bash"):])
     "singularity": _LOG,
 }
 
+#: Its stdin ends when pytest ends. Scripts start process groups of their own.
+_WATCHER = """\
+import sys
+from orchestrator.local import processes
+sys.stdin.read()
+processes.kill_all(lambda: processes.marked("FAKE_MARK", sys.argv[1]))
+"""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -94,6 +106,7 @@ class Machine:
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
             "HOME": str(self.folder),
             "FAKE": str(self.folder / "fake"),
+            "FAKE_MARK": MARK,
             "SLURM_JOB_ID": "41",
             "SLURM_JOB_NAME": f"job.{TOKEN}",
             "SLURM_JOB_NODELIST": "n[1-2]",
@@ -161,6 +174,14 @@ def make(folder: Path) -> Machine:
     # submit creates it, and the script identifies its folder by it.
     (run_dir / "script.sbatch").touch()
     return Machine(folder=folder)
+
+
+@contextlib.contextmanager
+def killed_with_pytest() -> Iterator[None]:
+    """Kill what the scripts left running, at the end or as soon as pytest is killed."""
+    argv = [sys.executable, "-c", _WATCHER, MARK]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

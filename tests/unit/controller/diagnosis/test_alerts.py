@@ -87,7 +87,7 @@ def test_stalled_job_and_nan_loss(context: contexts.Context) -> None:
     line = "alert stalled: no output in its log or metrics for 34 minutes"
     assert alerts_of(context, stalled) == (["stalled"], [line])
     assert alerts_of(context, lost) == (["nan_loss"], ["alert nan_loss: loss is NaN at step 1"])
-    # Within a minute no check follows, and a forced one changes nothing.
+    # Within a minute no check follows.
     (Path(stalled.run_dir) / "log").write_text("it goes on\n")
     assert alerts.check_running(later(context, 59)) == 0
     assert alerts_of(context, stalled)[0] == ["stalled"]
@@ -103,7 +103,7 @@ def test_no_alert_if_clocks_differ(context: contexts.Context) -> None:
     )
     # One that is late: the files are of the future, and silent for as long as they are.
     silent = add(context, 2, 2.0, silent_minutes=34)
-    assert alerts.check_running(later(context, -7200), force=True) == 1
+    assert alerts.check_running(later(context, -7200)) == 1
     assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
 
 
@@ -115,7 +115,7 @@ def test_many_jobs_are_checked_in_turn(
     ended = add(context, 6, silent_minutes=34)
     with context.store.writing() as work:
         work.jobs.change(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
-    changed = [alerts.check_running(context, force=True) for _ in range(4)]
+    changed = [alerts.check_running(later(context, 60 * turn)) for turn in range(4)]
     assert changed == [2, 2, 1, 0], "the newest first, then round again"
     assert all(alerts_of(context, job)[0] == ["stalled"] for job in some)
     assert alerts_of(context, ended) == ([], [])
