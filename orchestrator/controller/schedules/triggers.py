@@ -140,9 +140,9 @@ def attempt(context: contexts.Context, trigger: records.Trigger) -> list[str]:
         action, reason = rules.next_step(schedule, trigger, now, others=others, is_live=is_live)
     except calendars.ScheduleError as exc:
         return firing.keep(str(exc))
-    if action is rules.Step.SKIP:
+    if action == "skip":
         return firing.end("skipped", reason or "")
-    if action is rules.Step.KEEP:
+    if action == "keep":
         return firing.keep(reason)
     try:
         return firing.report(firing.submit())
