@@ -108,8 +108,8 @@ def test_no_venv_module_and_nothing_to_fetch_one_with(tree: Path, environ: dict[
     assert done.returncode == 1
     minor = sys.version_info[1]
     assert done.stderr == (
-        f"script/setup: {python} cannot create a venv with pip, and pip cannot be downloaded without"
-        f" a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv. Without"
+        f"script/setup: {python} cannot create a venv with pip, and pip cannot be downloaded"
+        f" without a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv. Without"
         " root: put uv on PATH, or name another Python: PYTHON=/path/to/python3 script/setup\n"
     )
 
