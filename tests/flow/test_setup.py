@@ -109,8 +109,9 @@ def test_no_venv_module_and_nothing_to_fetch_one_with(tree: Path, environ: dict[
     minor = sys.version_info[1]
     assert done.stderr == (
         f"script/setup: {python} cannot create a venv with pip, and pip cannot be downloaded"
-        f" without a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv. Without"
-        " root: put uv on PATH, or name another Python: PYTHON=/path/to/python3 script/setup\n"
+        f" without a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv."
+        " Without root: put uv on PATH, or name another Python: PYTHON=/path/to/python3"
+        " script/setup\n"
     )
 
 
