@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import refresh
@@ -49,12 +49,9 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Action:
-    """hold, release or requeue."""
+    """A change of jobs."""
 
-    #: for the history: "scontrol hold"
-    command: str
-    #: (scheduler, job IDs) -> reasons of the refusals, by job ID
-    run: Callable[[contexts.Scheduler, Sequence[str]], Mapping[str, str]]
+    name: contexts.Change
     #: why it is impossible for a job; "": it is possible
     objection: Callable[[jobs.Job], str]
     #: (the job before, the job now); for one and the same job: whether there is nothing to do
@@ -197,7 +194,7 @@ def not_shown(job: jobs.Job, since: datetime.datetime) -> str:
 
 def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action) -> list[Outcome]:
     """Store that Slurm is asked, ask it, and return the refusals."""
-    command = action.command.removeprefix("scontrol ") if context.is_local else action.command
+    command = action.name if context.is_local else f"scontrol {action.name}"
 
     def store(details: Sequence[tuple[jobs.Job, str]]) -> None:
         at = context.clock.now()
@@ -211,7 +208,7 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
     store([(job, f"{command} is asked") for job in selected])
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.
     context.guard.confirm_lease()
-    reasons = action.run(context.scheduler, [job.job_id for job in selected if job.job_id])
+    reasons = context.scheduler.change(action.name, [job.job_id for job in selected if job.job_id])
     refused = [(job, reasons[job.job_id or ""]) for job in selected if job.job_id in reasons]
     if refused:
         store([(job, f"{command} was refused: {why}") for job, why in refused])

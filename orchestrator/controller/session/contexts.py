@@ -8,7 +8,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
@@ -92,6 +92,10 @@ class Guard:
     confirm_lease: Callable[[], None] = _always_allowed
 
 
+#: a change of jobs: scontrol's command
+Change: TypeAlias = Literal["hold", "release", "requeue", "requeuehold"]
+
+
 class Scheduler(Protocol):
     """What Slurm and the local machine have in common."""
 
@@ -108,9 +112,7 @@ class Scheduler(Protocol):
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
     ) -> efficiency.Used | None: ...
-    def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
-    def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
-    def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
+    def change(self, action: Change, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
 
 
