@@ -25,10 +25,9 @@ def _utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _boot_seconds() -> float:
-    from orchestrator.local import kernel_clock
-
-    return kernel_clock.boot_seconds()
+def boot_seconds() -> float:
+    """Return the seconds since boot, those of a suspended machine too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _always_allowed() -> None:
@@ -41,7 +40,7 @@ class Clock:
 
     now: Callable[[], datetime.datetime] = _utc_now
     #: seconds since boot, which setting the clock does not change
-    boot_seconds: Callable[[], float] = _boot_seconds
+    boot_seconds: Callable[[], float] = boot_seconds
     sleep: Callable[[float], None] = time.sleep
     #: why the time may be wrong; "": it is right; None: not checked (clock_check.py)
     doubt: str | None = None

@@ -59,8 +59,8 @@ def options(
 ) -> list[str]:
     """Return the options for sbatch's command line, which override those in the script.
 
-    tasks: those to submit. dependency: "" keeps the script's. may_be_recovered: the job stays
-    pending if its dependency can never be satisfied.
+    tasks: those to submit. dependency: "" keeps the script's. may_be_recovered: a job that it
+    depends on may be retried after a failure.
     """
     words: list[str] = []
     if spec.launch.batch_file is not None:
@@ -74,7 +74,7 @@ def options(
     if dependency:
         words = [word for word in words if not word.startswith("--dependency=")]
         words.append(f"--dependency={dependency}")
-    if may_be_recovered:
+    if dependency and may_be_recovered:
         # With kill_invalid_depend Slurm would cancel it at the first failure of the other job.
         words.append("--kill-on-invalid-dep=no")
     return words
