@@ -140,7 +140,7 @@ def _carry_out(
     outcomes: dict[int, Outcome] = {}
     for job in current:
         why = (
-            _without_id(job)
+            without_id(job)
             or clusters.elsewhere(job, cluster)
             or not_shown(job, started)
             or action.objection(job)
@@ -171,13 +171,14 @@ def _carry_out(
     return outcomes | {job.row: outcome_of(job) for job in last}
 
 
-def _without_id(job: jobs.Job) -> str:
+def without_id(job: jobs.Job) -> str:
+    """Return why Slurm cannot be asked for a change of a job that has no job ID."""
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return f"@{job.row} was never submitted; `orchestrator resubmit @{job.row}` submits it"
     if job.job_id is None:
         return (
-            f"@{job.row} has no job ID yet ({job.state}); "
-            f"`orchestrator status @{job.row}` looks for it in Slurm"
+            f"@{job.row} has no job ID yet ({job.state}). `orchestrator status @{job.row}` looks "
+            "for it in Slurm; repeat the command afterwards"
         )
     return ""
 

@@ -126,6 +126,4 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
         from orchestrator.controller.submission import local_jobs
 
         return local_jobs.estimate(context, request.spec, script)
-    from orchestrator.rendering import batch_file
-
-    return context.slurm.test_only(script, batch_file.options_of(request.spec))
+    return context.slurm.test_only(script, sbatch_call.batch_file_options(request.spec))
