@@ -14,7 +14,7 @@ from orchestrator import metrics
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import metric_tables
-from orchestrator.controller.metrics import ingest, queries
+from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts
 
 FORMATS = (*output.FORMATS, "parquet")
@@ -209,7 +209,8 @@ def show_metrics(
             "`orchestrator logs` prints the log)"
         )
     else:
-        names = ", ".join(queries.names(context, list(by_row))) or "none"
+        with context.store.reading() as work:
+            names = ", ".join(work.metrics.names(list(by_row))) or "none"
         output.note(f"No metrics match. Names of these jobs' metrics: {names}")
 
 

@@ -240,9 +240,7 @@ def add(
         if form is not None:
             _print_result(context, submit_points.Submitted(sweep=stored), form)
         return
-    prepared = plan.prepare(
-        context, stored, new, source=source, argv=sys.argv, scheduler=stored.scheduler
-    )
+    prepared = plan.prepare(context, stored, new, source=source, argv=sys.argv)
     print_plan_line(stored.name, stored.kind, prepared)
     if dry_run:
         _print_plan(prepared, form or output.default_format())

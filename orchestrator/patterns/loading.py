@@ -50,16 +50,6 @@ def load_shipped() -> tuple[records.Pattern, ...]:
     )
 
 
-def load(text: str, source: str) -> tuple[records.Pattern, ...]:
-    """Return the patterns of a TOML text; raises ConfigurationError with all its problems."""
-    document, problems = documents.parse(text, source)
-    patterns, pattern_problems = check(document.data, origin=source)
-    problems += [document.problem(path, message) for path, message in pattern_problems]
-    if problems:
-        raise errors.ConfigurationError(problems)
-    return patterns
-
-
 def check(
     tables: Mapping[str, Any], *, origin: str
 ) -> tuple[tuple[records.Pattern, ...], list[_Problem]]:
@@ -118,9 +108,7 @@ def select(
     problems = []
     for name in names:
         if name not in by_name:
-            near = schema.did_you_mean(name, by_name)
-            fix = f'Did you mean "{near}"?' if near else f"Known: {', '.join(sorted(by_name))}."
-            message = f"no pattern {schema.as_toml(name)}. {fix}"
+            message = f"no pattern {schema.as_toml(name)}. {schema.advice(name, by_name)}"
             problems.append(errors.Problem(source=source, key="metrics.patterns", message=message))
     if problems:
         raise errors.ConfigurationError(problems)

@@ -14,9 +14,9 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
-from orchestrator.controller.schedules import stored_context, submitted
+from orchestrator.controller.schedules import stored
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, render, submit
+from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
 from orchestrator.toml import documents
@@ -57,13 +57,13 @@ def submit_graph(
             problems += error.problems
             continue
         kind = "sweep" if "sweep" in node_document.data else "job"
-        stored = graphs.StoredNode(name=node_name, kind=kind, after=node.after, source=str(file))
-        checked.append((stored, node_document.data))
+        new = graphs.StoredNode(name=node_name, kind=kind, after=node.after, source=str(file))
+        checked.append((new, node_document.data))
         inherit.update(*(spec.environment.inherit for spec in node_specs))
     if problems:
         raise errors.SpecError(problems)
     cluster = clusters.facts(context).cluster
-    environment = stored_context.variables(context, inherit)
+    environment = stored.variables(context, inherit)
     with context.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=name, limit=1):
             if other.state == "open" and not has_ended(work, other):
@@ -96,7 +96,10 @@ def _checked_specs(
     if "sweep" in document.data:
         sweep = sweeps.expand(document, context.profile, problems, folder=context.folder)
         node_specs = [point.spec for point in sweep.points]
-        _prepare_sweep(context, sweep, source, ())
+        scheduler = "local" if context.is_local else "slurm"
+        plan.prepare(
+            context, sweep.table, sweep.points, source=source, argv=(), scheduler=scheduler
+        )
     else:
         spec = specs.build(document, problems, context.folder)
         spec = config.with_profile(spec, context.configuration.profile)
@@ -129,7 +132,7 @@ def find(context: contexts.Context, reference: str) -> graphs.StoredGraph:
 def has_ended(work: unit_of_work.UnitOfWork, graph: graphs.StoredGraph) -> bool:
     """Return whether every node has been given up or has ended, and no retry follows."""
     return all(
-        (node.is_bound or node.given_up is not None) and submitted.has_ended(work, node)
+        (node.is_bound or node.given_up is not None) and stored.has_ended(work, node)
         for node in work.graphs.nodes(graph.row)
     )
 
@@ -178,7 +181,7 @@ def _dependency(work: unit_of_work.UnitOfWork, kind: str, node: graphs.StoredNod
     """Return the dependency on a node in our notation: "afterok:@1"."""
     if node.sweep_row is not None:
         return f"{kind}:sweep/@{node.sweep_row}"
-    return ":".join([kind, *(f"@{job.row}" for job in submitted.jobs_of(work, node))])
+    return ":".join([kind, *(f"@{job.row}" for job in stored.jobs_of(work, node))])
 
 
 def _submit(
@@ -202,36 +205,15 @@ def _submit(
         document = documents.with_value(document, key, text, "the graph")
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
-        prepared = _prepare_sweep(context, sweep, node.source, graph.argv)
-        points = submit_points.submit_new(
-            prepared,
-            sweep,
-            node.source,
-            with_sweep=lambda work, stored: assign(work, sweep_row=stored.row),
-        )
+        points = stored.submit_sweep(context, sweep, node.source, graph.argv, assign)
         report(_points_message(node, points))
         return
     spec = specs.build(document, (), context.folder)
     spec = config.with_profile(spec, context.configuration.profile)
-    request = render.Request(spec=spec, source=node.source, argv=graph.argv)
-    job = submit.submit(
-        context,
-        request,
-        queue=True,
-        in_transaction=lambda work, added: assign(work, job_row=added[0].row),
-    )
+    job = stored.submit_job(context, spec, node.source, graph.argv, assign)
     job_id = job.array_job_id or job.job_id
     state = f"is deferred ({job.reason})" if job.is_deferred else f"is batch job {job_id}"
     report(f"{node.name} {state} (@{job.row}, {job.name})")
-
-
-def _prepare_sweep(
-    context: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
-) -> plan.Prepared:
-    scheduler = "local" if context.is_local else "slurm"
-    return plan.prepare(
-        context, sweep.table, sweep.points, source=source, argv=argv, scheduler=scheduler
-    )
 
 
 def _points_message(node: graphs.StoredNode, points: submit_points.Submitted) -> str:
@@ -253,30 +235,20 @@ def step(context: contexts.Context) -> list[str]:
         if 0 <= age_seconds < GRACE_SECONDS:
             continue
         context.guard.check()
-        of_graph: list[str] = []
+        with context.store.reading() as work:
+            environment = work.graphs.environment(graph.row)
         try:
-            if (graph_context := _context_of(context, graph)) is not None:
-                of_graph += advance(graph_context, graph, of_graph.append)
+            graph_context = stored.restore(context, graph, environment)
         except errors.ConfigurationError as error:
-            of_graph.append(str(error))
+            messages.append(f"Graph {graph.name}: {error}")
+            continue
+        except errors.ConflictError:
+            # Another host has to continue it.
+            continue
+        of_graph: list[str] = []
+        of_graph += advance(graph_context, graph, of_graph.append)
         messages += [f"Graph {graph.name}: {message}" for message in of_graph]
     return [*messages, *dependents.update(context)]
-
-
-def _context_of(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Context | None:
-    """Return the context in which a graph was submitted; None: another host has to continue it."""
-    cluster = clusters.facts(context.with_scheduler(graph.scheduler)).cluster
-    if cluster != graph.cluster or not Path(graph.folder).is_dir():
-        return None
-    with context.store.reading() as work:
-        environment = work.graphs.environment(graph.row)
-    return stored_context.restore(
-        context,
-        folder=Path(graph.folder),
-        environment=environment,
-        profile=graph.profile,
-        scheduler=graph.scheduler,
-    )
 
 
 def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job] | None:
@@ -291,4 +263,4 @@ def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job
         assert sweep is not None, "sweeps are never deleted"
         queries.close(context, sweep)
     with context.store.reading() as work:
-        return [job for node in nodes for job in submitted.jobs_of(work, node) if not job.is_over]
+        return [job for node in nodes for job in stored.jobs_of(work, node) if not job.is_over]

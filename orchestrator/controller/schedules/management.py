@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from db import unit_of_work
 from orchestrator import errors, files
-from orchestrator.controller.schedules import stored_context, submitted, triggers
+from orchestrator.controller.schedules import stored, triggers
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.schedules import calendars, records
 
@@ -41,7 +41,7 @@ def add(
     """
     clock_check.require(context)
     now = context.clock.now()
-    environment = stored_context.variables(context, inherit)
+    environment = stored.variables(context, inherit)
     payload = records.Payload(spec=spec, environment=environment, argv=tuple(argv))
     fields |= {
         "state": "active",
@@ -180,7 +180,7 @@ def run_now(context: contexts.Context, name: str) -> tuple[records.Trigger, list
     """
     with context.store.writing(durable=True) as work:
         schedule = _named(work, name)
-        if schedule.overlap == "skip" and submitted.any_live(work, schedule):
+        if schedule.overlap == "skip" and stored.any_live(work, schedule):
             raise errors.ConflictError(
                 f"an earlier run of {name} has not ended, and its overlap is skip: "
                 f"`orchestrator schedule show {name}` shows it"

@@ -8,7 +8,7 @@ from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, jobs, reports
-from orchestrator.controller.schedules import submitted
+from orchestrator.controller.schedules import stored
 from orchestrator.controller.session import contexts
 from orchestrator.schedules import records
 
@@ -33,7 +33,7 @@ def step(context: contexts.Context) -> list[str]:
     messages = []
     with context.store.reading() as work:
         fired = work.schedules.triggers_without_verdict()
-        ended = [trigger for trigger in fired if submitted.has_ended(work, trigger)]
+        ended = [trigger for trigger in fired if stored.has_ended(work, trigger)]
     for trigger in ended[:_MAX_RUNS]:
         context.guard.check()
         with context.store.reading() as work:
@@ -65,7 +65,7 @@ def _check(
     # Warnings about missing files of earlier runs would come in each pass.
     context = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
-        run = submitted.jobs_of(work, trigger)
+        run = stored.jobs_of(work, trigger)
         points = len(work.sweeps.points(trigger.sweep_row)) if trigger.sweep_row else len(run)
         renamed = _renamed(work, trigger)
     now = measurements.measure(context, run, renamed=renamed)
@@ -132,7 +132,7 @@ def _reference(
         earlier = work.schedules.triggers_to_compare(
             trigger, schedule, except_verdicts=_EXCLUDED, limit=_HISTORY
         )
-        earlier_jobs = [job for each in earlier for job in submitted.jobs_of(work, each)]
+        earlier_jobs = [job for each in earlier for job in stored.jobs_of(work, each)]
     before = measurements.measure(context, earlier_jobs, renamed=renamed)
     if not before.measurements:
         return None, "no earlier run to compare with"

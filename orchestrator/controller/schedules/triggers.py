@@ -12,14 +12,12 @@ import dataclasses
 import datetime
 import json
 import typing
-from collections.abc import Sequence
-from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import errors, jobs, specs, sweeps
+from orchestrator import errors, specs, sweeps
 from orchestrator.clocks import leaps
-from orchestrator.controller.schedules import regression_check, stored_context, submitted
-from orchestrator.controller.session import clusters, contexts
+from orchestrator.controller.schedules import regression_check, stored
+from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.schedules import calendars, records
 from orchestrator.schedules import triggers as rules
@@ -130,7 +128,7 @@ def attempt(context: contexts.Context, trigger: records.Trigger) -> list[str]:
     with context.store.reading() as work:
         schedule = work.schedules.get(trigger.schedule_row)
         waiting = work.schedules.waiting_triggers()
-        is_live = submitted.any_live(work, schedule)
+        is_live = stored.any_live(work, schedule)
     others = [
         other
         for other in waiting
@@ -142,9 +140,9 @@ def attempt(context: contexts.Context, trigger: records.Trigger) -> list[str]:
         action, reason = rules.next_step(schedule, trigger, now, others=others, is_live=is_live)
     except calendars.ScheduleError as exc:
         return firing.keep(str(exc))
-    if action is rules.Step.SKIP:
+    if action == "skip":
         return firing.end("skipped", reason or "")
-    if action is rules.Step.KEEP:
+    if action == "keep":
         return firing.keep(reason)
     try:
         return firing.report(firing.submit())
@@ -235,69 +233,27 @@ class _Firing:
         return self.report(f"{state} ({reason})")
 
     def restore(self) -> tuple[contexts.Context, records.Payload]:
-        """Return the context in which the schedule was added, and what it submits.
-
-        Raises ConflictError on a host that cannot submit its jobs, and ConfigurationError.
-        """
-        schedule = self.schedule
-        cluster = clusters.facts(self.context.with_scheduler(schedule.scheduler)).cluster
-        if cluster != schedule.cluster:
-            raise errors.ConflictError(
-                f"the schedule is for cluster {schedule.cluster}, this host belongs to {cluster}"
-            )
-        if not Path(schedule.folder).is_dir():
-            raise errors.ConflictError(f"its folder {schedule.folder} does not exist on this host")
+        """Return the context in which the schedule was added, and what it submits."""
         with self.context.store.reading() as work:
-            payload = work.schedules.payload(schedule.row)
-        restored = stored_context.restore(
-            self.context,
-            folder=Path(schedule.folder),
-            environment=payload.environment,
-            profile=schedule.profile,
-            scheduler=schedule.scheduler,
-        )
-        return restored, payload
+            payload = work.schedules.payload(self.schedule.row)
+        return stored.restore(self.context, self.schedule, payload.environment), payload
 
     def submit(self) -> str:
         """Submit the job or sweep; return a message."""
         context, payload = self.restore()
-        if self.schedule.kind == "sweep":
-            return self._submit_sweep(context, payload)
-        return self._submit_job(context, payload)
-
-    def _submit_job(self, context: contexts.Context, payload: records.Payload) -> str:
-        from orchestrator.controller.submission import render, submit
-
-        def mark(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-            self._mark_fired(work, job_row=added[0].row)
-
-        spec = specs.from_json(json.dumps(payload.spec))
-        request = render.Request(spec=spec, source=self.schedule.source, argv=payload.argv)
-        job = submit.submit(context, request, queue=True, in_transaction=mark)
-        if job.is_deferred:
-            return f"deferred (submit limit reached): @{job.row}, {job.name}"
-        return f"submitted batch job {job.array_job_id or job.job_id} (@{job.row}, {job.name})"
-
-    def _submit_sweep(self, context: contexts.Context, payload: records.Payload) -> str:
-        from orchestrator.controller.sweeps import plan, submit_points
-
-        def mark(work: unit_of_work.UnitOfWork, stored: sweeps.StoredSweep) -> None:
-            self._mark_fired(work, sweep_row=stored.row)
-
         source = self.schedule.source
+        if self.schedule.kind == "job":
+            spec = specs.from_json(json.dumps(payload.spec))
+            job = stored.submit_job(context, spec, source, payload.argv, self._mark_fired)
+            if job.is_deferred:
+                return f"deferred (submit limit reached): @{job.row}, {job.name}"
+            return f"submitted batch job {job.array_job_id or job.job_id} (@{job.row}, {job.name})"
         sweep = sweeps.expand(documents.of(payload.spec, source), context.profile)
         # Runs may overlap, and unfinished sweeps need different names.
         form = "%Y%m%dT%H%M%SZ" if self.trigger.by_hand else "%Y%m%dT%H%MZ"
         sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{self.trigger.planned_at:{form}}")
-        prepared = plan.prepare(
-            context,
-            sweep.table,
-            sweep.points,
-            source=source,
-            argv=payload.argv,
-            scheduler=self.schedule.scheduler,
-        )
-        return _points_message(submit_points.submit_new(prepared, sweep, source, with_sweep=mark))
+        result = stored.submit_sweep(context, sweep, source, payload.argv, self._mark_fired)
+        return _points_message(result)
 
     def _mark_fired(self, work: unit_of_work.UnitOfWork, **rows: int) -> None:
         now = self.context.clock.now()

@@ -1,0 +1,139 @@
+"""What schedules and graphs submit later: in which context, and the jobs that it led to."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from db import unit_of_work
+from orchestrator import config, errors, graphs, jobs, sweeps
+from orchestrator.controller.recovery import chains
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.controller.submission import intents
+from orchestrator.controller.sweeps import queries
+from orchestrator.schedules import records
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller.sweeps import submit_points
+
+#: It submits a job, an array or a sweep. Both rows are None before.
+Submitter: TypeAlias = records.Trigger | graphs.StoredNode
+
+#: Assigns `job_row` or `sweep_row` to a trigger or node, in the transaction that stores the intent.
+#: Raises ConflictError if it has one.
+Assign: TypeAlias = Callable[..., None]
+
+#: They locate the database. A controller uses its own.
+_STATE_VARIABLES = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
+
+
+def variables(context: contexts.Context, inherit: Collection[str]) -> dict[str, str]:
+    """Return the environment to store. inherit: variables that the specs name."""
+    environment = jobs.Environment(inherit=tuple(inherit))
+    stored = intents.stored_environment(context, environment, reason="the controller submits later")
+    return {name: value for name, value in stored.items() if name not in _STATE_VARIABLES}
+
+
+def restore(
+    context: contexts.Context,
+    stored: records.Schedule | graphs.StoredGraph,
+    environment: Mapping[str, str],
+) -> contexts.Context:
+    """Return the context in which a schedule or graph was added.
+
+    Raises ConflictError on a host that cannot submit its jobs, and ConfigurationError if the
+    configuration files there have become invalid or untrusted.
+    """
+    cluster = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
+    if cluster != stored.cluster:
+        raise errors.ConflictError(
+            f"the schedule is for cluster {stored.cluster}, this host belongs to {cluster}"
+        )
+    folder = Path(stored.folder)
+    if not folder.is_dir():
+        raise errors.ConflictError(f"its folder {folder} does not exist on this host")
+    overrides = {"profile": stored.profile, "scheduler": stored.scheduler}
+    configuration = config.load(environment, folder, overrides)
+    current = context.configuration
+    for note in configuration.notes:
+        if note not in current.notes:
+            context.reporter.warn(note)
+    return dataclasses.replace(
+        context,
+        configuration=dataclasses.replace(
+            configuration, state_dir=current.state_dir, database=current.database
+        ),
+        environ=environment,
+        folder=folder,
+        is_local=stored.scheduler == "local",
+    )
+
+
+def submit_job(
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    source: str,
+    argv: Sequence[str],
+    assign: Assign,
+) -> jobs.Job:
+    """Submit a job or an array; return the job or its first task."""
+    from orchestrator.controller.submission import render, submit
+
+    return submit.submit(
+        context,
+        render.Request(spec=spec, source=source, argv=argv),
+        queue=True,
+        in_transaction=lambda work, added: assign(work, job_row=added[0].row),
+    )
+
+
+def submit_sweep(
+    context: contexts.Context,
+    sweep: sweeps.Sweep,
+    source: str,
+    argv: Sequence[str],
+    assign: Assign,
+) -> submit_points.Submitted:
+    """Submit a sweep."""
+    from orchestrator.controller.sweeps import plan, submit_points
+
+    return submit_points.submit_new(
+        plan.prepare(
+            context,
+            sweep.table,
+            sweep.points,
+            source=source,
+            argv=argv,
+            scheduler="local" if context.is_local else "slurm",
+        ),
+        sweep,
+        source,
+        with_sweep=lambda work, stored: assign(work, sweep_row=stored.row),
+    )
+
+
+def jobs_of(work: unit_of_work.UnitOfWork, submitter: Submitter) -> list[jobs.Job]:
+    """Return the newest job of each array task or point."""
+    if submitter.sweep_row is not None:
+        return work.sweeps.jobs(submitter.sweep_row)
+    first = None if submitter.job_row is None else work.jobs.get(submitter.job_row)
+    return [] if first is None else chains.continued(work, work.jobs.of_submissions([first.token]))
+
+
+def has_ended(work: unit_of_work.UnitOfWork, submitter: Submitter) -> bool:
+    """Tell whether all jobs have ended, and no recovery rule will submit another one."""
+    if submitter.sweep_row is not None:
+        sweep = work.sweeps.get(submitter.sweep_row)
+        groups = work.sweeps.groups([submitter.sweep_row]).get(submitter.sweep_row, [])
+        if sweep is not None and queries.unfinished(sweep, groups):
+            return False
+    return all(job.is_over for job in jobs_of(work, submitter))
+
+
+def any_live(work: unit_of_work.UnitOfWork, schedule: records.Schedule) -> bool:
+    """Tell whether jobs of a schedule have not ended."""
+    fired = work.schedules.triggers_without_verdict(schedule.row)
+    return any(not has_ended(work, trigger) for trigger in fired)
