@@ -114,7 +114,7 @@ def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
         "--open-mode=append",
         "--hint=nomultithread",
     ]
-    assert sbatch_call.script_arguments(spec) == ["-x"]
+    assert sbatch_call.script_arguments(spec) == ("-x",)
     assert (spec.name, spec.partition, spec.comment, spec.output) == ("old", "gpu", "mine", None)
     assert [note.partition(": ")[2] for note in notes] == [
         "--output=x.out must contain %j, or several jobs would write to the same log:"
