@@ -108,9 +108,7 @@ def select(
     problems = []
     for name in names:
         if name not in by_name:
-            near = schema.did_you_mean(name, by_name)
-            fix = f'Did you mean "{near}"?' if near else f"Known: {', '.join(sorted(by_name))}."
-            message = f"no pattern {schema.as_toml(name)}. {fix}"
+            message = f"no pattern {schema.as_toml(name)}. {schema.advice(name, by_name)}"
             problems.append(errors.Problem(source=source, key="metrics.patterns", message=message))
     if problems:
         raise errors.ConfigurationError(problems)

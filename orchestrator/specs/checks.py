@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,17 +27,9 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]*")
 _LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.*)")
 _JOB_ID = re.compile(r"[0-9]+(?:_[0-9]+)?|local-[0-9]+")
-_PATTERN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://")
 #: The log reader can replace these; the others differ by node or task.
 _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
-_LEAST = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks_per_node", "cpus_per_task"), 1),
-    **dict.fromkeys(("signal_seconds", "nproc_per_node", "size", "max_running"), 1),
-    **dict.fromkeys(("gpus_per_node", "stalled_minutes", "slow_percent"), 0),
-}
-#: sbatch keeps the time of --signal in 16 bits (man sbatch: 0 to 65535).
-_MOST = {"signal_seconds": 65535, "slow_percent": 99}
 #: Paths are quoted in the script, so the shell does not expand ~.
 _PATHS = (
     *(("job", key) for key in ("output", "error", "chdir")),
@@ -59,9 +50,9 @@ _NEEDS = (
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything that is wrong with a spec; reads no file."""
     tables = toml_tables.to_tables(spec)
-    for table_check in (_forms, _paths, _labels, _combinations):
+    for table_check in (_job, _empty, _paths, _labels, _combinations):
         yield from table_check(tables)
-    for check in (_container, _items, _launch, _arguments, _array, _retry):
+    for check in (_values, _names, _container, _launch, _arguments, _array, _retry):
         yield from check(spec)
 
 
@@ -69,17 +60,13 @@ def _at(*path: str | int) -> tuple[KeyPath, ...]:
     return (path,)
 
 
-def _forms(tables: _Tables) -> Iterator[Finding]:
+def _job(tables: _Tables) -> Iterator[Finding]:
     job = tables["job"]
     if not job["name"]:
         yield _at("job", "name"), "is missing: every job needs a name"
     elif _JOB_ID.fullmatch(job["name"]):
         # `cancel 7777` must never mean another job than Slurm's 7777.
         yield _at("job", "name"), "looks like a job ID: start it with a letter"
-    for table in toml_tables.RECORDS:
-        for key, value in tables[table].items():
-            if error := _value_error(table, key, value):
-                yield _at(table, key), error
     size = len((job["comment"] or "").encode(errors="surrogatepass"))
     if size > _MAX_COMMENT_BYTES:
         yield _at("job", "comment"), f"must be at most {_MAX_COMMENT_BYTES} bytes (got {size})"
@@ -95,20 +82,27 @@ def output_error(value: str) -> str:
     if "\\" in value:
         return "must not contain a backslash: Slurm would not replace any %"
     if unsupported := sorted(escapes - _OUTPUT_ESCAPES):
-        return f"must not contain {unsupported[0]}: only %j %A %a %x %u can be followed"
+        return f"must not contain {unsupported[0]}: only %j %A %a %x %u are supported"
     if "%j" not in escapes and not {"%A", "%a"} <= escapes:
         return "must contain %j, or several jobs would write to the same log"
     return ""
 
 
-def _value_error(table: str, key: str, value: object) -> str:
-    if type(value) is int and table != "retry":
-        return values.range_error(value, _LEAST[key], _MOST.get(key, 2**31 - 1))
-    if not isinstance(value, str) or (table, key, value) == ("job", "name", ""):
-        return ""
-    error = schema.value_error(key, value) if table in ("job", "resources") else ""
-    is_empty = not value and (table not in ("job", "resources") or key == "comment")
-    return error or ("is empty: remove the key" if is_empty else "")
+def _empty(tables: _Tables) -> Iterator[Finding]:
+    for table in toml_tables.RECORDS:
+        for key, value in tables[table].items():
+            # Other keys of these tables have a form, or are paths.
+            if value == "" and (table not in ("job", "resources") or key == "comment"):
+                yield _at(table, key), "is empty: remove the key"
+
+
+def _values(spec: jobs.JobSpec) -> Iterator[Finding]:
+    for table in toml_tables.RECORDS:
+        record = spec if table == "job" else getattr(spec, table)
+        for path, error in schema.value_errors(record):
+            # A missing name is reported already.
+            if record is not spec or path != ("name",) or spec.name:
+                yield _at(table, *path), error
 
 
 def _paths(tables: _Tables) -> Iterator[Finding]:
@@ -147,29 +141,21 @@ def _combinations(tables: _Tables) -> Iterator[Finding]:
             yield ((table, key), *((table, other) for other in needed)), message
 
 
-def _items(spec: jobs.JobSpec) -> Iterator[Finding]:
-    """Check each item of a list and each name of a table."""
+def _names(spec: jobs.JobSpec) -> Iterator[Finding]:
+    """Check the names of variables and options."""
     environment = spec.environment
-    lists: tuple[tuple[KeyPath, Iterable[str], Callable[[str], str]], ...] = (
-        (("environment", "modules"), environment.modules, partial(schema.value_error, "modules")),
-        (("environment", "variables"), environment.variables, values.variable_name_error),
-        (("environment", "inherit"), environment.inherit, values.variable_name_error),
-        (("container", "binds"), spec.container.binds, partial(schema.value_error, "binds")),
-        (("metrics", "patterns"), spec.metrics.patterns, _pattern_name_error),
-        (("sbatch",), spec.sbatch, sbatch_options.key_error),
-    )
-    for path, items, error_of in lists:
-        for index, item in enumerate(items):
-            if error := error_of(item):
-                yield _at(*path, item if isinstance(items, Mapping) else index), error
+    for name in environment.variables:
+        if error := values.variable_name_error(name):
+            yield _at("environment", "variables", name), error
+    for index, name in enumerate(environment.inherit):
+        if error := values.variable_name_error(name):
+            yield _at("environment", "inherit", index), error
+    for key in spec.sbatch:
+        if error := sbatch_options.key_error(key):
+            yield _at("sbatch", key), error
     if environment.inherit and environment.export == "none":
         paths = ("environment", "inherit"), ("environment", "export")
         yield paths, 'needs export = "all"; with "none" set values in environment.variables'
-
-
-def _pattern_name_error(name: str) -> str:
-    is_valid = _PATTERN_NAME.fullmatch(name)
-    return "" if is_valid else f"must be a pattern's name (got {schema.as_toml(name)})"
 
 
 def _container(spec: jobs.JobSpec) -> Iterator[Finding]:

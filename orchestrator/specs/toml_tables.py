@@ -37,9 +37,9 @@ def _file_schema() -> Any:
 FILE: Any = _file_schema()
 TABLES: tuple[str, ...] = tuple(schema.fields_of(FILE))
 #: The tables whose keys are all known.
-RECORDS = frozenset(
-    name for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
-)
+RECORDS = {
+    name: hint for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
+}
 #: Keys that accept a number, in minutes or megabytes: `time_limit = 30` is `"30"`.
 NUMBERS = frozenset(
     {("job", "time_limit")}

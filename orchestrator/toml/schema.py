@@ -159,10 +159,25 @@ def unquoted(text: str) -> str:
     return as_toml(text)[1:-1]
 
 
-def value_error(key: str, text: str) -> str:
-    """Return "must be ... (got ...)" if `text` is no valid value of the key; else ""."""
-    error = values.form_error(key.rpartition(".")[2], text)
-    return f"{error} (got {as_toml(text)})" if error else ""
+def value_error(key: str, value: object) -> str:
+    """Return "must be ... (got ...)" if a number or text is no valid value of the key; else ""."""
+    error = ""
+    if type(value) is int:
+        error = values.range_error(key, value)
+    elif isinstance(value, str):
+        error = values.form_error(key, value)
+    return f"{error} (got {as_toml(value)})" if error else ""
+
+
+def value_errors(record: Any) -> Iterator[tuple[KeyPath, str]]:
+    """Yield path and error of each invalid number and text in the fields of a dataclass."""
+    for name in fields_of(type(record)):
+        value = getattr(record, name)
+        if error := value_error(name, value):
+            yield (name,), error
+        for index, item in enumerate(value if isinstance(value, tuple) else ()):
+            if error := value_error(name, item):
+                yield (name, index), error
 
 
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:

@@ -499,7 +499,8 @@ def test_gpus_are_given_out(here):
     assert done.code == 3
     assert done.err == (
         "Error: scheduler local: resources.gpus_per_node: 4 GPUs requested, but this machine has 3 "
-        "for jobs: request fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
+        "for jobs: request fewer, check local_slots and CUDA_VISIBLE_DEVICES, or run on the CPU "
+        "with CUDA_VISIBLE_DEVICES=\n"
         "1 problem; nothing was submitted.\n"
     )
     assert len(here.rows()) == 4, "it was not even stored"
@@ -618,7 +619,7 @@ def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")
-    assert done.err.endswith(" Without Slurm, use --scheduler local.\n")
+    assert done.err.endswith(" To run a job without Slurm, use `submit --scheduler local`.\n")
     assert len(here.rows()) == 1
 
 

@@ -40,10 +40,6 @@ Key = tuple[str, str]
 Values = list[float | int | None]
 
 
-class MissingPyarrowError(errors.OrchestratorError):
-    """Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
     """Which metrics of which jobs are printed, and where."""
@@ -296,7 +292,9 @@ def write_parquet(view: View) -> bool:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as exc:
-        raise MissingPyarrowError from exc
+        raise errors.OrchestratorError(
+            "Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."
+        ) from exc
     types = {
         **dict.fromkeys(("job_id", "job_name", "name", "unit", "source"), arrow.string()),
         "value": arrow.float64(),

@@ -130,7 +130,7 @@ def _look_up(
 
 def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
-    detail = "its end was asked for" if context.is_local else "scancel was asked"
+    detail = "cancellation requested" if context.is_local else "scancel called"
     with context.store.writing() as work:
         for job in live:
             work.events.add(job.row, _event(context, detail, job.attempt))

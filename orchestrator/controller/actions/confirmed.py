@@ -208,7 +208,7 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
                 )
                 work.events.add(job.row, event)
 
-    store([(job, f"{command} is asked") for job in selected])
+    store([(job, f"{command} requested") for job in selected])
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.
     context.guard.confirm_lease()
     reasons = action.run(context.scheduler, [job.job_id for job in selected if job.job_id])

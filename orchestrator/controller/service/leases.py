@@ -222,8 +222,8 @@ def _refusal(lease: leases.Lease, command: str, *, is_elsewhere: bool) -> str:
     running = f"{lease.holder_description} is already running"
     if is_elsewhere:
         return (
-            f"{running}, and this host is {socket.gethostname()}. Use the one there; a second host "
-            "can stand by if the database is in PostgreSQL."
+            f"{running}, and this host is {socket.gethostname()}. Use that controller; a second "
+            "host can stand by if the database is in PostgreSQL."
         )
     if command == "tick":
         return f"{running} and makes its own passes. Nothing was done."

@@ -115,20 +115,9 @@ def submit_remaining(
     remaining = [point for point in queries.points(context, sweep) if point.job is None]
     if sweep.state != "open" or not remaining:
         return None
-    prepared = prepare_again(context, sweep, sweeps.points_of(remaining), argv)
+    points = sweeps.points_of(remaining)
+    prepared = plan.prepare(context, sweep, points, source=sweep.source, argv=argv)
     return submit_prepared(prepared, sweep)
-
-
-def prepare_again(
-    context: contexts.Context,
-    sweep: sweeps.StoredSweep,
-    points: Sequence[sweeps.Point],
-    argv: Sequence[str],
-) -> plan.Prepared:
-    """Prepare stored points."""
-    return plan.prepare(
-        context, sweep, points, source=sweep.source, argv=argv, scheduler=sweep.scheduler
-    )
 
 
 def _behind_baseline(

@@ -112,7 +112,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     steps, told = tick(context)
     assert steps == ["refresh", "logs"]
     (level, text), *_ = told
-    assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} leapt ")
+    assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} jumped ")
     found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     assert text in found.problems
     # It is a warning once.
