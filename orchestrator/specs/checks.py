@@ -49,6 +49,7 @@ _NEEDS = (
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything that is wrong with a spec; reads no file."""
+    # The keys of [job] are fields of the spec itself.
     tables = {name: getattr(spec, name, spec) for name in toml_tables.RECORDS}
     for table_check in (_values, _paths, _combinations):
         yield from table_check(tables)
