@@ -150,7 +150,7 @@ class Database(abc.ABC):
     def restore(
         self, backup: pathlib.Path, row_checks: checks.RowChecks
     ) -> tuple[pathlib.Path | None, str | None]:
-        """Replace the database by a backup; return where the old one is kept, and the revision of
+        """Replace the database with a backup; return where the old one is kept, and the revision of
         the backup.
         """
 

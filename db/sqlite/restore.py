@@ -1,4 +1,4 @@
-"""Replacing a database file by a backup. The old file is kept, and one of the two always exists.
+"""Replacing a database file with a backup. The old file is kept, and one of the two always exists.
 
 Each step is on the disk before the next one. The new file is complete beside the database; the old
 one gets a second name; the new one gets the name `.restore-ready` and from then on is the database:

@@ -84,7 +84,9 @@ def print_logs(
     options.refuse(
         {
             "--all requires --grep": all_ and grep is None,
-            "name jobs, or use --sweep, or --all with --grep": not (references or sweeps or all_),
+            "specify jobs, or use --sweep, or --all with --grep": not (
+                references or sweeps or all_
+            ),
             "--grep reads whole logs: remove --follow and --lines": (
                 grep is not None and (shown.follow or shown.lines is not None)
             ),

@@ -108,7 +108,7 @@ class Comparison:
 def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     """Return the measurements of a source. UsageError unless exactly one is named."""
     if sum((bool(source.references), source.sweep is not None, source.file is not None)) != 1:
-        raise click.UsageError("name either a sweep, or jobs, or a file with --from")
+        raise click.UsageError("specify a sweep, jobs, or a file with --from")
     if source.file is not None:
         return read_csv(source.file)
     context = session.open_context(ctx)

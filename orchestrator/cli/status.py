@@ -174,9 +174,9 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
 
 @commands.command("refresh", "orchestrator refresh")
 def refresh(context: contexts.Context) -> None:
-    """Ask Slurm about all live jobs now.
+    """Query Slurm about all live jobs now.
 
-    Also reads their logs, and sends deferred submissions that are due. Runs squeue and sacct at
+    Also reads their logs, and submits deferred jobs that are due. Runs squeue and sacct at
     most once. Exit code 5 if Slurm does not respond.
     """
     from orchestrator.controller.metrics import ingest

@@ -124,7 +124,7 @@ def list_sweeps(
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
     UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
-    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not asked.
+    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not queried.
     """
     with context.store.reading() as work:
         summaries = queries.summaries(work, work.sweeps.newest(limit=limit))

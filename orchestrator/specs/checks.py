@@ -92,7 +92,7 @@ def output_error(value: str) -> str:
     if "\\" in value:
         return "must not contain a backslash: Slurm would not replace any %"
     if unsupported := sorted(escapes - _OUTPUT_ESCAPES):
-        return f"must not contain {unsupported[0]}: only %j %A %a %x %u can be followed"
+        return f"must not contain {unsupported[0]}: only %j %A %a %x %u are supported"
     if "%j" not in escapes and not {"%A", "%a"} <= escapes:
         return "must contain %j, or several jobs would write to the same log"
     return ""

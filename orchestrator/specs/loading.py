@@ -84,7 +84,7 @@ def read(
             document = over(document, upper)
     key = ("launch", "batch_file")
     if batch is None and document.get(key) is not None:
-        message = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
+        message = "is not a key of a spec: use `orchestrator submit FILE.sbatch`"
         problems.append(document.problem(key, message))
     return document, problems
 
@@ -171,7 +171,7 @@ def build(
     if "sweep" in document.data:
         report(
             ("sweep",),
-            "makes several jobs of this file: use `orchestrator sweep submit` or `sweep render`",
+            "this file describes several jobs: use `orchestrator sweep submit` or `sweep render`",
         )
         document = documents.without(document, ("sweep",))
     file, wrong = schema.build(_with_numbers_as_text(document), toml_tables.FILE)

@@ -19,8 +19,8 @@ OWN_KEYS |= {"export": "environment.export", "no-requeue": "job.requeue"}
 #: Options that would break the submission or the tracking of jobs.
 REFUSED = {
     "array": "use the table [array], with tasks or size, and max_running for the number after %",
-    "cluster": "jobs go to the one cluster that sbatch talks to",
-    "clusters": "jobs go to the one cluster that sbatch talks to",
+    "cluster": "jobs are submitted only to the default cluster of sbatch",
+    "clusters": "jobs are submitted only to the default cluster of sbatch",
     "help": "sbatch would submit nothing",
     "hetjob": "heterogeneous jobs are not supported",
     "ignore-pbs": "the script has no PBS lines",

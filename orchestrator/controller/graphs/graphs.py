@@ -62,7 +62,7 @@ def submit_graph(
         inherit.update(*(spec.environment.inherit for spec in node_specs))
     if problems:
         raise errors.SpecError(problems)
-    cluster = clusters.facts(context).cluster
+    fields = clusters.current_fields(context)
     environment = stored.variables(context, inherit)
     with context.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=name, limit=1):
@@ -77,11 +77,7 @@ def submit_graph(
             argv=argv,
             name=name,
             source=str(path),
-            folder=str(context.folder),
-            profile=context.profile.name,
-            scheduler="local" if context.is_local else "slurm",
-            cluster=cluster,
-            created_at=context.clock.now(),
+            **fields,
         )
     return graph, advance(context, graph, report)
 

@@ -54,8 +54,7 @@ def submit_new(
 ) -> Submitted:
     """Store a sweep, and submit its points; ConflictError if one of its name is not finished."""
     context = prepared.context
-    # May ask Slurm: not while the database is locked.
-    cluster = clusters.facts(context).cluster
+    fields = clusters.current_fields(context)
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
@@ -66,15 +65,7 @@ def submit_new(
                     f"sweep add @{other.row} FILE` adds points to it, and --name gives this sweep "
                     "another name"
                 )
-        stored = work.sweeps.add(
-            sweep,
-            profile=context.profile.name,
-            cluster=cluster,
-            scheduler="local" if context.is_local else "slurm",
-            source=source,
-            folder=str(context.folder),
-            created_at=context.clock.now(),
-        )
+        stored = work.sweeps.add(sweep, source=source, **fields)
         if with_sweep is not None:
             with_sweep(work, stored)
     return submit_prepared(prepared, stored, report=report)

@@ -55,8 +55,8 @@ def test_markdown_and_latex_are_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "name either a sweep, or jobs, or a file with --from"),
-        (["x", "--from", "-"], "name either a sweep, or jobs, or a file with --from"),
+        ([], "specify a sweep, jobs, or a file with --from"),
+        (["x", "--from", "-"], "specify a sweep, jobs, or a file with --from"),
         (
             ["x", "--against", "y", "--format", "json"],
             "--against requires --format table. For another format use `orchestrator baseline "
