@@ -430,7 +430,8 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     assert other.squeue(lambda *_: True) == []
     entry = entry_of(here, job_id)
     other.cancel(job_id, entry.name)
-    assert other.hold([job_id]) == {job_id: "it has ended, or there is no such job on this machine"}
+    refused = other.change("hold", [job_id])
+    assert refused == {job_id: "it has ended, or there is no such job on this machine"}
     assert entry_of(here, job_id).runner.is_alive()
 
     with sqlite3.connect(here.database) as connection:

@@ -49,7 +49,7 @@ def cancel(
     for job in current:
         if (job.ended and job.row not in requeued) or job.row in objections:
             continue
-        if why := _objection(job):
+        if why := confirmed.without_id(job) or clusters.other_machine(job):
             objections[job.row] = why
         else:
             live.append(job)
@@ -78,15 +78,6 @@ def cancel(
         )
         for job in last
     ]
-
-
-def _objection(job: jobs.Job) -> str:
-    if job.job_id is None:
-        return (
-            f"@{job.row} has no job ID yet ({job.state}). `orchestrator status @{job.row}` looks "
-            "for it in Slurm; cancel it afterwards"
-        )
-    return clusters.other_machine(job)
 
 
 def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator import errors, jobs, specs
 from orchestrator.config import profiles
+from orchestrator.controller.submission import sbatch_call
 from orchestrator.rendering import batch_file, batch_options, templates
 from tests.unit.rendering.machine import Machine, wait_for
 
@@ -105,7 +106,7 @@ def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
         "#SBATCH --comment=mine\n"
     )
     spec, notes = _request(tmp_path, text, resources__nodes=1, resources__gpus_per_node=2)
-    assert batch_file.options_of(spec) == [
+    assert sbatch_call.batch_file_options(spec) == [
         "--account=site",
         "--nodes=1",
         "--gres=gpu:2",
@@ -113,7 +114,7 @@ def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
         "--open-mode=append",
         "--hint=nomultithread",
     ]
-    assert batch_file.arguments_of(spec) == ["-x"]
+    assert sbatch_call.script_arguments(spec) == ("-x",)
     assert (spec.name, spec.partition, spec.comment, spec.output) == ("old", "gpu", "mine", None)
     assert [note.partition(": ")[2] for note in notes] == [
         "--output=x.out must contain %j, or several jobs would write to the same log:"
