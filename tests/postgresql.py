@@ -30,14 +30,11 @@ SETTINGS = {
     "listen_addresses": "",
 }
 
-#: ends the other connections to a database
-END_OTHERS = (
-    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
-#: removes the rows that the migrations have not made, and lets IDs begin at 1 again
+#: Ends other connections, removes the rows that no migration made, and lets IDs begin at 1 again.
 EMPTY = """
 DO $$ DECLARE name regclass; BEGIN
+    PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid();
     SET LOCAL session_replication_role = replica; -- foreign keys set no order
     FOR name IN SELECT oid FROM pg_class
         WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
@@ -79,7 +76,6 @@ class Server:
 
     def empty(self, url: str) -> None:
         """Return a database with our tables to its state after the migrations."""
-        self.execute(END_OTHERS, name_of(url))
         self.execute(EMPTY, name_of(url))
 
     def drop(self, url: str) -> None:
