@@ -129,10 +129,9 @@ def _table(
 ) -> schema.Record | None:
     """Return a table as this dataclass, or add its unknown keys and wrong types to `problems`."""
     document = documents.Document(data=data, origins={})
-    table, wrong_types = schema.build(document, record)
-    found = [*schema.unknown_keys(document, record), *wrong_types.items()]
-    problems += [((*path, *at), message) for at, message in found]
-    return None if found else table
+    table, messages = schema.build(document, record)
+    problems += [((*path, *at), message) for at, message in messages.items()]
+    return None if messages else table
 
 
 def _line_problems(

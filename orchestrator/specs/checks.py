@@ -49,10 +49,11 @@ _NEEDS = (
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything that is wrong with a spec; reads no file."""
-    tables = toml_tables.to_tables(spec)
-    for table_check in (_job, _empty, _paths, _labels, _combinations):
+    # The keys of [job] are fields of the spec itself.
+    tables = {name: getattr(spec, name, spec) for name in toml_tables.RECORDS}
+    for table_check in (_values, _paths, _combinations):
         yield from table_check(tables)
-    for check in (_values, _names, _container, _launch, _arguments, _array, _retry):
+    for check in (_job, _names, _container, _launch, _arguments, _array, _retry):
         yield from check(spec)
 
 
@@ -60,19 +61,28 @@ def _at(*path: str | int) -> tuple[KeyPath, ...]:
     return (path,)
 
 
-def _job(tables: _Tables) -> Iterator[Finding]:
-    job = tables["job"]
-    if not job["name"]:
+def _job(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if not spec.name:
         yield _at("job", "name"), "is missing: every job needs a name"
-    elif _JOB_ID.fullmatch(job["name"]):
+    elif _JOB_ID.fullmatch(spec.name):
         # `cancel 7777` must never mean another job than Slurm's 7777.
         yield _at("job", "name"), "looks like a job ID: start it with a letter"
-    size = len((job["comment"] or "").encode(errors="surrogatepass"))
+    size = len((spec.comment or "").encode(errors="surrogatepass"))
     if size > _MAX_COMMENT_BYTES:
         yield _at("job", "comment"), f"must be at most {_MAX_COMMENT_BYTES} bytes (got {size})"
-    for key in ("output", "error"):
-        if job[key] is not None and (error := output_error(job[key])):
+    for key, file in (("output", spec.output), ("error", spec.error)):
+        if file is not None and (error := output_error(file)):
             yield _at("job", key), error
+    keys: set[str] = set()
+    for index, label in enumerate(spec.labels):
+        match = _LABEL.fullmatch(label)
+        if match is None:
+            message = f'must be "key=value" (got {schema.as_toml(label)})'
+            yield _at("job", "labels", index), message
+        elif match[1] in keys:
+            yield _at("job", "labels", index), f"sets the key {match[1]} a second time"
+        else:
+            keys.add(match[1])
 
 
 def output_error(value: str) -> str:
@@ -88,56 +98,40 @@ def output_error(value: str) -> str:
     return ""
 
 
-def _empty(tables: _Tables) -> Iterator[Finding]:
-    for table in toml_tables.RECORDS:
-        for key, value in tables[table].items():
-            # Other keys of these tables have a form, or are paths.
+def _values(tables: _Tables) -> Iterator[Finding]:
+    for table, record in tables.items():
+        for path, error in schema.value_errors(record):
+            # A missing name has its own message.
+            if (table, path) != ("job", ("name",)) or record.name:
+                yield _at(table, *path), error
+        for key, value in vars(record).items():
+            # Other texts of these tables have a form, or are paths.
             if value == "" and (table not in ("job", "resources") or key == "comment"):
                 yield _at(table, key), "is empty: remove the key"
 
 
-def _values(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for table in toml_tables.RECORDS:
-        record = spec if table == "job" else getattr(spec, table)
-        for path, error in schema.value_errors(record):
-            # A missing name is reported already.
-            if record is not spec or path != ("name",) or spec.name:
-                yield _at(table, *path), error
-
-
 def _paths(tables: _Tables) -> Iterator[Finding]:
     for table, key in _NO_DASH:
-        value = tables[table][key] or ""
+        value = getattr(tables[table], key) or ""
         if value.startswith("~") and (table, key) in _PATHS:
             yield _at(table, key), "~ is not expanded here: write the whole path"
         if value.startswith("-"):
             yield _at(table, key), f"must not begin with a dash (got {schema.as_toml(value)})"
 
 
-def _labels(tables: _Tables) -> Iterator[Finding]:
-    keys: set[str] = set()
-    for index, label in enumerate(tables["job"]["labels"]):
-        match = _LABEL.fullmatch(label)
-        if match is None:
-            message = f'must be "key=value" (got {schema.as_toml(label)})'
-            yield _at("job", "labels", index), message
-        elif match[1] in keys:
-            yield _at("job", "labels", index), f"sets the key {match[1]} a second time"
-        else:
-            keys.add(match[1])
-
-
 def _combinations(tables: _Tables) -> Iterator[Finding]:
     reported: set[tuple[str, str]] = set()
-    is_batch_file = tables["launch"]["batch_file"] is not None
+    is_batch_file = tables["launch"].batch_file is not None
     for table, alternatives in toml_tables.ALTERNATIVES:
-        given = [key for key in alternatives if tables[table][key] not in (None, "", ())]
+        record = tables[table]
+        given = [key for key in alternatives if getattr(record, key) not in (None, "", ())]
         at = table, given[1] if given[1:] else ""
         if given[1:] and at not in reported and not (is_batch_file and table == "launch"):
             reported.add(at)
             yield _at(*at), f"use only one of {' and '.join(given)}"
     for table, key, needed, message in _NEEDS:
-        if tables[table][key] and all(tables[table][other] in (None, 0) for other in needed):
+        record = tables[table]
+        if getattr(record, key) and all(getattr(record, name) in (None, 0) for name in needed):
             yield ((table, key), *((table, other) for other in needed)), message
 
 

@@ -71,11 +71,7 @@ def read(document: documents.Document, problems: Problems) -> records.Table:
     whole = dataclasses.replace(document, data={"sweep": data})
     plain = {key: value for key, value in data.items() if key not in _NESTED}
     built, wrong = schema.build(dataclasses.replace(document, data={"sweep": plain}), _File)
-    for at, message in (
-        *schema.unknown_keys(whole, _File),
-        *documents.forbidden_characters(whole),
-        *wrong.items(),
-    ):
+    for at, message in (*documents.forbidden_characters(whole), *wrong.items()):
         problems.add(at, message)
     axes = _axes(data.get("axes", {}), built.sweep.kind == "random", problems)
     entries: dict[str, Any] = {

@@ -73,7 +73,7 @@ def refreshed(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[j
             )
         context.clock.sleep(1.0)
     if fresh.failing_since is not None:
-        raise errors.SlurmError(f"{fresh.error} (nothing was changed)")
+        raise errors.SlurmError(f"{fresh.last_error} (nothing was changed)")
     return stored(context, selected)
 
 

@@ -60,9 +60,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.fixture
-def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
+def context(tmp_path: Path, database_file: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         context = builders.make_context(
             tmp_path, store, environ=environ, slurm=Client(environ={}, run=host.run)
         )
