@@ -156,8 +156,8 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
 
 
 def test_included_patterns_are_valid():
-    text = importlib.resources.files("orchestrator").joinpath(loading.SHIPPED).read_text("utf-8")
-    checked = patterns.load(text, loading.SHIPPED)
+    text = importlib.resources.files("orchestrator").joinpath("patterns.toml").read_text("utf-8")
+    checked = patterns.load(text, "patterns.toml")
     assert names(patterns.load_shipped()) == names(checked)
 
 
