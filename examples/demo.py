@@ -179,7 +179,7 @@ class Demo:
         reader = Reader()
         try:
             with Bar(self.terminal) as bar:
-                bar.tell(News(line=f"{job_id} waits, then loads PyTorch, which takes longest"))
+                bar.tell(News(line=f"{job_id} is starting (loading PyTorch takes longest)"))
                 for line in log.stdout:
                     if news := reader.read(line):
                         bar.tell(news)
@@ -298,8 +298,8 @@ def closing(folder: Path, scheduler: str, job_id: str) -> str:
         for name, value in settings(folder, scheduler).items()
     )
     text = f"""\
-That was a job on {where}, on two ranks. Its script, log and numbers, and the database, are in
-{folder}: `rm -r` takes them away.
+The job ran on {where} with two ranks. Its script, log and metrics and the database are in
+{folder}. Delete the folder to remove them.
 The environment is {sys.prefix}.
 
 What to try next:
@@ -316,12 +316,12 @@ On the login node of a cluster with Slurm:
   script/demo --scheduler slurm
 """
     return f"""{text}
-For jobs of your own on a cluster, draft its profile, have it checked, and submit to more nodes:
+To run your own jobs on a cluster, draft a profile, check it, and submit to several nodes:
   orchestrator config init
   orchestrator doctor --job
   {submit} --set resources.nodes=2 --set resources.gpus_per_node=4 --wait
 
-README.md goes on from here, docs/howto/ has the rest."""
+Next: README.md and docs/tutorial.md."""
 
 
 def draws() -> bool:
@@ -344,8 +344,8 @@ def main() -> int:
         with interrupts():
             if given.scheduler == "slurm" and shutil.which("sbatch") is None:
                 raise Failed(
-                    "there is no sbatch here; call it on the login node of a cluster, or without "
-                    "--scheduler slurm for this machine"
+                    "sbatch not found: run the demo on a login node, or omit --scheduler slurm to "
+                    "use this machine"
                 )
             if given.scheduler == "local":
                 require_localhost()

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import pytest
 
-from orchestrator import config, jobs, specs
+from orchestrator import config, errors, jobs, patterns, specs
 from orchestrator.controller.session import contexts, stores
 from orchestrator.slurm.client import Client
+from orchestrator.toml import documents
 
 #: drops all messages
 SILENT: Final = contexts.Reporter(write=lambda level, text: None)
@@ -101,3 +102,13 @@ def make_submission(number: int, now: datetime.datetime, **changes: Any) -> jobs
         "created_at": now,
     }
     return jobs.Submission(**{**fields, **changes})
+
+
+def load_patterns(text: str, source: str) -> tuple[patterns.Pattern, ...]:
+    """Return the patterns of a TOML text; raises ConfigurationError with all its problems."""
+    document, problems = documents.parse(text, source)
+    loaded, pattern_problems = patterns.check(document.data, origin=source)
+    problems += [document.problem(path, message) for path, message in pattern_problems]
+    if problems:
+        raise errors.ConfigurationError(problems)
+    return loaded

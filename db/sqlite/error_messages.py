@@ -66,7 +66,7 @@ def _repair(path: pathlib.Path) -> str:
     hint = "there is none beside it" if newest is None else f"newest: {newest.path}"
     return (
         "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces "
-        f"it by a backup ({hint})."
+        f"it with a backup ({hint})."
     )
 
 

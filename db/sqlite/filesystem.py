@@ -7,7 +7,6 @@ SQLite's WAL needs memory that all processes share, so it works on one host only
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import fcntl
 import os
@@ -16,7 +15,8 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from orchestrator import errors
 
@@ -36,8 +36,6 @@ LOCAL_LOCK_TYPES = {
 }
 #: struct flock of 64-bit Linux: type, whence, start, len, pid.
 _FLOCK = "hhqqi4x"
-
-
 _WHOLE_FILE = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 #: PENDING_BYTE and the bytes after it (os_unix.c of SQLite).
 _SQLITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
@@ -54,37 +52,31 @@ class Locality(enum.Enum):
     NETWORK = "network"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mount:
-    """One line of /proc/self/mountinfo."""
+class Mount(NamedTuple):
+    """One line of /proc/self/mounts."""
 
     mount_point: str
     fs_type: str
-    #: of the mount and of the file system
-    options: frozenset[str]
+    options: Collection[str]
 
 
-def parse_mountinfo(text: str) -> list[Mount]:
-    """Return the mounts of /proc/self/mountinfo in their order (proc_pid_mountinfo(5))."""
-    mounts = []
-    for line in text.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields, rest = before.split(" "), after.split(" ")
-        if not separator or len(fields) < 6 or len(rest) < 3:
-            continue
-        options = frozenset(fields[5].split(",")) | frozenset(rest[2].split(","))
-        mounts.append(Mount(mount_point=_unescape(fields[4]), fs_type=rest[0], options=options))
-    return mounts
+def find_mount(path: pathlib.Path, mounts: str) -> Mount | None:
+    """Return the mount of an absolute, resolved path: the deepest, and the last of equal ones.
 
-
-def find_mount(path: pathlib.Path, mounts: list[Mount]) -> Mount | None:
-    """Return the mount of an absolute, resolved path: the deepest, and the last of equal ones."""
-    containing = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
-    return max(reversed(containing), key=lambda mount: len(mount.mount_point), default=None)
+    `mounts` is the text of /proc/self/mounts (fstab(5)).
+    """
+    deepest = None
+    for line in mounts.splitlines():
+        _, mount_point, fs_type, options, *_ = [*line.split(" "), "", "", ""]
+        mount_point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), mount_point)
+        if mount_point and path.is_relative_to(mount_point):
+            if deepest is None or len(mount_point) >= len(deepest.mount_point):
+                deepest = Mount(mount_point, fs_type, options.split(","))
+    return deepest
 
 
 def classify(mount: Mount | None) -> Locality:
-    """Return whether a mount is local; None, without mountinfo (no Linux), is local.
+    """Return whether a mount is local; None, without /proc (no Linux), is local.
 
     Raises DatabaseError if its locks are known to stay on one host.
     """
@@ -104,10 +96,10 @@ def classify(mount: Mount | None) -> Locality:
 def locality(path: pathlib.Path) -> Locality:
     """Return whether the file system of `path`, or of its nearest existing parent, is local."""
     try:
-        text = pathlib.Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        mounts = pathlib.Path("/proc/self/mounts").read_text(errors="surrogateescape")
     except OSError:
         return Locality.LOCAL
-    return classify(find_mount(path.resolve(), parse_mountinfo(text)))
+    return classify(find_mount(path.resolve(), mounts))
 
 
 @contextlib.contextmanager
@@ -214,10 +206,6 @@ def _refused(path: pathlib.Path, error: OSError | None) -> errors.DatabaseError:
         f"File locks do not work in {path.parent} ({why}). Set state_dir to a local disk; "
         "a database that several hosts share needs PostgreSQL."
     )
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def sync(path: pathlib.Path) -> None:

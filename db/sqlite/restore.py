@@ -1,4 +1,4 @@
-"""Replacing a database file by a backup. The old file is kept, and one of the two always exists.
+"""Replacing a database file with a backup. The old file is kept, and one of the two always exists.
 
 Each step is on the disk before the next one. The new file is complete beside the database; the old
 one gets a second name; the new one gets the name `.restore-ready` and from then on is the database:
@@ -83,17 +83,12 @@ def replace(path: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
             kept = _keep(path)
         filesystem.sync(draft)
         draft.rename(path.with_name(path.name + filesystem.READY))
-        _finish(path)
+        finish(path)
     return kept
 
 
 def finish(path: pathlib.Path) -> None:
-    """Finish the restore of a process that was killed."""
-    with lock(path):
-        _finish(path)
-
-
-def _finish(path: pathlib.Path) -> None:
+    """Finish a restore, also that of a process that was killed. The caller holds the lock."""
     ready = path.with_name(path.name + filesystem.READY)
     if not ready.exists():
         return

@@ -170,8 +170,11 @@ class MetricStore(queries.Store):
                 for _, set_id, step, epoch, time, line, *values in part
             ]
 
-    def file_summary(self, row: int, path: str) -> metrics.FileSummary:
-        """Return how much is stored from a file."""
+    def file_summary(self, row: int, path: str) -> tuple[int, bool]:
+        """Return how many metrics of a file are stored, and whether its line numbers started over.
+
+        They do if it was truncated or replaced.
+        """
         sets = self._sets_of_file(row, path)
         statement = sa.select(_LINE.set_id, _LINE.line).order_by(_LINE.id)
         count, previous, restarted = 0, 0, False
@@ -179,7 +182,7 @@ class MetricStore(queries.Store):
             count += len(sets[set_id].names)
             restarted = restarted or (line is not None and line < previous)
             previous = line or previous
-        return metrics.FileSummary(count=count, restarted=restarted)
+        return count, restarted
 
     def delete_file(self, row: int, path: str) -> None:
         """Delete the metrics of a file; the lines are deleted with their sets (foreign key)."""

@@ -27,7 +27,7 @@ COMMANDS = {
     "render": ("submit", "Print the batch script of a job."),
     "submit": ("submit", "Submit a job exactly once."),
     "track": ("submit", "Track jobs that were submitted without orchestrator."),
-    "refresh": ("status", "Ask Slurm about all live jobs now."),
+    "refresh": ("status", "Query Slurm about all live jobs now."),
     "status": ("status", "List jobs and their states."),
     "show": ("show", "Show the details of a job."),
     "logs": ("logs", "Print or search the logs of jobs."),

@@ -16,7 +16,7 @@ from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.actions import cancel as cancellation
-from orchestrator.controller.actions import confirmed, hold, requeue, wait
+from orchestrator.controller.actions import changes, confirmed, wait
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 
@@ -89,7 +89,7 @@ def hold_jobs(
     Waits until Slurm shows that they are held. Running jobs are not held: `requeue --hold` stops
     and holds them.
     """
-    outcomes = hold.hold(context, selection.find(context), confirm_seconds=timeout)
+    outcomes = changes.hold(context, selection.find(context), confirm_seconds=timeout)
     print_outcomes(outcomes, already="was already held")
 
 
@@ -104,7 +104,7 @@ def release(
     Waits until Slurm shows that they are not held. This includes jobs that were requeued in held
     state (REQUEUE_HOLD, SPECIAL_EXIT).
     """
-    outcomes = hold.release(context, selection.find(context), confirm_seconds=timeout)
+    outcomes = changes.release(context, selection.find(context), confirm_seconds=timeout)
     print_outcomes(outcomes, already="is not held")
 
 
@@ -121,7 +121,7 @@ def requeue_jobs(
     attempt. A job that ended can be requeued while Slurm remembers it (MinJobAge, often 5 minutes);
     after that use `resubmit`.
     """
-    outcomes = requeue.requeue(context, selection.find(context), hold=hold, confirm_seconds=timeout)
+    outcomes = changes.requeue(context, selection.find(context), hold=hold, confirm_seconds=timeout)
     print_outcomes(outcomes, already="is already pending")
 
 

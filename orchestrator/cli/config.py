@@ -84,9 +84,9 @@ def doctor(
 ) -> None:
     """Check this machine and the configuration.
 
-    Each problem is shown with its fix. With --job, a job of at most one minute checks that the
-    compute nodes see runs_dir, their clocks, and which container runtimes, GPU driver and torch
-    they have. Exit code 1 if a check fails; warnings do not count.
+    Each problem is shown with its fix. --job submits a job of at most one minute. It checks on a
+    compute node that runs_dir is visible and the clock is right, and finds its container runtime,
+    GPU driver and torch. Exit code 1 if a check fails; warnings do not count.
     """
     from orchestrator.controller.setup import node_checks, site_checks
 
@@ -129,8 +129,8 @@ def trust(
 
     The settings that require trust are printed. A file that is not trusted may only describe jobs:
     account, partition, modules, binds, limits and patterns. A trusted file in DIR may set any key,
-    even if other users can write it. Trust ends when the file changes, or a template, pattern file
-    or command of the project that it names.
+    even if other users can write it. Trust ends when the file changes, or when
+    a template, pattern file or command that it names changes.
     """
     if (list_ and (remove or folder is not None)) or (not list_ and folder is None):
         raise click.UsageError("name the folder of an orchestrator.toml, or use --list")

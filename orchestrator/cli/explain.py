@@ -75,7 +75,7 @@ def explain(
     tasks that failed.
     """
     if bool(references) == (log is not None):
-        raise click.UsageError("name a job, or a log with --log FILE")
+        raise click.UsageError("specify a job, or a log with --log FILE")
     rules = explanations.rules_with(rule_files)
     explained: list[_Explained] = []
     if log is not None:

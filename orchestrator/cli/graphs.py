@@ -71,7 +71,7 @@ def list_graphs(
 ) -> None:
     """List graphs and their progress.
 
-    The newest graph is first. Slurm is not asked.
+    The newest graph is first. Slurm is not queried.
     """
     names = ("cluster", "scheduler", "source", "folder", "profile", "created_at")
     rows: list[dict[str, object]] = []

@@ -84,7 +84,9 @@ def print_logs(
     options.refuse(
         {
             "--all requires --grep": all_ and grep is None,
-            "name jobs, or use --sweep, or --all with --grep": not (references or sweeps or all_),
+            "specify jobs, or use --sweep, or --all with --grep": not (
+                references or sweeps or all_
+            ),
             "--grep reads whole logs: remove --follow and --lines": (
                 grep is not None and (shown.follow or shown.lines is not None)
             ),
@@ -130,7 +132,7 @@ def _parts(
 
     A search of several logs does not mention missing ones.
     """
-    is_quiet = shown.grep is not None and len(selected) > 1
+    is_search = shown.grep is not None
     for job in selected:
         path = shown.path_of(job)
         message = ""
@@ -147,14 +149,9 @@ def _parts(
             message = _missing_log(context, job, path)
         except errors.OrchestratorError as exc:
             output.note(f"{naming.name_of(job)}: {exc}")
-        if message and not is_quiet:
+        if message and not (is_search and len(selected) > 1):
             output.note(message)
-        if (
-            shown.grep is not None
-            and job.stderr_path
-            and not shown.stderr
-            and shown.attempt is None
-        ):
+        if is_search and job.stderr_path and not shown.stderr and shown.attempt is None:
             yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 

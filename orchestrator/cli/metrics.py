@@ -14,7 +14,7 @@ from orchestrator import metrics
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import metric_tables
-from orchestrator.controller.metrics import ingest, queries
+from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts
 
 FORMATS = (*output.FORMATS, "parquet")
@@ -154,7 +154,7 @@ def show_metrics(
     """Show metrics parsed from job logs.
 
     Metrics also come from metrics.jsonl. New log lines are read first. The oldest metric is printed
-    first. To name a job that is called like a subcommand, write it after `--`.
+    first. If a job has the name of a subcommand, write it after `--`.
     """
     modes = {"--stat": stat, "--compare": compare, "--plot": plot, "--follow": follow}
     given = [name for name, value in modes.items() if value]
@@ -165,7 +165,7 @@ def show_metrics(
         f"{' and '.join(given[:2])} cannot be combined": is_two,
         "--every and --points cannot be combined": metric_filter.every and metric_filter.points,
         "--by requires --compare or --plot": by and not (compare or plot),
-        "--compare requires --by step or epoch: two jobs never log at the same time": (
+        "--compare cannot be combined with --by time: use --by step or --by epoch": (
             compare and by == "time"
         ),
     }
@@ -209,7 +209,8 @@ def show_metrics(
             "`orchestrator logs` prints the log)"
         )
     else:
-        names = ", ".join(queries.names(context, list(by_row))) or "none"
+        with context.store.reading() as work:
+            names = ", ".join(work.metrics.names(list(by_row))) or "none"
         output.note(f"No metrics match. Names of these jobs' metrics: {names}")
 
 

@@ -64,7 +64,7 @@ limit = option(
 )
 refresh = option(
     "--refresh/--no-refresh",
-    "Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
+    "Query Slurm now, or not at all. Default: query if the stored state is older than the "
     "profile's poll_floor_seconds.",
 )
 yes = option("-y --yes", "Do not ask for confirmation.")
@@ -83,8 +83,8 @@ sweeps = option("--sweep", "All jobs of a sweep.", "SWEEP", multiple=True)
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(
     "--queue/--no-queue",
-    "Defer the submission when Slurm refuses it because of a limit, and send it later. "
-    "Default: the profile's queue_submissions.",
+    "Defer the job if Slurm refuses it for now (a limit, a full queue, a drained partition), "
+    "and submit it later. Default: the profile's queue_submissions.",
 )
 
 
@@ -118,7 +118,7 @@ class Selection:
                 raise errors.NotFoundError(f"no live job has the name or label {words}")
             chosen += live
         elif not self.references and not self.sweeps:
-            raise click.UsageError("name jobs, or select them with --name, --label or --sweep")
+            raise click.UsageError("specify jobs, or select them with --name, --label or --sweep")
         for sweep in self.sweeps:
             points = _jobs_of_sweep(context, sweep, all_points=with_ended)
             chosen += [job for job in points if with_ended or not job.ended]
@@ -196,7 +196,7 @@ def jobs_and_sweeps(
 ) -> list[jobs.Job]:
     """Return the named jobs and all jobs of the sweeps, each once. UsageError if none is named."""
     if not references and not sweeps:
-        raise click.UsageError("name jobs, or a sweep with --sweep")
+        raise click.UsageError("specify jobs, or a sweep with --sweep")
     named = [job for reference in references for job in jobs_of(context, reference)]
     for sweep in sweeps:
         named += _jobs_of_sweep(context, sweep, all_points=False)

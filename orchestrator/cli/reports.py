@@ -21,10 +21,6 @@ _COLUMN_NAMES = ", ".join(tables.NAMES)
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
 
 
-class WorseError(errors.OrchestratorError):
-    """A result is worse than the baseline."""
-
-
 def _parse_threshold(text: str) -> tuple[str, float]:
     """Return the metric and share of `METRIC=SHARE`."""
     name, _, share = text.partition("=")
@@ -112,7 +108,7 @@ class Comparison:
 def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     """Return the measurements of a source. UsageError unless exactly one is named."""
     if sum((bool(source.references), source.sweep is not None, source.file is not None)) != 1:
-        raise click.UsageError("name either a sweep, or jobs, or a file with --from")
+        raise click.UsageError("specify a sweep, jobs, or a file with --from")
     if source.file is not None:
         return read_csv(source.file)
     context = session.open_context(ctx)
@@ -166,7 +162,7 @@ def compare(
 def print_comparison(
     compared: comparison.Comparison, name: str, study: reports.MeasurementSet, form: str
 ) -> None:
-    """Print a comparison. WorseError if a result is worse than the baseline.
+    """Print a comparison. OrchestratorError if a result is worse than the baseline.
 
     Or if jobs were left out and a size of the baseline has no runs, such as if all jobs failed.
     """
@@ -183,7 +179,7 @@ def print_comparison(
         sizes = "; ".join(compared.missing)
         problems.append(f"jobs were left out, and these sizes of {name} have no runs: {sizes}")
     if problems:
-        raise WorseError("\n".join(problems))
+        raise errors.OrchestratorError("\n".join(problems))
     output.note(f"These runs show nothing worse than {name}.")
 
 
@@ -246,9 +242,7 @@ def report(
         metavar="DIR",
     ),
     no_plots: bool = option("--no-plots", "With --to: write no plots."),
-    form: str | None = options.optional_form_of(
-        (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
-    ),
+    form: str | None = options.optional_form_of((*output.FORMATS, "markdown", "latex")),
 ) -> None:
     """Report how throughput scales with the number of GPUs.
 

@@ -72,7 +72,8 @@ def add(
     ),
     catchup: records.Catchup = option(
         "--catchup",
-        "Which planned times to submit that passed while no controller was running.",
+        "What to do with planned times that were missed: submit the latest, skip them, "
+        "or submit all.",
         click.Choice(["latest", "skip", "all"]),
         default="latest",
     ),
@@ -90,7 +91,7 @@ def add(
     ),
     jitter: int = option(
         "--jitter",
-        "Delay each planned time by up to this. The delay of a planned time never changes.",
+        "Submit up to this much later. The delay is fixed for each planned time.",
         value_types.duration,
         default="0",
     ),
@@ -286,7 +287,7 @@ def history(
     """List the planned times of a schedule and their outcomes.
 
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
-    for a reason, or failed, which means that nothing could be submitted.
+    for a reason, or failed (nothing could be submitted).
     """
     stored, triggers = management.history(context, name, limit)
     schedule_rows.print_triggers(triggers, stored.tz, form)

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -190,7 +189,6 @@ def install(
     driver = installation.Driver(
         argv=(*_program(), *_global_options(ctx), "tick", "--quiet"),
         environ=installation.environment(os.environ),
-        home=Path(os.path.expanduser("~")),
         state_dir=configuration.state_dir,
     )
     if not write and not remove:

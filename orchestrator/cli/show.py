@@ -126,7 +126,7 @@ def _show_job(
     may_ask: bool,
 ) -> None:
     job = details.job
-    used = job_efficiency.of(context, details, may_ask=may_ask)
+    efficiency, gpus = job_efficiency.of(context, details, may_ask=may_ask)
     chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
     links = [job_rows.link_row(link) for link in chain]
@@ -136,8 +136,8 @@ def _show_job(
     row["next_start_at"] = links[-1]["due_at"] if is_planned else None
     if form != "table":
         row |= {
-            "efficiency": None if used.efficiency is None else dataclasses.asdict(used.efficiency),
-            "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
+            "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
+            "gpus_used": [dataclasses.asdict(gpu) for gpu in gpus],
             "continued_by": next((each.job.row for each in chain if each.job.row > job.row), None),
             "chain": links,
             "attempts": attempts,
@@ -153,9 +153,9 @@ def _show_job(
     if links:
         click.echo("\nChain:")
         output.print_rows("chain", links, job_rows.CHAIN_COLUMNS, "table")
-    if used.efficiency is not None:
+    if efficiency is not None:
         click.echo("\nEfficiency:")
-        for line in efficiency_lines(used.efficiency, used.gpus):
+        for line in efficiency_lines(efficiency, gpus):
             click.echo(f"  {escaping.one_line(line)}")
     click.echo("\nHistory:")
     for event in details.events:

@@ -77,13 +77,14 @@ def _flag_option(flag: specs.Flag) -> click.Option:
         names = [f"--{flag.names[0]}/--no-{flag.names[0]}"]
     elif schema.is_choice(kind):
         type_ = click.Choice(typing.get_args(kind))
+    multiple = typing.get_origin(kind) in (tuple, Mapping)
     return click.Option(
         [*names, flag.parameter],
         type=type_,
         default=None,
-        multiple=typing.get_origin(kind) in (tuple, Mapping),
+        multiple=multiple,
         metavar=flag.metavar,
-        help=flag.help,
+        help=f"{flag.help} Can be repeated." if multiple else flag.help,
     )
 
 

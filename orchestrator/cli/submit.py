@@ -85,8 +85,8 @@ def submit(
         click.echo(submission_line(tasks))
         if first.is_deferred:
             output.note(
-                "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends "
-                f"it; `orchestrator wait @{first.row}` waits until it has ended."
+                "The next `orchestrator status`, `show`, `refresh` or `wait` after that time "
+                f"submits it; `orchestrator wait @{first.row}` waits until it has ended."
             )
     if wait_:
         from orchestrator.cli import actions

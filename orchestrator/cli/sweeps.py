@@ -124,7 +124,7 @@ def list_sweeps(
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
     UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
-    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not asked.
+    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not queried.
     """
     with context.store.reading() as work:
         summaries = queries.summaries(work, work.sweeps.newest(limit=limit))
@@ -240,9 +240,7 @@ def add(
         if form is not None:
             _print_result(context, submit_points.Submitted(sweep=stored), form)
         return
-    prepared = plan.prepare(
-        context, stored, new, source=source, argv=sys.argv, scheduler=stored.scheduler
-    )
+    prepared = plan.prepare(context, stored, new, source=source, argv=sys.argv)
     print_plan_line(stored.name, stored.kind, prepared)
     if dry_run:
         _print_plan(prepared, form or output.default_format())

@@ -54,7 +54,7 @@ def usage(
 
     Each start of a job counts; running jobs count up to now. WASTED is the share used by jobs that
     failed, timed out or were cancelled: of GPU-hours, or of core-hours if no GPU was used. Months
-    are in local time. Slurm is not asked.
+    are in local time. Slurm is not queried.
     """
     rows = [job.row for word in references for job in options.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, sweeps=sweeps, **vars(job_filter))

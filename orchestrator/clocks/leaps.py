@@ -140,7 +140,7 @@ def explanation(state: State) -> str:
     if since.is_of_same_boot(trusted):
         expected = since.at - datetime.timedelta(seconds=doubt.leap_seconds)
         leapt = (
-            f"The clock of {since.host} leapt {'forward' if is_forward else 'back'} by {length}: "
+            f"The clock of {since.host} jumped {'forward' if is_forward else 'back'} by {length}: "
             f"it showed {_local(since.at)} when {_local(expected)} was expected."
         )
     else:
@@ -149,13 +149,13 @@ def explanation(state: State) -> str:
             f"{'after' if is_forward else 'before'} the last controller pass, on {trusted.host} at "
             f"{_local(trusted.at)}."
         )
-    until = f"Without another leap it is trusted after {BELIEVED_AFTER_SECONDS / 60:.0f} minutes."
+    until = f"Without another jump it is trusted after {BELIEVED_AFTER_SECONDS / 60:.0f} minutes."
     if doubt.contradicted_by:
         until = f"{doubt.contradicted_by} shows another time."
     return (
-        f"{leapt} {until} Until then schedules, recovery, deferred submissions, graphs, alerts and "
-        "notices are paused. If the clock is wrong, set it (NTP); if it is right, run "
-        "`orchestrator tick --trust-clock`."
+        f"{leapt} {until} Until the clock is trusted, schedules, recovery, deferred submissions, "
+        "graphs, alerts and notices are paused. If the clock is wrong, set it (NTP); if it is "
+        "right, run `orchestrator tick --trust-clock`."
     )
 
 

@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from orchestrator.toml import schema, values
+from orchestrator.toml import schema
 from orchestrator.toml.key_paths import KeyPath
 
 #: Path of a key, and what is wrong there.
@@ -110,9 +110,8 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
         if kind not in KINDS:
             advice = schema.advice(kind, KINDS)
             yield (*at, "on", index), f"unknown kind {schema.as_toml(kind)}. {advice}"
-    for key, most in (("timeout_seconds", 300), ("port", 65535)):
-        if error := values.range_error(getattr(channel, key), 1, most):
-            yield (*at, key), error
+    for path, error in schema.value_errors(channel):
+        yield (*at, *path), error
     for key in ("password_file", "url_file"):
         file = getattr(channel, key)
         if file is not None and not file.startswith(("/", "~/")):

@@ -195,12 +195,11 @@ def _profile_name(
 
 def _build(document: documents.Document) -> tuple[file_schema.File, list[errors.Problem]]:
     """Return the keys of the merged layers, and the first problem of each."""
-    file, wrong_types = schema.build(document, file_schema.File)
+    file, wrong = schema.build(document, file_schema.File)
     problems: dict[KeyPath, errors.Problem] = {}
     for path, message in (
-        *schema.unknown_keys(document, file_schema.File),
         *documents.forbidden_characters(document),
-        *wrong_types.items(),
+        *wrong.items(),
         *_findings(file),
     ):
         problem = document.problem(path, message)

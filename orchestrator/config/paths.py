@@ -64,7 +64,7 @@ def exposure_problem(
     cure = exposed.cure or "ask its owner to remove that permission"
     message = f"not safe to read: {exposed}. {cure[0].upper()}{cure[1:]}"
     if "shared_folders" in cure and path == user_file(environ):
-        message += "; for this file itself only the variable ORCHESTRATOR_SHARED_FOLDERS does so"
+        message += "; for this file, set the variable ORCHESTRATOR_SHARED_FOLDERS instead"
     elif "shared_folders" in cure:
         message += ", or with the variable ORCHESTRATOR_SHARED_FOLDERS"
     return errors.Problem(source=escaping.visible(str(path)), message=message)

@@ -85,32 +85,20 @@ class Profile:
 
 def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     """Yield what is wrong with a profile whose types are right."""
-    yield from _forms(profile, at, least=1)
-    for key, most in (("stalled_minutes", 10**6), ("slow_percent", 99)):
-        if error := values.range_error(getattr(profile.alerts, key), 0, most):
-            yield (*at, "alerts", key), error
+    tables: dict[KeyPath, object] = {(): profile}
+    tables |= {("alerts",): profile.alerts, ("retry",): profile.retry}
+    tables |= {("partitions", name): limits for name, limits in profile.partitions.items()}
+    for table, record in tables.items():
+        for path, error in schema.value_errors(record):
+            yield (*at, *table, *path), error
     for path, error in retry_rules.findings(profile.retry):
         yield (*at, "retry", *path), error
     for name in profile.variables:
         if error := values.variable_name_error(name):
             yield (*at, "variables", name), error
-    for name, limits in profile.partitions.items():
+    for name in profile.partitions:
         if error := values.form_error("partition", name):
             yield (*at, "partitions", name), error
-        yield from _forms(limits, (*at, "partitions", name), least=0)
-
-
-def _forms(record: Profile | Partition, at: KeyPath, *, least: int) -> Iterator[Finding]:
-    """Check the numbers, and the texts that Slurm has forms for."""
-    for field in dataclasses.fields(record):
-        value, path = getattr(record, field.name), (*at, field.name)
-        if type(value) is int and (error := values.range_error(value, least)):
-            yield path, error
-        if isinstance(value, str) and (error := schema.value_error(field.name, value)):
-            yield path, error
-        for index, item in enumerate(value if isinstance(value, tuple) else ()):
-            if error := schema.value_error(field.name, item):
-                yield (*path, index), error
 
 
 def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:

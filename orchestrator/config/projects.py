@@ -182,7 +182,10 @@ def needing_trust(document: documents.Document, folder: Path) -> Iterator[tuple[
             yield (key,), _not_allowed(key)
     for text in _items(document.data.get("pattern_files")):
         if isinstance(text, str) and not Path(os.path.realpath(text)).is_relative_to(folder):
-            yield ("pattern_files",), "leads out of the project, not allowed in a project's file"
+            yield (
+                ("pattern_files",),
+                "is outside the project, which is not allowed in a project's file",
+            )
             break
     for name, table in _pairs(document.data.get("profiles")):
         for key, value in _pairs(table):
@@ -208,7 +211,7 @@ def _items(value: Any) -> list[Any]:
 
 def _not_allowed(key: str) -> str:
     variable, _ = file_schema.variables().get(key, ("", None))
-    return f"{_NOT_ALLOWED}; the variable {variable} sets it too" if variable else _NOT_ALLOWED
+    return f"{_NOT_ALLOWED}; set the variable {variable} instead" if variable else _NOT_ALLOWED
 
 
 def _is_module_path(module: object) -> bool:

@@ -19,11 +19,11 @@ def main(arguments: list[str]) -> int:
     """Run one job; the database's URL is in the environment."""
     shared_folders = [Path(folder) for folder in arguments[2:]]
     database = os.environ[machine.DATABASE]
-
-    def look_up(entry: records.Entry) -> verification.Submitted:
-        return submitted(database, entry, shared_folders)
-
-    return runner.main(arguments, database=database, look_up=look_up)
+    return runner.main(
+        arguments,
+        database=database,
+        look_up=lambda entry: submitted(database, entry, shared_folders),
+    )
 
 
 def submitted(

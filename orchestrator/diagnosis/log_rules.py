@@ -104,8 +104,7 @@ def load_shipped() -> Rules:
 def load_rules(text: str, source: str) -> Rules:
     """Return the rules of a user's TOML text. Raises ConfigurationError with all problems."""
     document, problems = documents.parse(text, source)
-    file, wrong_types = schema.build(document, _File)
-    messages = {**wrong_types, **dict(schema.unknown_keys(document, _File))}
+    file, messages = schema.build(document, _File)
     for index, rule in enumerate(file.rule):
         for key, message in _errors(rule):
             messages.setdefault(("rule", index, key), message)

@@ -54,8 +54,8 @@ class Exposure:
         """Return why `path` is not used, and what to do."""
         advice = self.advice(setting)
         return (
-            f"{escaping.visible(str(path))} is not used: {self}, and whoever can change it decides "
-            f"what your jobs run. {advice[:1].upper()}{advice[1:]}."
+            f"{escaping.visible(str(path))} is not used: {self}, so others could change what your "
+            f"jobs run. {advice[:1].upper()}{advice[1:]}."
         )
 
 

@@ -29,12 +29,12 @@ def build(document: documents.Document) -> tuple[str, dict[str, Node]]:
 
     Raises SpecError with all problems.
     """
-    file, wrong_types = schema.build(document, _File)
+    file, wrong = schema.build(document, _File)
+    has_wrong_types = wrong != dict(schema.unknown_keys(document, _File))
     messages = [
-        *([] if wrong_types else _check(file.graph, document)),
-        *wrong_types.items(),
+        *([] if has_wrong_types else _check(file.graph, document)),
         *documents.forbidden_characters(document),
-        *schema.unknown_keys(document, _File),
+        *wrong.items(),
     ]
     # One message per key; the last one counts.
     problems = [document.problem(path, message) for path, message in dict(messages).items()]

@@ -49,4 +49,4 @@ def taken_over(lease: Lease | None) -> errors.FencedError:
     who = (
         " and stopped" if lease is None or lease.holder is None else f": {lease.holder_description}"
     )
-    return errors.FencedError(f"Another controller took over{who}. This one does nothing more.")
+    return errors.FencedError(f"Another controller took over{who}. This controller stops.")

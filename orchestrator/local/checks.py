@@ -34,7 +34,8 @@ def check_gpus(requested: int | None, slots: Slots) -> None:
     if slots.are_gpus and requested is not None and requested > len(slots.devices):
         message = (
             f"{requested} GPUs requested, but this machine has {len(slots.devices)} for jobs: "
-            "request fewer, or see local_slots and CUDA_VISIBLE_DEVICES"
+            "request fewer, check local_slots and CUDA_VISIBLE_DEVICES, or run on the CPU "
+            "with CUDA_VISIBLE_DEVICES="
         )
         key = "resources.gpus_per_node"
         raise errors.SpecError([errors.Problem(source=_SOURCE, key=key, message=message)])

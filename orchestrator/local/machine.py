@@ -223,29 +223,20 @@ class Machine:
                         self.close(entry, ended_now(entry, JobState.CANCELLED))
             self.advance()
 
-    def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Hold pending jobs; return why jobs were refused, by job ID."""
-        return self._set_held(job_ids, True)
+    def change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
+        """Hold or release pending jobs, requeue others; return why jobs were refused, by job ID.
 
-    def release(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Release held jobs, which keep their position in the queue; return refusals by job ID."""
-        return self._set_held(job_ids, False)
-
-    def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
-        """Requeue running and ended jobs; return refusals by job ID."""
+        A released job keeps its position in the queue.
+        """
         refused: dict[str, str] = {}
         with self.spool.locked():
             for job_id in job_ids:
-                entries = self.jobs(job_id)
-                if not entries:
-                    refused[job_id] = _UNKNOWN
-                for entry in entries:
-                    if not entry.may_requeue:
-                        refused[job_id] = "it was submitted with requeue = false"
-                    elif entry.state is JobState.RUNNING:
-                        self._request(entry, "hold" if hold else "requeue")
-                    elif entry.state is not JobState.PENDING:
-                        self.spool.reopen(self._requeued(entry, held=hold))
+                if action in ("hold", "release"):
+                    why = self._set_held(job_id, action == "hold")
+                else:
+                    why = self._requeue(job_id, hold=action == "requeuehold")
+                if why:
+                    refused[job_id] = why
             self.advance()
         return refused
 
@@ -321,18 +312,23 @@ class Machine:
         if entry.runner is not None and entry.runner.is_alive():
             processes.send(entry.runner.pid, signal.SIGTERM)
 
-    def _set_held(self, job_ids: Sequence[str], held: bool) -> dict[str, str]:
-        refused: dict[str, str] = {}
-        with self.spool.locked():
-            for job_id in job_ids:
-                entries = self._live(job_id)
-                if not entries:
-                    refused[job_id] = f"it has ended, or {_UNKNOWN}"
-                for entry in entries:
-                    if entry.state is JobState.PENDING:
-                        self.spool.put(dataclasses.replace(entry, held=held))
-            self.advance()
-        return refused
+    def _set_held(self, job_id: str, held: bool) -> str:
+        entries = self._live(job_id)
+        for entry in entries:
+            if entry.state is JobState.PENDING:
+                self.spool.put(dataclasses.replace(entry, held=held))
+        return "" if entries else f"it has ended, or {_UNKNOWN}"
+
+    def _requeue(self, job_id: str, *, hold: bool) -> str:
+        entries = self.jobs(job_id)
+        if not all(entry.may_requeue for entry in entries):
+            return "it was submitted with requeue = false"
+        for entry in entries:
+            if entry.state is JobState.RUNNING:
+                self._request(entry, "hold" if hold else "requeue")
+            elif entry.state is not JobState.PENDING:
+                self.spool.reopen(self._requeued(entry, held=hold))
+        return "" if entries else _UNKNOWN
 
     def _requeued(self, entry: Entry, *, held: bool) -> Entry:
         return dataclasses.replace(

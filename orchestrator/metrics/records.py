@@ -49,16 +49,6 @@ _SHARED = ("path", "source", "attempt", "rank", "world_size", "step", "epoch", "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FileSummary:
-    """What is stored from one file of a job."""
-
-    #: metrics, not lines
-    count: int
-    #: line numbers started over from 1: the file was truncated or replaced
-    restarted: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LogCursor:
     """How far one file of a job has been read. Stored in one transaction with its metrics."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from orchestrator.patterns.jsonl import parse_jsonl
-from orchestrator.patterns.loading import check, joined, load, load_shipped, select
+from orchestrator.patterns.loading import check, joined, load_shipped, select
 from orchestrator.patterns.matching import Matcher
-from orchestrator.patterns.prefilter import Prefilter
 from orchestrator.patterns.records import Pattern, Value

@@ -46,16 +46,6 @@ def load_shipped() -> tuple[records.Pattern, ...]:
     )
 
 
-def load(text: str, source: str) -> tuple[records.Pattern, ...]:
-    """Return the patterns of a TOML text; raises ConfigurationError with all its problems."""
-    document, problems = documents.parse(text, source)
-    patterns, pattern_problems = check(document.data, origin=source)
-    problems += [document.problem(path, message) for path, message in pattern_problems]
-    if problems:
-        raise errors.ConfigurationError(problems)
-    return patterns
-
-
 def check(
     tables: Mapping[str, Any], *, origin: str
 ) -> tuple[tuple[records.Pattern, ...], list[_Problem]]:
@@ -114,9 +104,7 @@ def select(
     problems = []
     for name in names:
         if name not in by_name:
-            near = schema.did_you_mean(name, by_name)
-            fix = f'Did you mean "{near}"?' if near else f"Known: {', '.join(sorted(by_name))}."
-            message = f"no pattern {schema.as_toml(name)}. {fix}"
+            message = f"no pattern {schema.as_toml(name)}. {schema.advice(name, by_name)}"
             problems.append(errors.Problem(source=source, key="metrics.patterns", message=message))
     if problems:
         raise errors.ConfigurationError(problems)
@@ -137,10 +125,9 @@ def _table(
 ) -> schema.Record | None:
     """Return a table as this dataclass, or add its unknown keys and wrong types to `problems`."""
     document = documents.Document(data=data, origins={})
-    table, wrong_types = schema.build(document, record)
-    found = [*schema.unknown_keys(document, record), *wrong_types.items()]
-    problems += [((*path, *at), message) for at, message in found]
-    return None if found else table
+    table, messages = schema.build(document, record)
+    problems += [((*path, *at), message) for at, message in messages.items()]
+    return None if messages else table
 
 
 def _line_problems(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,53 +14,48 @@ from orchestrator.patterns import records
 INTEGER = "{integer}"
 
 
-class Prefilter:
-    """Finds candidate lines in blocks of a log with Hyperscan (Vectorscan on ARM).
+def search(
+    patterns: Sequence[records.Pattern], *, generic: bool, also: Sequence[str] = ()
+) -> Callable[[bytes], list[int]] | None:
+    """Return a function: block of a log -> the end of each required text in it, in order.
 
-    Without Hyperscan, or with a pattern without any required text, `search` returns None: then
-    each line is a candidate.
-    """
+    It uses Hyperscan (Vectorscan on ARM). None without Hyperscan, or with a pattern without any
+    required text: then each line may match.
 
-    def __init__(self, patterns: Sequence[records.Pattern], *, also: Sequence[str] = ()) -> None:
-        """`also`: further texts whose lines are candidates."""
-        self._patterns, self._also = tuple(patterns), tuple(also)
-        self._searches: dict[bool, Callable[[bytes], list[int]] | None] = {}
-
-    def search(self, *, generic: bool) -> Callable[[bytes], list[int]] | None:
-        """Return a function: block -> the end of each required text in it, in order.
-
+    Args:
         generic: whether generic patterns count.
-        """
-        if generic not in self._searches:
-            self._searches[generic] = self._compile(generic)
-        return self._searches[generic]
+        also: further texts to find.
+    """
+    kinds = [kind for p in patterns if generic or not p.generic for kind in p.lines]
+    texts = {text for kind in kinds for text in kind.required}
+    # Invalid UTF-8 is decoded as U+FFFD, which the bytes of the log do not contain.
+    if any(not k.required for k in kinds) or any("\ufffd" in text for text in texts):
+        return None
+    # Escape sequences may cut a text in two: such a line may match any pattern.
+    return _search_for(frozenset([*texts, "\x1b", *also]))
 
-    def _compile(self, generic: bool) -> Callable[[bytes], list[int]] | None:
-        kinds = [kind for p in self._patterns if generic or not p.generic for kind in p.lines]
-        texts = {text for kind in kinds for text in kind.required}
-        # Invalid UTF-8 is decoded as U+FFFD, which the bytes of the log do not contain.
-        if any(not k.required for k in kinds) or any("\ufffd" in text for text in texts):
-            return None
-        try:
-            hyperscan: Any = importlib.import_module("hyperscan")
-        except (ImportError, OSError):
-            # Not installed, or one of its libraries is missing.
-            return None
-        # Escape sequences may cut a text in two: such a line may match any pattern.
-        texts |= {"\x1b", *self._also}
-        try:
-            database = hyperscan.Database()
-            database.compile(expressions=[_hyperscan_expression(text) for text in sorted(texts)])
-        except hyperscan.error:
-            # An old processor: HS_ARCH_ERROR on x86 without SSSE3.
-            return None
 
-        def search(block: bytes) -> list[int]:
-            ends: list[int] = []
-            database.scan(block, match_event_handler=lambda _, __, end, *___: ends.append(end))
-            return sorted(ends)
+# Compiling takes 0.1 s, and most jobs have the same patterns.
+@functools.lru_cache(4)
+def _search_for(texts: frozenset[str]) -> Callable[[bytes], list[int]] | None:
+    try:
+        hyperscan: Any = importlib.import_module("hyperscan")
+    except (ImportError, OSError):
+        # Not installed, or one of its libraries is missing.
+        return None
+    try:
+        database = hyperscan.Database()
+        database.compile(expressions=[_hyperscan_expression(text) for text in sorted(texts)])
+    except hyperscan.error:
+        # An old processor: HS_ARCH_ERROR on x86 without SSSE3.
+        return None
 
-        return search
+    def ends_in(block: bytes) -> list[int]:
+        ends: list[int] = []
+        database.scan(block, match_event_handler=lambda _, __, end, *___: ends.append(end))
+        return sorted(ends)
+
+    return ends_in
 
 
 def text_finder(texts: Sequence[str]) -> Callable[[str], Iterable[int]]:

@@ -93,7 +93,10 @@ def _check_cause(facts: Facts, rules: jobs.Retry) -> None:
     if rules.on is not None and cause not in rules.on:
         raise _NoRetry("retry.on", "retry.on does not list this cause")
     if cause in retry.ASKED_FOR and rules.on is None:
-        why = f"the job may still run unseen by Slurm, and retry.on does not list {cause}"
+        why = (
+            "the job may still be running without Slurm knowing, "
+            f"and retry.on does not list {cause}"
+        )
         raise _NoRetry("retry.on", why)
     if cause in retry.CHANGED and cause not in rules.changes:
         why = f"the same request would fail again, and retry.changes.{cause} does not change it"

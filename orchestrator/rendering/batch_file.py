@@ -219,23 +219,6 @@ def render(
     return script
 
 
-def options_of(spec: jobs.JobSpec) -> list[str]:
-    """Return a stored spec's options for sbatch's command line; none without batch file."""
-    if spec.launch.batch_file is None:
-        return []
-    options = dict(spec.sbatch)
-    if "dependency" in options:
-        # Names of our own jobs become job IDs when sbatch is called.
-        of_slurm, _ = dependency.split(str(options.pop("dependency")))
-        options |= {"dependency": of_slurm} if of_slurm else {}
-    return [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
-
-
-def arguments_of(spec: jobs.JobSpec) -> list[str]:
-    """Return the script's arguments on sbatch's command line."""
-    return [] if spec.launch.batch_file is None else [*spec.launch.program]
-
-
 def described(options: Mapping[str, jobs.SbatchValue]) -> str:
     """Return options as one would type them."""
     return " ".join(

@@ -182,21 +182,21 @@ def _line(
     if compared.low is not None and compared.high is not None:
         interval = f"{_change(compared.low)} to {_change(compared.high)}".replace(" % to", " to")
     worse, better = metric.words
-    verdicts = {regression.Result.SLOWER: worse, regression.Result.FASTER: better}
+    verdicts = {"slower": worse, "faster": better}
     return Line(
         curve=key[0],
         size=key[1],
         metric=name,
         change=_change(compared.ratio),
         interval=interval,
-        verdict=verdicts.get(compared.result, compared.result.value),
+        verdict=verdicts.get(compared.result, compared.result),
         runs=compared.runs,
         baseline_runs=compared.baseline_runs,
         ratio=compared.ratio,
         ratio_low=compared.low,
         ratio_high=compared.high,
         threshold=threshold,
-        is_worse=compared.result is regression.Result.SLOWER,
+        is_worse=compared.result == "slower",
     )
 
 

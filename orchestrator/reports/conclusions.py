@@ -117,7 +117,7 @@ def fastest(curves: Sequence[records.Curve]) -> list[str]:
 def _relative(row: records.Row, best: records.Row) -> str:
     compared = regression.compare(_throughputs(row), _throughputs(best))
     estimate = scaling.Estimate(value=compared.ratio, low=compared.low, high=compared.high)
-    is_slower = compared.result is regression.Result.SLOWER or compared.low is None
+    is_slower = compared.result == "slower" or compared.low is None
     return display.interval(estimate, "share") + ("" if is_slower else ": no evidence")
 
 

@@ -8,9 +8,9 @@ freedom. Groups of fewer than five runs are not trimmed, which gives Welch's tes
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from orchestrator.scaling import quantiles
 
@@ -22,13 +22,8 @@ TRIM = 0.2
 CONFIDENCE = 0.95
 
 
-class Result(enum.Enum):
-    """The result of a comparison."""
-
-    SLOWER = "slower"
-    FASTER = "faster"
-    #: the interval contains "no difference", or the difference is below the threshold
-    NO_EVIDENCE = "no evidence"
+#: No evidence: the interval contains "no difference", or the difference is below the threshold.
+Result = Literal["slower", "faster", "no evidence"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,13 +62,13 @@ def compare(
     difference = new.mean - old.mean
     degrees = _degrees_of_freedom(new, old)
     low = high = None
-    result = Result.NO_EVIDENCE
+    result: Result = "no evidence"
     if degrees:
         error = math.hypot(new.error, old.error)
         margin = quantiles.student_t((1.0 + confidence) / 2.0, degrees) * error
         low, high = quantiles.exp(difference - margin), quantiles.exp(difference + margin)
         if not low <= 1.0 <= high and abs(math.expm1(difference)) > threshold:
-            result = Result.FASTER if (difference > 0.0) == higher_is_better else Result.SLOWER
+            result = "faster" if (difference > 0.0) == higher_is_better else "slower"
     return Comparison(
         ratio=quantiles.exp(difference),
         low=low,

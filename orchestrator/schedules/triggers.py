@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import itertools
 from collections.abc import Iterable
+from typing import Literal
 
 from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
@@ -113,14 +113,6 @@ def _too_late(
     return f"missed: {values.elapsed(late)} late, {limit} is {values.elapsed(allowed)}"
 
 
-class Step(enum.Enum):
-    """What to do with a waiting trigger."""
-
-    FIRE = "fire"
-    KEEP = "keep"
-    SKIP = "skip"
-
-
 def next_step(
     schedule: records.Schedule,
     trigger: records.Trigger,
@@ -128,7 +120,7 @@ def next_step(
     *,
     others: Iterable[records.Trigger] = (),
     is_live: bool,
-) -> tuple[Step, str | None]:
+) -> tuple[Literal["fire", "keep", "skip"], str | None]:
     """Return what to do with a waiting trigger, and why it is skipped or still waits.
 
     Args:
@@ -136,12 +128,12 @@ def next_step(
         is_live: jobs of an earlier trigger have not ended.
     """
     if schedule.state == "removed":
-        return Step.SKIP, "removed"
+        return "skip", "removed"
     if not trigger.by_hand:
         if schedule.is_paused:
-            return Step.SKIP, "paused"
+            return "skip", "paused"
         if trigger.due_at > now:
-            return Step.KEEP, None
+            return "keep", None
         before = f"; before that: {trigger.reason}" if trigger.reason else ""
         is_overtaken = any(
             other.planned_at > trigger.planned_at and other.due_at <= now and not other.by_hand
@@ -150,11 +142,11 @@ def next_step(
         if schedule.catchup != "all" and schedule.overlap != "queue" and is_overtaken:
             came = "the next planned time came"
             reason = came if before else "no controller pass before the next planned time"
-            return Step.SKIP, f"missed: {reason}{before}"
+            return "skip", f"missed: {reason}{before}"
         if too_late := _too_late(schedule, trigger.due_at, now):
-            return Step.SKIP, too_late + before
+            return "skip", too_late + before
     if not is_live or schedule.overlap == "allow":
-        return Step.FIRE, None
+        return "fire", None
     if schedule.overlap == "queue":
-        return Step.KEEP, "an earlier run has not ended"
-    return Step.SKIP, "overlap: an earlier run has not ended"
+        return "keep", "an earlier run has not ended"
+    return "skip", "overlap: an earlier run has not ended"

@@ -89,20 +89,20 @@ class Client:
         for some_ids in _chunks(job_ids):
             _check(failures.without_unknown_jobs(self._run(["scancel", *some_ids])))
 
-    def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Request the hold of pending jobs; return why jobs were refused, by job ID.
+    def change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
+        """Request hold, release, requeue or requeuehold; return why jobs were refused, by job ID.
 
-        Like `release` and `requeue`: only squeue shows whether the request took effect.
+        Only squeue shows whether the request took effect.
         """
-        return self._change("hold", job_ids)
-
-    def release(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Request the release of held jobs; return why jobs were refused, by job ID."""
-        return self._change("release", job_ids)
-
-    def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
-        """Request the requeue of jobs; return why jobs were refused, by job ID."""
-        return self._change("requeuehold" if hold else "requeue", job_ids)
+        all_refused: dict[str, str] = {}
+        for some_ids in _chunks(job_ids):
+            result = self._run(["scontrol", action, ",".join(some_ids)])
+            refused = scontrol.parse_refusals(result.stderr)
+            problem = failures.failure(result)
+            if problem is not None and (isinstance(problem, failures.Unreachable) or not refused):
+                raise problem
+            all_refused.update(refused)
+        return all_refused
 
     def config(self) -> scontrol.ClusterConfig:
         """Return slurmctld's settings."""
@@ -191,17 +191,6 @@ class Client:
         observations = sacct.parse(lines, observed_at, invalid.append)
         _warn_of_invalid_lines("sacct", invalid)
         return observations
-
-    def _change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
-        all_refused: dict[str, str] = {}
-        for some_ids in _chunks(job_ids):
-            result = self._run(["scontrol", action, ",".join(some_ids)])
-            refused = scontrol.parse_refusals(result.stderr)
-            problem = failures.failure(result)
-            if problem is not None and (isinstance(problem, failures.Unreachable) or not refused):
-                raise problem
-            all_refused.update(refused)
-        return all_refused
 
 
 def _chunks(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -164,7 +164,7 @@ def _start(
     except (OSError, ValueError) as exc:
         fix = (
             "On a cluster, use a login node and put Slurm's commands on PATH (load the Slurm "
-            "module). Without Slurm, use --scheduler local."
+            "module). To run a job without Slurm, use `submit --scheduler local`."
         )
         if isinstance(exc, ValueError):
             fix = "Remove the NUL character from its arguments or the environment."

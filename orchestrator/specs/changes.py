@@ -92,7 +92,7 @@ def _change_key(
         raise CannotChangeError(
             f"{key} must be {schema.describe(hint)} (got {schema.as_toml(new)})"
         )
-    if isinstance(new, str) and (error := schema.value_error(name, new)):
+    if error := schema.value_error(name, new):
         raise CannotChangeError(f"{key} {error}")
     replaced = [str(other[1]) for other in toml_tables.replaced_by((table, name))]
     record = dataclasses.replace(record, **{name: new, **dict.fromkeys(replaced)})

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,17 +27,9 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]*")
 _LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.*)")
 _JOB_ID = re.compile(r"[0-9]+(?:_[0-9]+)?|local-[0-9]+")
-_PATTERN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://")
 #: The log reader can replace these; the others differ by node or task.
 _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
-_LEAST = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks_per_node", "cpus_per_task"), 1),
-    **dict.fromkeys(("signal_seconds", "nproc_per_node", "size", "max_running"), 1),
-    **dict.fromkeys(("gpus_per_node", "stalled_minutes", "slow_percent"), 0),
-}
-#: sbatch keeps the time of --signal in 16 bits (man sbatch: 0 to 65535).
-_MOST = {"signal_seconds": 65535, "slow_percent": 99}
 #: Paths are quoted in the script, so the shell does not expand ~.
 _PATHS = (
     *(("job", key) for key in ("output", "error", "chdir")),
@@ -58,10 +49,11 @@ _NEEDS = (
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything that is wrong with a spec; reads no file."""
-    tables = toml_tables.to_tables(spec)
-    for table_check in (_forms, _paths, _labels, _combinations):
+    # The keys of [job] are fields of the spec itself.
+    tables = {name: getattr(spec, name, spec) for name in toml_tables.RECORDS}
+    for table_check in (_values, _paths, _combinations):
         yield from table_check(tables)
-    for check in (_container, _items, _launch, _arguments, _array, _retry):
+    for check in (_job, _names, _container, _launch, _arguments, _array, _retry):
         yield from check(spec)
 
 
@@ -69,60 +61,20 @@ def _at(*path: str | int) -> tuple[KeyPath, ...]:
     return (path,)
 
 
-def _forms(tables: _Tables) -> Iterator[Finding]:
-    job = tables["job"]
-    if not job["name"]:
+def _job(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if not spec.name:
         yield _at("job", "name"), "is missing: every job needs a name"
-    elif _JOB_ID.fullmatch(job["name"]):
+    elif _JOB_ID.fullmatch(spec.name):
         # `cancel 7777` must never mean another job than Slurm's 7777.
         yield _at("job", "name"), "looks like a job ID: start it with a letter"
-    for table in toml_tables.RECORDS:
-        for key, value in tables[table].items():
-            if error := _value_error(table, key, value):
-                yield _at(table, key), error
-    size = len((job["comment"] or "").encode(errors="surrogatepass"))
+    size = len((spec.comment or "").encode(errors="surrogatepass"))
     if size > _MAX_COMMENT_BYTES:
         yield _at("job", "comment"), f"must be at most {_MAX_COMMENT_BYTES} bytes (got {size})"
-    for key in ("output", "error"):
-        if job[key] is not None and (error := output_error(job[key])):
+    for key, file in (("output", spec.output), ("error", spec.error)):
+        if file is not None and (error := output_error(file)):
             yield _at("job", key), error
-
-
-def output_error(value: str) -> str:
-    """Return why a log with this name cannot be followed; "" if it can."""
-    escapes = set(re.findall(r"%(?:.|$)", value))
-    # A backslash disables the replacement of % (man sbatch, filename pattern).
-    if "\\" in value:
-        return "must not contain a backslash: Slurm would not replace any %"
-    if unsupported := sorted(escapes - _OUTPUT_ESCAPES):
-        return f"must not contain {unsupported[0]}: only %j %A %a %x %u can be followed"
-    if "%j" not in escapes and not {"%A", "%a"} <= escapes:
-        return "must contain %j, or several jobs would write to the same log"
-    return ""
-
-
-def _value_error(table: str, key: str, value: object) -> str:
-    if type(value) is int and table != "retry":
-        return values.range_error(value, _LEAST[key], _MOST.get(key, 2**31 - 1))
-    if not isinstance(value, str) or (table, key, value) == ("job", "name", ""):
-        return ""
-    error = schema.value_error(key, value) if table in ("job", "resources") else ""
-    is_empty = not value and (table not in ("job", "resources") or key == "comment")
-    return error or ("is empty: remove the key" if is_empty else "")
-
-
-def _paths(tables: _Tables) -> Iterator[Finding]:
-    for table, key in _NO_DASH:
-        value = tables[table][key] or ""
-        if value.startswith("~") and (table, key) in _PATHS:
-            yield _at(table, key), "~ is not expanded here: write the whole path"
-        if value.startswith("-"):
-            yield _at(table, key), f"must not begin with a dash (got {schema.as_toml(value)})"
-
-
-def _labels(tables: _Tables) -> Iterator[Finding]:
     keys: set[str] = set()
-    for index, label in enumerate(tables["job"]["labels"]):
+    for index, label in enumerate(spec.labels):
         match = _LABEL.fullmatch(label)
         if match is None:
             message = f'must be "key=value" (got {schema.as_toml(label)})'
@@ -133,43 +85,71 @@ def _labels(tables: _Tables) -> Iterator[Finding]:
             keys.add(match[1])
 
 
+def output_error(value: str) -> str:
+    """Return why a log with this name cannot be followed; "" if it can."""
+    escapes = set(re.findall(r"%(?:.|$)", value))
+    # A backslash disables the replacement of % (man sbatch, filename pattern).
+    if "\\" in value:
+        return "must not contain a backslash: Slurm would not replace any %"
+    if unsupported := sorted(escapes - _OUTPUT_ESCAPES):
+        return f"must not contain {unsupported[0]}: only %j %A %a %x %u are supported"
+    if "%j" not in escapes and not {"%A", "%a"} <= escapes:
+        return "must contain %j, or several jobs would write to the same log"
+    return ""
+
+
+def _values(tables: _Tables) -> Iterator[Finding]:
+    for table, record in tables.items():
+        for path, error in schema.value_errors(record):
+            # A missing name has its own message.
+            if (table, path) != ("job", ("name",)) or record.name:
+                yield _at(table, *path), error
+        for key, value in vars(record).items():
+            # Other texts of these tables have a form, or are paths.
+            if value == "" and (table not in ("job", "resources") or key == "comment"):
+                yield _at(table, key), "is empty: remove the key"
+
+
+def _paths(tables: _Tables) -> Iterator[Finding]:
+    for table, key in _NO_DASH:
+        value = getattr(tables[table], key) or ""
+        if value.startswith("~") and (table, key) in _PATHS:
+            yield _at(table, key), "~ is not expanded here: write the whole path"
+        if value.startswith("-"):
+            yield _at(table, key), f"must not begin with a dash (got {schema.as_toml(value)})"
+
+
 def _combinations(tables: _Tables) -> Iterator[Finding]:
     reported: set[tuple[str, str]] = set()
-    is_batch_file = tables["launch"]["batch_file"] is not None
+    is_batch_file = tables["launch"].batch_file is not None
     for table, alternatives in toml_tables.ALTERNATIVES:
-        given = [key for key in alternatives if tables[table][key] not in (None, "", ())]
+        record = tables[table]
+        given = [key for key in alternatives if getattr(record, key) not in (None, "", ())]
         at = table, given[1] if given[1:] else ""
         if given[1:] and at not in reported and not (is_batch_file and table == "launch"):
             reported.add(at)
             yield _at(*at), f"use only one of {' and '.join(given)}"
     for table, key, needed, message in _NEEDS:
-        if tables[table][key] and all(tables[table][other] in (None, 0) for other in needed):
+        record = tables[table]
+        if getattr(record, key) and all(getattr(record, name) in (None, 0) for name in needed):
             yield ((table, key), *((table, other) for other in needed)), message
 
 
-def _items(spec: jobs.JobSpec) -> Iterator[Finding]:
-    """Check each item of a list and each name of a table."""
+def _names(spec: jobs.JobSpec) -> Iterator[Finding]:
+    """Check the names of variables and options."""
     environment = spec.environment
-    lists: tuple[tuple[KeyPath, Iterable[str], Callable[[str], str]], ...] = (
-        (("environment", "modules"), environment.modules, partial(schema.value_error, "modules")),
-        (("environment", "variables"), environment.variables, values.variable_name_error),
-        (("environment", "inherit"), environment.inherit, values.variable_name_error),
-        (("container", "binds"), spec.container.binds, partial(schema.value_error, "binds")),
-        (("metrics", "patterns"), spec.metrics.patterns, _pattern_name_error),
-        (("sbatch",), spec.sbatch, sbatch_options.key_error),
-    )
-    for path, items, error_of in lists:
-        for index, item in enumerate(items):
-            if error := error_of(item):
-                yield _at(*path, item if isinstance(items, Mapping) else index), error
+    for name in environment.variables:
+        if error := values.variable_name_error(name):
+            yield _at("environment", "variables", name), error
+    for index, name in enumerate(environment.inherit):
+        if error := values.variable_name_error(name):
+            yield _at("environment", "inherit", index), error
+    for key in spec.sbatch:
+        if error := sbatch_options.key_error(key):
+            yield _at("sbatch", key), error
     if environment.inherit and environment.export == "none":
         paths = ("environment", "inherit"), ("environment", "export")
         yield paths, 'needs export = "all"; with "none" set values in environment.variables'
-
-
-def _pattern_name_error(name: str) -> str:
-    is_valid = _PATTERN_NAME.fullmatch(name)
-    return "" if is_valid else f"must be a pattern's name (got {schema.as_toml(name)})"
 
 
 def _container(spec: jobs.JobSpec) -> Iterator[Finding]:

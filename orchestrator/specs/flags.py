@@ -52,7 +52,7 @@ FLAGS = (
     Flag("job.mail_user", "Receiver of the mail."),
     Flag("job.dependency", "Start after other jobs: afterok:123."),
     Flag("job.requeue", "Whether Slurm may requeue the job."),
-    Flag("job.signal_seconds", "Seconds before the time limit at which the job gets a signal."),
+    Flag("job.signal_seconds", "Send the job a signal this many seconds before its time limit."),
     Flag("job.exclusive", "Do not share the nodes with other jobs."),
     Flag("job.nodelist", "Hosts that must be among the nodes."),
     Flag("job.exclude", "Hosts to exclude."),
@@ -100,6 +100,6 @@ FLAGS = (
         "array-size",
     ),
     Flag("array.max_running", "Maximum number of array tasks that run at the same time."),
-    Flag("metrics.patterns", "Name of a pattern for numbers in the log.", "pattern"),
+    Flag("metrics.patterns", "Pattern that finds metrics in the log.", "pattern"),
     Flag("metrics.gpu_csv", "File with nvidia-smi's CSV of the job's GPUs."),
 )

@@ -84,7 +84,7 @@ def read(
             document = over(document, upper)
     key = ("launch", "batch_file")
     if batch is None and document.get(key) is not None:
-        message = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
+        message = "is not a key of a spec: use `orchestrator submit FILE.sbatch`"
         problems.append(document.problem(key, message))
     return document, problems
 
@@ -171,17 +171,13 @@ def build(
     if "sweep" in document.data:
         report(
             ("sweep",),
-            "makes several jobs of this file: use `orchestrator sweep submit` or `sweep render`",
+            "this file describes several jobs: use `orchestrator sweep submit` or `sweep render`",
         )
         document = documents.without(document, ("sweep",))
-    for path, message in schema.unknown_keys(document, toml_tables.FILE):
+    file, wrong = schema.build(_with_numbers_as_text(document), toml_tables.FILE)
+    forbidden = dict(documents.forbidden_characters(document, toml_tables.MULTI_LINE))
+    for path, message in {**wrong, **forbidden}.items():
         report(path, message)
-    for path, message in documents.forbidden_characters(document, toml_tables.MULTI_LINE):
-        report(path, message)
-    file, wrong_types = schema.build(_with_numbers_as_text(document), toml_tables.FILE)
-    for path, message in wrong_types.items():
-        if path not in reported:
-            report(path, message)
     spec, findings = _without_python(toml_tables.to_spec(file))
     findings += checks.findings(spec)
     if folder is not None:

@@ -12,23 +12,11 @@ from orchestrator.toml import key_paths, schema
 #: path of a key below the table, and what is wrong with it
 Finding: TypeAlias = tuple[key_paths.KeyPath, str]
 
-_SMALLEST = {
-    "max_retries": 0,
-    "gpu_hours": 1,
-    "backoff_seconds": 0,
-    "backoff_max_seconds": 1,
-    "exclude_after": 0,
-}
-_LARGEST = 10**9
 _CAUSES = (*retry.RETRIED, retry.CONTINUED, *retry.ASKED_FOR, *retry.CHANGED)
 
 
 def findings(rules: jobs.Retry) -> Iterator[Finding]:
-    """Yield what is wrong with rules whose types are right."""
-    for key, smallest in _SMALLEST.items():
-        number = getattr(rules, key)
-        if number is not None and not smallest <= number <= _LARGEST:
-            yield (key,), f"must be from {smallest} to {_LARGEST} (got {number})"
+    """Yield what is wrong with rules whose values are right."""
     for index, cause in enumerate(rules.on or ()):
         if error := _unknown(cause):
             yield ("on", index), error

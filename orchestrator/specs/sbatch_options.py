@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.specs import toml_tables
+from orchestrator.toml import schema
+
+_RENAMED = {"name": "job-name", "signal_seconds": "signal", "time_limit": "time"}
 #: Options with a key of their own: set in two ways, they would contradict each other.
 OWN_KEYS = {
-    "account": "job.account",
-    "chdir": "job.chdir",
-    "comment": "job.comment",
-    "constraint": "job.constraint",
-    "cpus-per-task": "resources.cpus_per_task",
-    "dependency": "job.dependency",
-    "error": "job.error",
-    "exclude": "job.exclude",
-    "exclusive": "job.exclusive",
-    "export": "environment.export",
-    "gpus-per-node": "resources.gpus_per_node",
-    "gres": "resources.gres",
-    "job-name": "job.name",
-    "mail-type": "job.mail_type",
-    "mail-user": "job.mail_user",
-    "mem": "resources.mem",
-    "mem-per-cpu": "resources.mem_per_cpu",
-    "mem-per-gpu": "resources.mem_per_gpu",
-    "no-requeue": "job.requeue",
-    "nodelist": "job.nodelist",
-    "nodes": "resources.nodes",
-    "ntasks": "resources.ntasks",
-    "ntasks-per-node": "resources.ntasks_per_node",
-    "output": "job.output",
-    "partition": "job.partition",
-    "qos": "job.qos",
-    "requeue": "job.requeue",
-    "reservation": "job.reservation",
-    "signal": "job.signal_seconds",
-    "time": "job.time_limit",
-    "tmp": "resources.tmp",
+    _RENAMED.get(key, key.replace("_", "-")): f"{table}.{key}"
+    for table in ("job", "resources")
+    for key in schema.fields_of(toml_tables.RECORDS[table])
+    if key not in ("labels", "gpu_type")
 }
+OWN_KEYS |= {"export": "environment.export", "no-requeue": "job.requeue"}
 #: Options that would break the submission or the tracking of jobs.
 REFUSED = {
     "array": "use the table [array], with tasks or size, and max_running for the number after %",
-    "cluster": "jobs go to the one cluster that sbatch talks to",
-    "clusters": "jobs go to the one cluster that sbatch talks to",
+    "cluster": "jobs are submitted only to the default cluster of sbatch",
+    "clusters": "jobs are submitted only to the default cluster of sbatch",
     "help": "sbatch would submit nothing",
     "hetjob": "heterogeneous jobs are not supported",
     "ignore-pbs": "the script has no PBS lines",
@@ -66,7 +44,7 @@ _SHORT = dict(
         "o=output p=partition q=qos s=oversubscribe t=time v=verbose w=nodelist x=exclude"
     ).split()
 )
-_NAMED = (*OWN_KEYS, *REFUSED)
+_NAMED = (*sorted(OWN_KEYS), *REFUSED)
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 
 

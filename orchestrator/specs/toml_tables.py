@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import json
-import typing
 from typing import Any
 
 from orchestrator import errors, jobs
 from orchestrator.toml import documents, key_paths, schema
-
-
-def _is_table(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is collections.abc.Mapping
 
 
 def _file_schema() -> Any:
@@ -22,13 +16,13 @@ def _file_schema() -> Any:
     keys: list[tuple[str, Any, Any]] = [
         (name, hint, dataclasses.field(default="" if name == "name" else defaults[name]))
         for name, hint in hints.items()
-        if not _is_table(hint)
+        if not schema.is_table(hint)
     ]
     job = dataclasses.make_dataclass("JobTable", keys, frozen=True, kw_only=True)
     tables: list[tuple[str, Any, Any]] = [
         (name, hint, dataclasses.field(default_factory=hint if isinstance(hint, type) else dict))
         for name, hint in {"job": job, **hints}.items()
-        if _is_table(hint)
+        if schema.is_table(hint)
     ]
     return dataclasses.make_dataclass("SpecFile", tables, frozen=True, kw_only=True)
 
@@ -37,9 +31,9 @@ def _file_schema() -> Any:
 FILE: Any = _file_schema()
 TABLES: tuple[str, ...] = tuple(schema.fields_of(FILE))
 #: The tables whose keys are all known.
-RECORDS = frozenset(
-    name for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
-)
+RECORDS = {
+    name: hint for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
+}
 #: Keys that accept a number, in minutes or megabytes: `time_limit = 30` is `"30"`.
 NUMBERS = frozenset(
     {("job", "time_limit")}
@@ -79,16 +73,11 @@ def to_spec(file: Any) -> jobs.JobSpec:
     return jobs.JobSpec(**vars(tables.pop("job")), **tables)
 
 
-def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
-    """Return the tables of a JobSpec, as in a spec's text."""
+def to_json(spec: jobs.JobSpec) -> str:
+    """Return the tables of a spec as JSON; from_json() reads it."""
     data = dataclasses.asdict(spec)
     tables = {name: data.pop(name) for name in TABLES if name != "job"}
-    return {"job": data, **tables}
-
-
-def to_json(spec: jobs.JobSpec) -> str:
-    """Return a spec as JSON; from_json() reads it."""
-    return json.dumps(to_tables(spec), indent=2)
+    return json.dumps({"job": data, **tables}, indent=2)
 
 
 def from_json(text: str) -> jobs.JobSpec:
@@ -100,7 +89,6 @@ def from_json(text: str) -> jobs.JobSpec:
         raise errors.SpecError([problem]) from error
     document = documents.of(data, "stored spec")
     file, problems = schema.build(document, FILE)
-    problems |= dict(schema.unknown_keys(document, FILE))
     if problems:
         raise errors.SpecError([document.problem(at, text) for at, text in problems.items()])
     return to_spec(file)

@@ -66,9 +66,8 @@ def expand(
     if not settings:
         collected.add(("sweep",), "has no points")
     built = points.Builder(document, sweep_table, profile, folder, collected).points(settings)
-    totals = resources.total(built)
     if (most := sweep_table.max_gpu_hours) is not None:
-        at = ("sweep", "max_gpu_hours")
+        at, totals = ("sweep", "max_gpu_hours"), resources.total(built)
         if totals.gpu_hours > most:
             hours = f"{totals.gpu_hours:.4g} GPU-hours"
             collected.add(at, f"the sweep requests {hours}, which is more than this")
@@ -85,5 +84,4 @@ def expand(
         table=sweep_table,
         document=document.data,
         points=tuple(built),
-        totals=totals,
     )

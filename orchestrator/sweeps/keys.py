@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
-import dataclasses
-import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -57,8 +54,7 @@ def resolve(parts: tuple[str, ...]) -> tuple[str, ...]:
         advice = f'An argument of the program is "args.{parts[-1]}".'
         raise records.InvalidError(f"{message} {advice}")
     hint = schema.bare(schema.hint_at(toml_tables.FILE, parts))
-    is_table = dataclasses.is_dataclass(hint) or typing.get_origin(hint) is collections.abc.Mapping
-    if hint is None or is_table:
+    if hint is None or schema.is_table(hint):
         raise records.InvalidError("is not a key that has a value")
     return parts
 

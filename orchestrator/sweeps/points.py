@@ -33,19 +33,7 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
         # Earlier versions stored `[args]` as the file spells them.
         return dataclasses.replace(shared, args=_merged(_canonical(shared.args), own))
 
-    return [
-        records.Point(
-            name=point.name,
-            identity=point.identity,
-            shape=point.shape,
-            repeat=point.repeat,
-            settings=point.settings,
-            changes=point.changes,
-            spec=spec(point),
-            job_row=None if point.job is None else point.job.row,
-        )
-        for point in stored
-    ]
+    return [records.Point(**vars(point), spec=spec(point)) for point in stored]
 
 
 def _canonical(args: _Arguments) -> _Arguments:
@@ -124,7 +112,7 @@ class Builder:
             origin = self._base.origin(path)
             # A stored sweep has one origin for all keys, and was checked when it was read.
             is_set = origin.line is None and origin is not self._base.origin(())
-            if is_set and self._get(path) is not None:
+            if is_set and self._base.get(path) is not None:
                 source = f"{origin.source} sets {documents.dotted(path)}"
                 message = f"is varied by the sweep, but {source}: remove one of them"
                 self._problems.add(at, message)
@@ -164,7 +152,7 @@ class Builder:
         if gpus is None:
             return changes
         given = {setting.path: setting.value for setting in changes}
-        partition = given.get(_PARTITION) or self._get(_PARTITION) or self._profile.partition
+        partition = given.get(_PARTITION) or self._base.get(_PARTITION) or self._profile.partition
         try:
             for path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
                 if path in given:
@@ -172,7 +160,7 @@ class Builder:
                         f"{documents.dotted(path)} is computed from gpus: remove it"
                     )
             full = resources.gpus_of_full_node(
-                self._table, self._get(_GPUS_PER_NODE), str(partition or ""), self._profile
+                self._table, self._base.get(_GPUS_PER_NODE), str(partition or ""), self._profile
             )
             assert isinstance(gpus.value, int)
             shape = resources.nodes_and_gpus(gpus.value, full)
@@ -185,12 +173,6 @@ class Builder:
                 for path, number in zip((_NODES, _GPUS_PER_NODE), shape, strict=True)
             ),
         ]
-
-    def _get(self, path: Sequence[str]) -> object:
-        value: object = self._base.data
-        for part in path:
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
 
     def _shape(self, changes: list[records.Setting]) -> tuple[records.Shape, jobs.JobSpec]:
         """Return a shape and its job with the arguments of `[args]`; SpecError."""

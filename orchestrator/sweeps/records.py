@@ -111,9 +111,11 @@ class Shape:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """One job of a sweep."""
+class StoredPoint:
+    """A point as the database has it; `points_of` makes a Point of it."""
 
+    #: from 1, in the order of the sweep
+    number: int
     #: "base_lr0.1-gpus8-r2-9f86d081"; does not depend on the other points
     name: str
     #: hash of its changes and its repeat: 12 hexadecimal digits
@@ -125,9 +127,22 @@ class Point:
     settings: Mapping[str, jobs.ArgumentValue]
     #: the resulting keys of the spec: {"resources.nodes": 2, ...}
     changes: Mapping[str, jobs.ArgumentValue]
+    #: its newest job; None: not submitted yet
+    job: jobs.Job | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point(StoredPoint):
+    """A point with the spec of its job."""
+
+    #: 0: not stored yet
+    number: int = 0
+    job: jobs.Job | None = None
     spec: jobs.JobSpec
-    #: its present job; None: not submitted yet
-    job_row: int | None = None
+
+    @property
+    def job_row(self) -> int | None:
+        return None if self.job is None else self.job.row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +167,6 @@ class Sweep:
     document: Mapping[str, Any]
     #: all points once before any is repeated
     points: tuple[Point, ...]
-    totals: ResourceTotals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,22 +200,6 @@ class StoredSweep:
     created_at: datetime.datetime
     #: the other sizes start only after the smallest size completed
     baseline_first: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredPoint:
-    """A point in the database; `points_of` makes a Point of it."""
-
-    #: from 1, in the order of the sweep
-    number: int
-    name: str
-    identity: str
-    shape: Shape
-    repeat: int
-    settings: Mapping[str, jobs.ArgumentValue]
-    changes: Mapping[str, jobs.ArgumentValue]
-    #: its newest job; None: not submitted yet
-    job: jobs.Job | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,6 @@ _KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "batch": (("batch_sizes",), ("axes", "batch_argument")),
     "workers": (("workers",), ("axes", "workers_argument")),
 }
-#: Integers are at least 1, except these.
-_LEAST = {"workers": 0, "seed": -math.inf, "max_gpu_hours": -math.inf}
 #: Larger whole numbers are not exact as floats.
 _LARGEST = 2**53
 #: What a distribution needs.
@@ -73,11 +71,7 @@ def read(document: documents.Document, problems: Problems) -> records.Table:
     whole = dataclasses.replace(document, data={"sweep": data})
     plain = {key: value for key, value in data.items() if key not in _NESTED}
     built, wrong = schema.build(dataclasses.replace(document, data={"sweep": plain}), _File)
-    for at, message in (
-        *schema.unknown_keys(whole, _File),
-        *documents.forbidden_characters(whole),
-        *wrong.items(),
-    ):
+    for at, message in (*documents.forbidden_characters(whole), *wrong.items()):
         problems.add(at, message)
     axes = _axes(data.get("axes", {}), built.sweep.kind == "random", problems)
     entries: dict[str, Any] = {
@@ -86,21 +80,14 @@ def read(document: documents.Document, problems: Problems) -> records.Table:
     table = dataclasses.replace(
         built.sweep, axes=tuple(sorted(axes, key=lambda axis: axis.path)), **entries
     )
-    _check_numbers(table, problems)
-    _check_kind(table, data, problems)
-    return table
-
-
-def _check_numbers(table: records.Table, problems: Problems) -> None:
-    for key in schema.fields_of(records.Table):
-        value, least = getattr(table, key), _LEAST.get(key, 1)
-        numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
-        for index, number in numbered:
-            if type(number) is int and number < least:
-                at = ("sweep", key) if index is None else ("sweep", key, index)
-                problems.add(at, f"must be >= {least} (got {number})")
+    for path, error in schema.value_errors(table):
+        problems.add(("sweep", *path), error)
+    if table.gpus_per_node == 0:
+        problems.add(("sweep", "gpus_per_node"), "must be >= 1 (got 0)")
     if table.max_gpu_hours is not None and not 0 < table.max_gpu_hours < math.inf:
         problems.add(("sweep", "max_gpu_hours"), f"must be > 0 (got {table.max_gpu_hours})")
+    _check_kind(table, data, problems)
+    return table
 
 
 def _check_kind(table: records.Table, data: Mapping[str, Any], problems: Problems) -> None:

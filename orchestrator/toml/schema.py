@@ -102,7 +102,7 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, str) and value in arguments
     if origin is tuple:
         return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
-    if _is_table(hint):
+    if is_table(hint):
         return isinstance(value, Mapping)
     if hint is float:
         return type(value) is float and math.isfinite(value)
@@ -111,7 +111,8 @@ def fits(value: object, hint: Any) -> bool:
     return hint is Any or (hint is not types.NoneType and type(value) is hint)
 
 
-def _is_table(hint: Any) -> bool:
+def is_table(hint: Any) -> bool:
+    """Return whether the type is a dataclass or a mapping."""
     return typing.get_origin(hint) is collections.abc.Mapping or dataclasses.is_dataclass(hint)
 
 
@@ -159,10 +160,25 @@ def unquoted(text: str) -> str:
     return as_toml(text)[1:-1]
 
 
-def value_error(key: str, text: str) -> str:
-    """Return "must be ... (got ...)" if `text` is no valid value of the key; else ""."""
-    error = values.form_error(key.rpartition(".")[2], text)
-    return f"{error} (got {as_toml(text)})" if error else ""
+def value_error(key: str, value: object) -> str:
+    """Return "must be ... (got ...)" if a number or text is no valid value of the key; else ""."""
+    error = ""
+    if type(value) is int:
+        error = values.range_error(key, value)
+    elif isinstance(value, str):
+        error = values.form_error(key, value)
+    return f"{error} (got {as_toml(value)})" if error else ""
+
+
+def value_errors(record: Any) -> Iterator[tuple[KeyPath, str]]:
+    """Yield path and error of each invalid number and text in the fields of a dataclass."""
+    for name in fields_of(type(record)):
+        value = getattr(record, name)
+        if error := value_error(name, value):
+            yield (name,), error
+        for index, item in enumerate(value if isinstance(value, tuple) else ()):
+            if error := value_error(name, item):
+                yield (name, index), error
 
 
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:
@@ -207,11 +223,11 @@ def _suggestion(key: str, known: Mapping[str, Any], record: Any) -> str:
 
 
 def build(document: documents.Document, record: type[Record]) -> tuple[Record, dict[KeyPath, str]]:
-    """Return the dataclass, and a message for each value of a wrong type.
+    """Return the dataclass, and a message for each unknown key and each value of a wrong type.
 
     Keys without a value, or with a wrong one, keep their default: every field needs one.
     """
-    problems: dict[KeyPath, str] = {}
+    problems = dict(unknown_keys(document, record))
 
     def convert(value: Any, hint: Any, at: KeyPath) -> Any:
         hint = bare(hint)

@@ -65,6 +65,20 @@ FORMS = {
     "mail_type": (f"(?i:{_list(_MAIL)})", 'events separated by commas, such as "END,FAIL"'),
     "mail_user": (_list(_MAIL_USER), "user names or mail addresses"),
     **dict.fromkeys(("mem", "mem_per_cpu", "mem_per_gpu", "tmp"), _MEMORY),
+    "patterns": (r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a pattern's name"),
+}
+_LARGEST = 2**31 - 1
+#: Smallest and largest number by the last part of the key. All others are from 1 to _LARGEST.
+_RANGES = {
+    # sbatch keeps the time of --signal in 16 bits (man sbatch: 0 to 65535).
+    "signal_seconds": (1, 65535),
+    "stalled_minutes": (0, 10**6),
+    "slow_percent": (0, 99),
+    "timeout_seconds": (1, 300),
+    "port": (1, 65535),
+    **dict.fromkeys(("gpus_per_node", "workers"), (0, _LARGEST)),
+    **dict.fromkeys(("max_retries", "backoff_seconds", "exclude_after"), (0, _LARGEST)),
+    **dict.fromkeys(("seed", "max_gpu_hours"), (-(2**63), 2**63)),
 }
 
 _UNLIMITED = frozenset({"UNLIMITED", "INFINITE", "-1"})
@@ -129,12 +143,12 @@ def form_error(key: str, text: str) -> str:
     return ""
 
 
-def range_error(number: int | None, least: int, most: int = 2**31 - 1) -> str:
-    """Return "must be ..." if the number is out of range; None is in range."""
-    if number is None or least <= number <= most:
-        return ""
-    bound = f">= {least}" if number < least else f"<= {most}"
-    return f"must be {bound} (got {number})"
+def range_error(key: str, number: int) -> str:
+    """Return "must be ..." if the number is out of the range of the key (its last part)."""
+    least, most = _RANGES.get(key, (1, _LARGEST))
+    if number < least:
+        return f"must be >= {least}"
+    return f"must be <= {most}" if number > most else ""
 
 
 def _is_balanced(text: str) -> bool:

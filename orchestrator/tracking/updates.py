@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from orchestrator import jobs
 from orchestrator.jobs import JobState
@@ -15,6 +16,7 @@ _COPIED = (
     *("nodes", "gpus", "cpus", "node_list", "time_limit_seconds"),
     *("submitted_at", "started_at", "ended_at", "stdout_path"),
 )
+_ATTEMPT_FIELDS = {field.name for field in dataclasses.fields(jobs.Attempt)} - {"number"}
 #: Fields of a job that start over with each attempt.
 _OF_ATTEMPT = ("started_at", "ended_at", "exit_code", "exit_signal", "node_list", "cause")
 
@@ -92,18 +94,8 @@ def attempt_number(job: jobs.Job, row: Observation) -> int:
 
 def attempt(source: jobs.Job | Observation, number: int) -> jobs.Attempt:
     """Return an attempt as a job or an observation shows it."""
-    return jobs.Attempt(
-        number=number,
-        state=source.state,
-        raw_state=source.raw_state,
-        reason=source.reason,
-        exit_code=source.exit_code,
-        exit_signal=source.exit_signal,
-        node_list=source.node_list,
-        submitted_at=source.submitted_at,
-        started_at=source.started_at,
-        ended_at=source.ended_at,
-    )
+    fields: dict[str, Any] = {name: getattr(source, name) for name in _ATTEMPT_FIELDS}
+    return jobs.Attempt(number=number, **fields)
 
 
 def with_exact_exit_code(stored: jobs.Attempt | None, new: jobs.Attempt) -> jobs.Attempt:

@@ -40,7 +40,7 @@ class Measured:
     #: on the node with the highest peak
     memory_peak_bytes: int | None = None
     #: what the peak refers to
-    memory_is_of: str = "a node"
+    memory_is_of: str = "per node"
     #: per node
     memory_asked_bytes: int | None = None
     energy_joules: int | None = None
@@ -125,7 +125,7 @@ def _gpu_notes(gpu_usage: Sequence[gpus.GpuUsage]) -> Iterator[str]:
         for gpu in idle:
             by_host[gpu.host].append(gpu.index)
         names = "; ".join(f"{', '.join(indexes)} of {host}" for host, indexes in by_host.items())
-        advice = f"request {len(gpu_usage) - len(idle)}, or start a rank for each"
+        advice = f"request {len(gpu_usage) - len(idle)}, or start one rank per GPU"
         if len(idle) == len(gpu_usage):
             advice = "does the program use them? (torch.cuda.is_available(), device)"
         yield f"idle {_percent(share)} of the time: GPU {names}: {advice}"

@@ -84,11 +84,11 @@ def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
     assert (done.returncode, told) == (0, ""), done.stdout + done.stderr
     job_id = sessions.job_id(done.stdout)
     assert job_id is not None
-    first = f"{job_id} waits, then loads PyTorch, which takes longest\ntraining on 2 ranks\n"
+    first = f"{job_id} is starting (loading PyTorch takes longest)\ntraining on 2 ranks\n"
     assert f"\n{first}epoch 1/2 " in done.stdout
     assert "\nState:       COMPLETED\n" in done.stdout
     assert "\nTotal processes: 2\nTraining completed successfully.\n" in done.stdout
-    assert "That was a job on Slurm, on two ranks. " in done.stdout
+    assert "The job ran on Slurm with two ranks. " in done.stdout
     there = {"ORCHESTRATOR_STATE_DIR": f"{folder}/state", "ORCHESTRATOR_RUNS_DIR": f"{folder}/runs"}
     told = lab.run(["orchestrator", "show", job_id, "--json"], env={**site.environ, **there}).stdout
     assert '"state": "COMPLETED"' in told and '"nodes": 1' in told

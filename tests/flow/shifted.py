@@ -36,12 +36,12 @@ time.time = shifted_time
 datetime.datetime = ShiftedDatetime  # type: ignore[misc]
 
 try:
-    from orchestrator.local import kernel_clock
+    from orchestrator.controller.session import clock_check
 except ImportError:
     pass
 else:
     # The kernel of this host does not know that its clock is wrong.
-    kernel_clock.is_synchronized = lambda: False
+    clock_check.is_synchronized = lambda: False
 
 sys.argv[0] = "orchestrator"
 runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)

@@ -389,7 +389,7 @@ def test_a_file_that_is_no_database(cli, unchanged):
         f"Error: {other} is not a database. Move it away, or set state_dir to another folder. "
         "If it was a database, its first page is damaged: `orchestrator db check` lists what is "
         "damaged; "
-        "`orchestrator db restore BACKUP` replaces it by a backup (there is none beside it).\n"
+        "`orchestrator db restore BACKUP` replaces it with a backup (there is none beside it).\n"
     )
 
 

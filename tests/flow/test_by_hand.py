@@ -83,8 +83,8 @@ def test_batch_files_that_are_refused(cli, fake_slurm):
     done = cli("submit", "run.sbatch")
     assert (done.code, done.out) == (3, "")
     assert done.err == (
-        "Error: run.sbatch:2: --clusters: is refused: jobs go to the one cluster that sbatch"
-        " talks to\n    2 | #SBATCH --clusters=b -t 5\n1 problem; nothing was submitted.\n"
+        "Error: run.sbatch:2: --clusters: is refused: jobs are submitted only to the default "
+        "cluster of sbatch\n    2 | #SBATCH --clusters=b -t 5\n1 problem; nothing was submitted.\n"
     )
     assert cli("submit", "none.sbatch").err == (
         "Error: none.sbatch: cannot be read: No such file or directory\n"

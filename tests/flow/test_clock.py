@@ -14,10 +14,10 @@ DAY = 86400
 SHIFTED = Path(__file__).with_name("shifted.py")
 JOB = '[job]\nname = "x"\ntime_limit = "5"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
 LEAPT = re.compile(
-    r"The clock of \S+ leapt (forward|back) by ([\d:-]+): it showed \S+ \S+ when \S+ \S+ was "
-    r"expected\. (.*) Until then schedules, recovery, deferred submissions, graphs, alerts and "
-    r"notices are paused\. If the clock is wrong, set it \(NTP\); if it is right, run "
-    r"`orchestrator tick --trust-clock`\."
+    r"The clock of \S+ jumped (forward|back) by ([\d:-]+): it showed \S+ \S+ when \S+ \S+ was "
+    r"expected\. (.*) Until the clock is trusted, schedules, recovery, deferred submissions, "
+    r"graphs, alerts and notices are paused\. If the clock is wrong, set it \(NTP\); if it is "
+    r"right, run `orchestrator tick --trust-clock`\."
 )
 
 
@@ -58,7 +58,7 @@ def test_one_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     ((until,),) = cli.rows("SELECT decided_until FROM schedules")
     assert str(until)[:10] <= f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     assert len(history(cli)) <= len(before) + 5
-    assert "leapt" not in cli("status").err
+    assert "jumped" not in cli("status").err
 
 
 def test_a_clock_that_goes_back_decides_nothing(cli, fake_slurm):
@@ -91,5 +91,5 @@ def test_a_slurm_on_this_host_proves_nothing_about_its_clock(cli, fake_slurm):
     assert found and found.groups() == (
         "forward",
         "02:00:00",
-        "Without another leap it is trusted after 60 minutes.",
+        "Without another jump it is trusted after 60 minutes.",
     )

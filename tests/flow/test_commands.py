@@ -339,7 +339,7 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
         "Error: @5 is a task of an array that is deferred as a whole: "
         "`orchestrator cancel d` cancels all its tasks",
         "@6 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @6` looks for it in "
-        "Slurm; cancel it afterwards",
+        "Slurm; repeat the command afterwards",
     ]
     # With nothing but those it is a conflict (6).
     done = cli("cancel", "@6", "2")

@@ -20,7 +20,7 @@ CODES = (0, 1, 2, 3, 4, 5, 6, 124)
 LONGEST_SECONDS = 10.0
 NOBODY = (
     "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces it "
-    "by a backup (there is none beside it)."
+    "with a backup (there is none beside it)."
 )
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\ncommand = "true"\n'
 

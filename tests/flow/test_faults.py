@@ -195,7 +195,7 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     assert (waited.code, waited.out) == (6, "")
     assert waited.err == (
         "Error: @1 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @1` looks for it in "
-        "Slurm; cancel it afterwards\n"
+        "Slurm; repeat the command afterwards\n"
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")

@@ -52,8 +52,8 @@ def name_of(uid: int) -> str:
 
 def refusal(path: Path, exposed: Path, setting: str) -> str:
     return (
-        f"{path} is not used: {exposed} belongs to user {name_of(EVE)}, and whoever can change it "
-        f'decides what your jobs run. Accept it with `shared_folders = ["{exposed}"]` in your own '
+        f"{path} is not used: {exposed} belongs to user {name_of(EVE)}, so others could change "
+        f'what your jobs run. Accept it with `shared_folders = ["{exposed}"]` in your own '
         f"configuration, or set {setting} to a folder of your own."
     )
 
@@ -138,8 +138,8 @@ def test_a_database_in_a_folder_for_everybody_is_refused(here, scratch) -> None:
     path = scratch / "jobs.db"
     done = here("status", ORCHESTRATOR_DATABASE=f"sqlite:///{path}")
     assert done.err == (
-        f"Error: {scratch} is not used: {scratch} can be written by every user, and whoever can "
-        f"change it decides what your jobs run. Run `chmod go-w {scratch}`, or set database to a "
+        f"Error: {scratch} is not used: {scratch} can be written by every user, so others could "
+        f"change what your jobs run. Run `chmod go-w {scratch}`, or set database to a "
         "folder of your own.\n"
     )
     assert list(scratch.iterdir()) == []
@@ -222,7 +222,7 @@ def test_claims_and_records_in_an_open_folder_do_not_count(cli, fake_slurm) -> N
     assert [item["state"] for item in seen.items] != ["COMPLETED"]
     assert (
         f"Its owner files and exit records are ignored: {path} is not used: {path} can be written "
-        "by every user, and whoever can change it decides what your jobs run. Run "
+        "by every user, so others could change what your jobs run. Run "
         f"`chmod go-w {path}`, or set runs_dir to a folder of your own.\n"
     ) in seen.err
     path.chmod(0o700)

@@ -430,7 +430,8 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     assert other.squeue(lambda *_: True) == []
     entry = entry_of(here, job_id)
     other.cancel(job_id, entry.name)
-    assert other.hold([job_id]) == {job_id: "it has ended, or there is no such job on this machine"}
+    refused = other.change("hold", [job_id])
+    assert refused == {job_id: "it has ended, or there is no such job on this machine"}
     assert entry_of(here, job_id).runner.is_alive()
 
     with sqlite3.connect(here.database) as connection:
@@ -499,7 +500,8 @@ def test_gpus_are_given_out(here):
     assert done.code == 3
     assert done.err == (
         "Error: scheduler local: resources.gpus_per_node: 4 GPUs requested, but this machine has 3 "
-        "for jobs: request fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
+        "for jobs: request fewer, check local_slots and CUDA_VISIBLE_DEVICES, or run on the CPU "
+        "with CUDA_VISIBLE_DEVICES=\n"
         "1 problem; nothing was submitted.\n"
     )
     assert len(here.rows()) == 4, "it was not even stored"
@@ -618,7 +620,7 @@ def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")
-    assert done.err.endswith(" Without Slurm, use --scheduler local.\n")
+    assert done.err.endswith(" To run a job without Slurm, use `submit --scheduler local`.\n")
     assert len(here.rows()) == 1
 
 

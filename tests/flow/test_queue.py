@@ -67,7 +67,7 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
         rf"@1 deferred: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n", done.out
     )
     assert done.err == (
-        "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends it; "
+        "The next `orchestrator status`, `show`, `refresh` or `wait` after that time submits it; "
         "`orchestrator wait @1` waits until it has ended.\n"
     )
     told = job(cli, "@1")

@@ -108,9 +108,10 @@ def test_no_venv_module_and_nothing_to_fetch_one_with(tree: Path, environ: dict[
     assert done.returncode == 1
     minor = sys.version_info[1]
     assert done.stderr == (
-        f"script/setup: {python} makes no venv with pip, and without a network none can be fetched."
-        f" On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv. Without root: put uv"
-        " on PATH, or name another Python: PYTHON=/path/to/python3 script/setup\n"
+        f"script/setup: {python} cannot create a venv with pip, and pip cannot be downloaded"
+        f" without a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv."
+        " Without root: put uv on PATH, or name another Python: PYTHON=/path/to/python3"
+        " script/setup\n"
     )
 
 
@@ -262,7 +263,7 @@ def test_slurm_is_asked_for_where_there_is_none(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "script/demo: there is no sbatch here; call it on the login node of a cluster, or without"
-        " --scheduler slurm for this machine\n"
+        "script/demo: sbatch not found: run the demo on a login node, or omit --scheduler slurm to "
+        "use this machine\n"
     )
     assert not (tmp_path / "f").exists()

@@ -135,8 +135,8 @@ def test_a_cloned_repository_starts_nothing(cli, tmp_path):
         after = {path.name: path.read_bytes() for path in queue.iterdir()}
         assert (done.code, done.out) == (3, "")
         assert done.err == (
-            f"Error: {clone}/orchestrator.toml:1: state_dir: not allowed in a project's file; the "
-            "variable ORCHESTRATOR_STATE_DIR sets it too\n"
+            f"Error: {clone}/orchestrator.toml:1: state_dir: not allowed in a project's file; set "
+            "the variable ORCHESTRATOR_STATE_DIR instead\n"
             '    1 | state_dir = ".state"\n'
             "1 problem; nothing was done.\n"
             "A project's file may only describe jobs. Move these keys to "
@@ -226,8 +226,8 @@ def test_another_users_configuration_is_an_error(host, alice, eve):
     assert (done.code, done.out) == (3, "")
     assert done.err == (
         f"Error: {path}: not safe to read: {path.parent} belongs to user ID {EVE}. Accept it with "
-        f'`shared_folders = ["{path.parent}"]` in your own configuration; for this file itself '
-        "only the variable ORCHESTRATOR_SHARED_FOLDERS does so\n"
+        f'`shared_folders = ["{path.parent}"]` in your own configuration; for this file, '
+        "set the variable ORCHESTRATOR_SHARED_FOLDERS instead\n"
         "1 problem; nothing was done.\n"
     )
     variable = {"ORCHESTRATOR_SHARED_FOLDERS": str(path.parent)}

@@ -457,7 +457,7 @@ def test_dry_runs(cli, fake_slurm, grid):
     done = cli("submit", grid)
     assert done.code == 3
     assert (
-        "grid.toml:7: sweep: makes several jobs of this file: use `orchestrator sweep submit` or "
+        "grid.toml:7: sweep: this file describes several jobs: use `orchestrator sweep submit` or "
         "`sweep render`\n    7 | [sweep]\n1 problem; nothing was submitted.\n"
     ) in done.err
     done = cli("sweep", "submit", grid, ORCHESTRATOR_CONFIRM_POINTS="5")

@@ -33,7 +33,7 @@ $ orchestrator submit examples/digits_ddp.toml --nproc-per-node 2 \
 --set resources.gpus_per_node=0{VENV} --set args.epochs=2
 Submitted batch job local-1
 
-local-1 waits, then loads PyTorch, which takes longest
+local-1 is starting (loading PyTorch takes longest)
 training on 2 ranks
 epoch 1/2  N images/second  accuracy N
 epoch 2/2  N images/second  accuracy N
@@ -50,8 +50,8 @@ job_id name value unit epoch step time source
 local-1 throughput N images/second 1 N WHEN jsonl
 local-1 throughput N images/second 2 N WHEN jsonl
 
-That was a job on this machine, on two ranks. Its script, log and numbers, and the database, are in
-{folder}: `rm -r` takes them away.
+The job ran on this machine with two ranks. Its script, log and metrics and the database are in
+{folder}. Delete the folder to remove them.
 """
 
 

@@ -40,10 +40,6 @@ Key = tuple[str, str]
 Values = list[float | int | None]
 
 
-class MissingPyarrowError(errors.OrchestratorError):
-    """Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
     """Which metrics of which jobs are printed, and where."""
@@ -57,7 +53,9 @@ class View:
 
     def pages(self, points: int | None = None) -> Iterator[list[metrics.MetricRow]]:
         """Yield the metrics page by page, at most `points` of each series."""
-        query = self.query if points is None else queries.thinned(self.query, points)
+        query = self.query
+        if points is not None:
+            query = dataclasses.replace(query, points=min(points, query.points or points))
         return queries.pages(self.context, query)
 
     def row_pages(self) -> Iterator[list[dict[str, Any]]]:
@@ -294,7 +292,9 @@ def write_parquet(view: View) -> bool:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as exc:
-        raise MissingPyarrowError from exc
+        raise errors.OrchestratorError(
+            "Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."
+        ) from exc
     types = {
         **dict.fromkeys(("job_id", "job_name", "name", "unit", "source"), arrow.string()),
         "value": arrow.float64(),

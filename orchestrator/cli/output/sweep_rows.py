@@ -19,13 +19,7 @@ SWEEP_COLUMNS = (
 STATE_COLUMNS = ("state", "points", "exit", "reason")
 POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
 SUBMISSION_COLUMNS = (
-    "points",
-    "nodes",
-    "gpus_per_node",
-    "partition",
-    "time_limit",
-    "first",
-    "last",
+    *("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last"),
 )
 #: Fields of a point's job.
 _JOB_FIELDS = (

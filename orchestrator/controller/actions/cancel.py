@@ -49,7 +49,7 @@ def cancel(
     for job in current:
         if (job.ended and job.row not in requeued) or job.row in objections:
             continue
-        if why := _objection(job):
+        if why := confirmed.without_id(job) or clusters.other_machine(job):
             objections[job.row] = why
         else:
             live.append(job)
@@ -78,15 +78,6 @@ def cancel(
         )
         for job in last
     ]
-
-
-def _objection(job: jobs.Job) -> str:
-    if job.job_id is None:
-        return (
-            f"@{job.row} has no job ID yet ({job.state}). `orchestrator status @{job.row}` looks "
-            "for it in Slurm; cancel it afterwards"
-        )
-    return clusters.other_machine(job)
 
 
 def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
@@ -130,7 +121,7 @@ def _look_up(
 
 def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
-    detail = "its end was asked for" if context.is_local else "scancel was asked"
+    detail = "cancellation requested" if context.is_local else "scancel called"
     with context.store.writing() as work:
         for job in live:
             work.events.add(job.row, _event(context, detail, job.attempt))

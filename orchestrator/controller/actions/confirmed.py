@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import refresh
@@ -49,12 +49,9 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Action:
-    """hold, release or requeue."""
+    """A change of jobs."""
 
-    #: for the history: "scontrol hold"
-    command: str
-    #: (scheduler, job IDs) -> reasons of the refusals, by job ID
-    run: Callable[[contexts.Scheduler, Sequence[str]], Mapping[str, str]]
+    name: contexts.Change
     #: why it is impossible for a job; "": it is possible
     objection: Callable[[jobs.Job], str]
     #: (the job before, the job now); for one and the same job: whether there is nothing to do
@@ -76,7 +73,7 @@ def refreshed(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[j
             )
         context.clock.sleep(1.0)
     if fresh.failing_since is not None:
-        raise errors.SlurmError(f"{fresh.error} (nothing was changed)")
+        raise errors.SlurmError(f"{fresh.last_error} (nothing was changed)")
     return stored(context, selected)
 
 
@@ -143,7 +140,7 @@ def _carry_out(
     outcomes: dict[int, Outcome] = {}
     for job in current:
         why = (
-            _without_id(job)
+            without_id(job)
             or clusters.elsewhere(job, cluster)
             or not_shown(job, started)
             or action.objection(job)
@@ -174,13 +171,14 @@ def _carry_out(
     return outcomes | {job.row: outcome_of(job) for job in last}
 
 
-def _without_id(job: jobs.Job) -> str:
+def without_id(job: jobs.Job) -> str:
+    """Return why Slurm cannot be asked for a change of a job that has no job ID."""
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return f"@{job.row} was never submitted; `orchestrator resubmit @{job.row}` submits it"
     if job.job_id is None:
         return (
-            f"@{job.row} has no job ID yet ({job.state}); "
-            f"`orchestrator status @{job.row}` looks for it in Slurm"
+            f"@{job.row} has no job ID yet ({job.state}). `orchestrator status @{job.row}` looks "
+            "for it in Slurm; repeat the command afterwards"
         )
     return ""
 
@@ -197,7 +195,7 @@ def not_shown(job: jobs.Job, since: datetime.datetime) -> str:
 
 def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action) -> list[Outcome]:
     """Store that Slurm is asked, ask it, and return the refusals."""
-    command = action.command.removeprefix("scontrol ") if context.is_local else action.command
+    command = action.name if context.is_local else f"scontrol {action.name}"
 
     def store(details: Sequence[tuple[jobs.Job, str]]) -> None:
         at = context.clock.now()
@@ -208,10 +206,10 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
                 )
                 work.events.add(job.row, event)
 
-    store([(job, f"{command} is asked") for job in selected])
+    store([(job, f"{command} requested") for job in selected])
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.
     context.guard.confirm_lease()
-    reasons = action.run(context.scheduler, [job.job_id for job in selected if job.job_id])
+    reasons = context.scheduler.change(action.name, [job.job_id for job in selected if job.job_id])
     refused = [(job, reasons[job.job_id or ""]) for job in selected if job.job_id in reasons]
     if refused:
         store([(job, f"{command} was refused: {why}") for job, why in refused])

@@ -177,7 +177,7 @@ def _pause_seconds(
 ) -> float:
     """Return the time until the next refresh is due."""
     floor = float(context.profile.poll_floor_seconds)
-    asked_at = max((at for at in (fresh.good_at, fresh.tried_at) if at), default=None)
+    asked_at = max(filter(None, (fresh.last_good_squeue_at, fresh.last_tried_at)), default=None)
     if asked_at is None:
         return floor
     due = floor - (now - asked_at).total_seconds()

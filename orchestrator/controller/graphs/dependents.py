@@ -43,7 +43,7 @@ def update(context: contexts.Context) -> list[str]:
                 messages.append(f"{name} is skipped, another version wrote its spec: {problem}")
                 continue
             own, _ = dependency.split(spec.dependency)
-            text = dependencies.text(work, spec, job) or own or ""
+            text = dependencies.text(work, spec, job, status) or own or ""
         if status.never and not is_reported:
             detail = f"it can never start: {status.never[0]}"
             with context.store.writing() as work:

@@ -14,6 +14,7 @@ from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
 from orchestrator.logs import files, lines, reading
+from orchestrator.patterns import prefilter
 
 #: Time for reading logs in a refresh. The next refresh continues.
 LOOK_SECONDS = 5.0
@@ -83,9 +84,8 @@ def ingest(
     with context.store.reading() as work:
         cursors = work.log_cursors.of_jobs([job.row for job in selected])
         texts = work.jobs.specs({job.token for job in selected})
-    # The tasks of an array share a spec, and most jobs have the same patterns.
+    # The tasks of an array share a spec.
     patterns_of_token: dict[str, tuple[patterns.Pattern, ...]] = {}
-    prefilters: dict[tuple[int, ...], patterns.Prefilter] = {}
     file_context = context
     if not report_notes:
         file_context = context.with_reporter(context.reporter.silent())
@@ -101,17 +101,11 @@ def ingest(
             if job.token not in patterns_of_token:
                 spec = specs.from_json(texts[job.token])
                 patterns_of_token[job.token] = job_patterns.of_job(configured, spec)
-            known = patterns_of_token[job.token]
-            # Compiling a prefilter takes 0.1 s.
-            prefilter = prefilters.setdefault(
-                tuple(map(id, known)), patterns.Prefilter(known, also=[lines.BANNER_START])
-            )
             with context.reporter.activity(f"Reading the log of {_name(job)}"):
                 reader = _JobReader(
                     context=file_context,
                     job=job,
-                    known=known,
-                    prefilter=prefilter,
+                    known=patterns_of_token[job.token],
                     cursors=by_path,
                     result=result,
                 )
@@ -185,7 +179,6 @@ class _JobReader:
     context: contexts.Context
     job: jobs.Job
     known: Sequence[patterns.Pattern]
-    prefilter: patterns.Prefilter
     #: by path
     cursors: Mapping[str, metrics.LogCursor]
     result: Ingested
@@ -214,7 +207,9 @@ class _JobReader:
         limit_bytes = FIRST_PART_BYTES
         while True:
             if is_log and reading.unread_bytes(path, cursor.offset_bytes) >= _SEARCH_BYTES:
-                search = self.prefilter.search(generic=matcher.generic)
+                search = prefilter.search(
+                    self.known, generic=matcher.generic, also=[lines.BANNER_START]
+                )
             begun = deadline.clock()
             chunk = reading.read(
                 cursor, banner=banner, final=final, search=search, limit_bytes=limit_bytes

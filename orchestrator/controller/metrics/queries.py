@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import dataclasses
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
@@ -47,14 +46,3 @@ def _pages(
         with context.store.reading() as work:
             rows = work.metrics.rows(ids[start : start + _PAGE_ROWS])
         yield sorted(rows, key=lambda row: order[row.job_row])
-
-
-def thinned(query: metrics.MetricQuery, points: int) -> metrics.MetricQuery:
-    """Limit a query to so many points of each name and rank."""
-    return dataclasses.replace(query, points=min(points, query.points or points))
-
-
-def names(context: contexts.Context, rows: Sequence[int]) -> list[str]:
-    """Return the names of all metrics of these jobs."""
-    with context.store.reading() as work:
-        return work.metrics.names(rows)

@@ -90,22 +90,22 @@ def _replace(
         for path in dict.fromkeys((job.stdout_path, job.stderr_path)):
             if path is None:
                 continue
-            old = work.metrics.file_summary(job.row, path)
-            kept = _reason_to_keep(path, before.get(path), old)
-            count = old.count
+            old_count, restarted = work.metrics.file_summary(job.row, path)
+            count = old_count
+            kept = _reason_to_keep(path, before.get(path), restarted=restarted)
             if not kept and path in after:
                 work.metrics.delete_file(job.row, path)
                 pages = read.metrics.of_file(row, path)
                 count = sum(work.metrics.add(job.row, page) for page in pages)
                 work.log_cursors.move(job.row, after[path], expect=before.get(path))
-            if count or old.count or kept:
+            if count or old_count or kept:
                 results.append(
-                    Reparsed(job=job, path=path, before=old.count, after=count, kept=kept)
+                    Reparsed(job=job, path=path, before=old_count, after=count, kept=kept)
                 )
     return results
 
 
-def _reason_to_keep(path: str, cursor: metrics.LogCursor | None, old: metrics.FileSummary) -> str:
+def _reason_to_keep(path: str, cursor: metrics.LogCursor | None, *, restarted: bool) -> str:
     """Return why the part of the log with the old metrics cannot be read again; "": it can."""
     if cursor is None or not cursor.inode:
         return ""
@@ -114,4 +114,4 @@ def _reason_to_keep(path: str, cursor: metrics.LogCursor | None, old: metrics.Fi
     except OSError:
         return GONE
     is_same = status.st_ino == cursor.inode and status.st_size >= cursor.offset_bytes
-    return "" if is_same and not old.restarted else CHANGED
+    return "" if is_same and not restarted else CHANGED

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, recovery, specs
-from orchestrator.controller.actions import cancel, confirmed, requeue
+from orchestrator.controller.actions import cancel, changes, confirmed
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import continuation
@@ -279,9 +279,7 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     for scheduler_context, group in contexts.by_scheduler(context, selected):
         try:
             # A pass that was killed may have requeued it, and that attempt may have ended.
-            outcomes = requeue.requeue(
-                scheduler_context, group, confirm_seconds=0, source="rules", same_attempt=True
-            )
+            outcomes = changes.requeue(scheduler_context, group, confirm_seconds=0, by_rules=True)
         except (errors.SlurmError, errors.RunFolderError) as error:
             sentences.append(f"{naming.names_of(group)}: {error}")
             handled.update(job.row for job in group)

@@ -215,9 +215,8 @@ def _log_path(
 def _store(
     context: contexts.Context, cluster: str, slurm_job: _SlurmJob, options: Options
 ) -> list[jobs.Job]:
-    name = options.name or values.fitting_name(slurm_job.rows[0].name)
-    if options.name is None and name_misfit(name):
-        name = "tracked"
+    fitting = values.fitting_name(slurm_job.rows[0].name)
+    name = options.name or ("tracked" if name_misfit(fitting) else fitting)
     metrics = jobs.Metrics(patterns=options.patterns)
     spec = specs.to_json(jobs.JobSpec(name=name, labels=options.labels, metrics=metrics))
     provenance = _provenance(context, slurm_job)
@@ -255,20 +254,12 @@ def _store(
             known_ids = {job.job_id for job in known}
             rows = [row for row in slurm_job.rows if row.job_id not in known_ids]
             added = _add_jobs(work, submission, rows, options, sibling) if rows else []
-            for job, row in zip(added, rows, strict=True):
-                fields = _fields(context, row, slurm_job.record, options)
-                work.jobs.change(job.row, fields)
-                detail = f"tracked from now on; {row.state} in Slurm under the name {row.name}"
-                event = jobs.JobEvent(
-                    at=context.clock.now(),
-                    kind="track",
-                    attempt=_restarts(row),
-                    state=row.state,
-                    raw_state=row.raw_state,
-                    source=row.source,
-                    detail=detail,
-                )
-                work.events.add(job.row, event)
+            new = [(job.row, row) for job, row in zip(added, rows, strict=True)]
+            record = slurm_job.record
+            work.jobs.change_many(
+                [(number, _fields(context, row, record, options), None) for number, row in new]
+            )
+            work.events.add_many((number, _event(context, row)) for number, row in new)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
@@ -296,6 +287,18 @@ def _add_jobs(
 
 def _restarts(row: tracking.Observation) -> int:
     return row.row_number if row.restart_count is None else row.restart_count
+
+
+def _event(context: contexts.Context, row: tracking.Observation) -> jobs.JobEvent:
+    return jobs.JobEvent(
+        at=context.clock.now(),
+        kind="track",
+        attempt=_restarts(row),
+        state=row.state,
+        raw_state=row.raw_state,
+        source=row.source,
+        detail=f"tracked from now on; {row.state} in Slurm under the name {row.name}",
+    )
 
 
 def _fields(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from db import unit_of_work
-from orchestrator import errors, jobs, reports, specs
+from orchestrator import errors, jobs, reports, specs, sweeps
 from orchestrator.controller.reports import measurements
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
@@ -21,9 +20,8 @@ def of_sweep(context: contexts.Context, reference: str) -> reports.MeasurementSe
     sweep = queries.find(context, reference)
     points = queries.points(context, sweep)
     with context.store.reading() as work:
-        document = work.sweeps.document(sweep.row)
+        renamed = batch_names(work, sweep)
     submitted = [point.job for point in points if point.job is not None]
-    renamed = batch_names(sweep.kind, document.get("sweep", {}))
     study = measurements.measure(context, submitted, renamed=renamed)
     missing = len(points) - len(submitted)
     sentences = [f"{missing} of {len(points)} points are not submitted"] if missing else []
@@ -98,11 +96,12 @@ def _created_at(work: unit_of_work.UnitOfWork, job: jobs.Job) -> datetime.dateti
     return next((time for time in created if time <= job.created_at), job.created_at)
 
 
-def batch_names(kind: str, table: Mapping[str, Any]) -> dict[str, str]:
+def batch_names(work: unit_of_work.UnitOfWork, sweep: sweeps.StoredSweep) -> dict[str, str]:
     """Return what the program of a sweep calls its batch -> what a report calls it."""
+    table = work.sweeps.document(sweep.row).get("sweep", {})
     argument = table.get("batch_argument")
     if not isinstance(argument, str):
         return {}
-    of = table.get("batch_argument_of", "gpu" if kind == "weak" else "global")
+    of = table.get("batch_argument_of", "gpu" if sweep.kind == "weak" else "global")
     name = argument.removeprefix("--").replace("-", "_")
     return {name: curves.DEVICE_BATCH if of == "gpu" else curves.GLOBAL_BATCH}

@@ -31,7 +31,6 @@ class Driver:
     #: with an absolute path, up to `tick --quiet`
     argv: tuple[str, ...]
     environ: Mapping[str, str]
-    home: Path
     state_dir: Path
 
 
@@ -76,8 +75,8 @@ def lines(driver: Driver, kind: str) -> list[str]:
     line = shlex.join(["env", *pairs, *driver.argv])
     if kind == "cron":
         # In a crontab % means a newline (man 5 crontab).
-        escaped = line.replace("%", "\\%")
-        return [BEGIN, f"* * * * * {escaped}", END]
+        line = line.replace("%", "\\%")
+        return [BEGIN, f"* * * * * {line}", END]
     # scrontab puts the command unchanged into a script of /bin/sh: % is plain (tested on 24.11).
     # Without --output a file slurm-ID.out would be written to the home folder.
     options = ["--job-name=orchestrator-tick", "--time=10:00", "--output=/dev/null"]
@@ -91,7 +90,7 @@ def lines(driver: Driver, kind: str) -> list[str]:
 
 def units(driver: Driver) -> dict[Path, str]:
     """Return the systemd units by path."""
-    base = driver.environ.get("XDG_CONFIG_HOME") or str(driver.home / ".config")
+    base = driver.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     folder = Path(base) / "systemd" / "user"
     variables = "".join(
         f"Environment={_unit_word(f'{name}={value}')}\n" for name, value in driver.environ.items()
@@ -146,7 +145,7 @@ def install(
     if kind == "systemd":
         return _install_units(driver, environ, remove=remove)
     command = "crontab" if kind == "cron" else "scrontab"
-    before = _read_table(command, environ)
+    before = _run([command, "-l"], environ)
     after = merged(before, [] if remove else lines(driver, kind))
     if after == before:
         return [f"Nothing to change in your {command}"]
@@ -163,23 +162,17 @@ def install(
     return messages
 
 
-def _read_table(command: str, environ: Mapping[str, str]) -> str:
-    answer = process.run([command, "-l"], timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Run a command and return its output; "" if it prints a crontab and there is none."""
+    answer = process.run(argv, timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
     if answer.returncode == 0:
         return answer.stdout
     # "no crontab for alice" is on stderr of crontab, on stdout of scrontab (24.11).
-    output = f"{answer.stdout}\n{answer.stderr}"
+    output = f"{answer.stderr}\n{answer.stdout}".strip()
     if "no crontab for" in output:
         return ""
-    reason = output.strip() or f"exit code {answer.returncode}"
-    raise errors.OrchestratorError(f"`{command} -l` failed: {reason}")
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    answer = process.run(argv, timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
-    if answer.returncode != 0:
-        reason = answer.stderr.strip() or answer.stdout.strip()
-        raise errors.OrchestratorError(f"`{shlex.join(argv)}` failed: {reason}")
+    reason = output or f"exit code {answer.returncode}"
+    raise errors.OrchestratorError(f"`{shlex.join(argv)}` failed: {reason}")
 
 
 def _install_units(driver: Driver, environ: Mapping[str, str], *, remove: bool) -> list[str]:

@@ -40,18 +40,14 @@ def add(
         fields: the other fields of records.Schedule that the user chooses.
     """
     clock_check.require(context)
-    now = context.clock.now()
     environment = stored.variables(context, inherit)
     payload = records.Payload(spec=spec, environment=environment, argv=tuple(argv))
     fields |= {
         "state": "active",
         "source_hash": _file_hash(context.folder, fields["source"]),
-        "folder": str(context.folder),
-        "profile": context.profile.name,
-        "cluster": clusters.facts(context).cluster,
-        "scheduler": "local" if context.is_local else "slurm",
-        "created_at": now,
+        **clusters.current_fields(context),
     }
+    now = fields["created_at"]
     with context.store.writing(durable=True) as work:
         if replace:
             existing = _named(work, name)

@@ -6,7 +6,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from db import unit_of_work
 from orchestrator import errors, jobs, reports
 from orchestrator.controller.schedules import stored
 from orchestrator.controller.session import contexts
@@ -59,15 +58,19 @@ def step(context: contexts.Context) -> list[str]:
 def _check(
     context: contexts.Context, schedule: records.Schedule, trigger: records.Trigger
 ) -> _Result:
-    from orchestrator.controller.reports import measurements
+    from orchestrator.controller.reports import measurements, studies
     from orchestrator.reports import comparison
 
     # Warnings about missing files of earlier runs would come in each pass.
     context = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
         run = stored.jobs_of(work, trigger)
-        points = len(work.sweeps.points(trigger.sweep_row)) if trigger.sweep_row else len(run)
-        renamed = _renamed(work, trigger)
+        points, renamed = len(run), {}
+        if trigger.sweep_row is not None:
+            sweep = work.sweeps.get(trigger.sweep_row)
+            assert sweep is not None, "sweeps are never deleted"
+            points = len(work.sweeps.points(sweep.row))
+            renamed = studies.batch_names(work, sweep)
     now = measurements.measure(context, run, renamed=renamed)
     before, name = _reference(context, schedule, trigger, renamed)
     count = points - sum(job.state is jobs.JobState.COMPLETED for job in run)
@@ -138,14 +141,3 @@ def _reference(
         return None, "no earlier run to compare with"
     name = "the previous run" if len(earlier) == 1 else f"the previous {len(earlier)} runs"
     return before, name
-
-
-def _renamed(work: unit_of_work.UnitOfWork, trigger: records.Trigger) -> dict[str, str]:
-    from orchestrator.controller.reports import studies
-
-    if trigger.sweep_row is None:
-        return {}
-    sweep = work.sweeps.get(trigger.sweep_row)
-    assert sweep is not None, "sweeps are never deleted"
-    document = work.sweeps.document(trigger.sweep_row)
-    return studies.batch_names(sweep.kind, document.get("sweep", {}))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from orchestrator import errors
 from orchestrator.controller.session import contexts, stores
 from orchestrator.jobs import leases
-from orchestrator.local import kernel_clock, processes
+from orchestrator.local import processes
 
 #: Standing by, the lease is read this often in its duration; its holder renews it this often.
 _READS, _RENEWALS = 6, 3
@@ -148,7 +148,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     inform: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
-    boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
+    boot_clock: Callable[[], float] = contexts.boot_seconds,
 ) -> HeldLease:
     """Return the acquired lease. Raises HeldError if another controller is running.
 
@@ -222,8 +222,8 @@ def _refusal(lease: leases.Lease, command: str, *, is_elsewhere: bool) -> str:
     running = f"{lease.holder_description} is already running"
     if is_elsewhere:
         return (
-            f"{running}, and this host is {socket.gethostname()}. Use the one there; a second host "
-            "can stand by if the database is in PostgreSQL."
+            f"{running}, and this host is {socket.gethostname()}. Use that controller; a second "
+            "host can stand by if the database is in PostgreSQL."
         )
     if command == "tick":
         return f"{running} and makes its own passes. Nothing was done."

@@ -7,6 +7,7 @@ If the clock has jumped, other clocks are read.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import datetime
 import socket
@@ -16,11 +17,15 @@ from db import unit_of_work
 from orchestrator import errors
 from orchestrator.clocks import leaps
 from orchestrator.controller.session import contexts
-from orchestrator.local import kernel_clock, processes
+from orchestrator.local import processes
 
 _KEY = "clock"
 #: how long commands use the stored result for a clock in doubt
 _RESULT_SECONDS = 60.0
+#: adjtimex(2): the clock is not synchronized
+_TIME_ERROR = 5
+#: larger than struct timex on all platforms (208 bytes on 64 bits)
+_TIMEX_BYTES = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +141,16 @@ def _other_clocks(context: contexts.Context) -> dict[str, datetime.timedelta]:
         here = socket.gethostname().partition(".")[0]
         if settings.answered_at is not None and here not in settings.controller_hosts:
             clocks["Slurm's clock"] = settings.answered_at - asked_at
-    if not clocks and kernel_clock.is_synchronized():
+    if not clocks and is_synchronized():
         clocks["NTP"] = datetime.timedelta()
     return clocks
+
+
+def is_synchronized() -> bool:
+    """Return whether the kernel was told, since the clock was last set, that NTP keeps it.
+
+    Setting the clock clears that mark; the NTP client sets it again once it agrees with its server.
+    """
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)
+    # With no mode in it, the call only asks. -1: there is no such call here.
+    return ctypes.CDLL(None).adjtimex(buffer) not in (_TIME_ERROR, -1)

@@ -7,6 +7,7 @@ import datetime
 import json
 import math
 import socket
+from typing import Any
 
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
@@ -73,6 +74,20 @@ def facts(
     with context.store.writing() as work:
         work.settings.put(_key(context), _to_json(current))
     return current
+
+
+def current_fields(context: contexts.Context) -> dict[str, Any]:
+    """Return where and when this is, as rows of sweeps, schedules and graphs contain it.
+
+    May ask Slurm: call it while the database is not locked.
+    """
+    return {
+        "folder": str(context.folder),
+        "profile": context.profile.name,
+        "scheduler": "local" if context.is_local else "slurm",
+        "cluster": facts(context).cluster,
+        "created_at": context.clock.now(),
+    }
 
 
 def known_facts(context: contexts.Context) -> Facts | None:

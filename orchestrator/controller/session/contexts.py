@@ -8,7 +8,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
@@ -25,10 +25,9 @@ def _utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _boot_seconds() -> float:
-    from orchestrator.local import kernel_clock
-
-    return kernel_clock.boot_seconds()
+def boot_seconds() -> float:
+    """Return the seconds since boot, those of a suspended machine too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _always_allowed() -> None:
@@ -41,7 +40,7 @@ class Clock:
 
     now: Callable[[], datetime.datetime] = _utc_now
     #: seconds since boot, which setting the clock does not change
-    boot_seconds: Callable[[], float] = _boot_seconds
+    boot_seconds: Callable[[], float] = boot_seconds
     sleep: Callable[[float], None] = time.sleep
     #: why the time may be wrong; "": it is right; None: not checked (clock_check.py)
     doubt: str | None = None
@@ -92,6 +91,10 @@ class Guard:
     confirm_lease: Callable[[], None] = _always_allowed
 
 
+#: a change of jobs: scontrol's command
+Change: TypeAlias = Literal["hold", "release", "requeue", "requeuehold"]
+
+
 class Scheduler(Protocol):
     """What Slurm and the local machine have in common."""
 
@@ -108,9 +111,7 @@ class Scheduler(Protocol):
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
     ) -> efficiency.Used | None: ...
-    def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
-    def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
-    def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
+    def change(self, action: Change, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
 
 

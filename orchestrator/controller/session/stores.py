@@ -281,7 +281,7 @@ def _database(location: str | pathlib.Path) -> database.Database:
         except ImportError as error:
             raise errors.DatabaseError(
                 f"PostgreSQL needs psycopg, which is not installed ({error}). "
-                "Install it: pip install 'orchestrator[postgres]'"
+                "Install it: pip install 'psycopg[binary]>=3.2'"
             ) from error
         return PostgresqlDatabase(url)
     name = database.without_secrets(url)

@@ -1,4 +1,4 @@
-"""Replacing the database by a backup, if no controller uses it."""
+"""Replacing the database with a backup, if no controller uses it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.controller.session import stores
 def restore(
     store: stores.Store, backup: pathlib.Path, now: datetime.datetime
 ) -> pathlib.Path | None:
-    """Replace the database by a backup; return where the old file is kept.
+    """Replace the database with a backup; return where the old file is kept.
 
     Raises ConflictError while the database is in use.
     """

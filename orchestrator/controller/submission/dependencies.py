@@ -171,9 +171,11 @@ def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) 
     return max((job.row for job in newest if job.row != dependency.on_job), default=None)
 
 
-def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
+def text(
+    work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job, status: records.Status
+) -> str:
     """Return the value of --dependency for sbatch's command line; "": the script's is right."""
-    added = [status_of(work, job.row).text]
+    added = [status.text]
     if job.sweep is not None:
         # Few jobs belong to a sweep, and this loads many modules.
         from orchestrator.controller.sweeps import queries
@@ -184,11 +186,6 @@ def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> st
         return ""
     own, _ = records.split(spec.dependency)
     return ",".join(filter(None, [own, *added]))
-
-
-def may_be_recovered(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> bool:
-    """Return whether a job that this one depends on may be retried after a failure."""
-    return (job.sweep is not None and spec.retry.is_on) or status_of(work, job.row).is_recovered
 
 
 def _continuations(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from orchestrator import errors, files, jobs
 from orchestrator.controller.session import clock_check, contexts
-from orchestrator.controller.submission import intents, log_paths
+from orchestrator.controller.submission import intents, log_paths, sbatch_call
 from orchestrator.files import run_folder
 from orchestrator.local import checks, records, slots
-from orchestrator.rendering import batch_file, batch_options, templates
+from orchestrator.rendering import batch_options, templates
 from orchestrator.specs import ranks
 from orchestrator.toml import values
 
@@ -87,7 +87,7 @@ def _request(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
-        arguments=tuple(batch_file.arguments_of(spec)),
+        arguments=tuple(sbatch_call.script_arguments(spec)),
         run_dir=str(folder.path),
         folder=str(Path(submission.calling_folder, spec.chdir or "")),
         environ=environ,

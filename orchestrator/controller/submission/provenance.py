@@ -47,9 +47,10 @@ Git = Callable[[Sequence[str]], str | None]
 
 
 def git_in(folder: Path) -> Git:
-    """Return a function that runs git in `folder` and returns its output; None: it failed.
+    """Return a function that runs git in `folder` and returns its output, cut at a limit.
 
-    All its calls together take at most GIT_TIMEOUT_SECONDS.
+    It returns None if git fails or takes too long. All its calls together take at most
+    GIT_TIMEOUT_SECONDS.
     """
     folders = (folder, *folder.parents)
     if "GIT_DIR" not in os.environ and not any((path / ".git").exists() for path in folders):
@@ -58,30 +59,24 @@ def git_in(folder: Path) -> Git:
 
     def git(arguments: Sequence[str]) -> str | None:
         nonlocal left_seconds
+        settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
         started = time.monotonic()
         try:
-            settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
-            return _run(["git", "-C", str(folder), *settings, *arguments], left_seconds)
+            result = process.run(
+                ["git", "-C", str(folder), *settings, *arguments],
+                left_seconds,
+                {**os.environ, **_NO_FETCH},
+                max_output_bytes=_OUTPUT_LIMIT_BYTES,
+            )
+        except process.CommandNotFound:
+            return None
+        except process.TooMuchOutputError as error:
+            return error.output
         finally:
             left_seconds = max(0.0, left_seconds - (time.monotonic() - started))
+        return None if result.timed_out or result.returncode else result.stdout
 
     return git
-
-
-def _run(command: Sequence[str], timeout_seconds: float) -> str | None:
-    """Return the output of a command, cut at the limit; None if it fails or takes too long."""
-    try:
-        result = process.run(
-            command,
-            timeout_seconds,
-            {**os.environ, **_NO_FETCH},
-            max_output_bytes=_OUTPUT_LIMIT_BYTES,
-        )
-    except process.CommandNotFound:
-        return None
-    except process.TooMuchOutputError as error:
-        return error.output
-    return None if result.timed_out or result.returncode else result.stdout
 
 
 def collect(

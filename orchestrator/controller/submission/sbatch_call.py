@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
+from orchestrator.jobs import dependency as dependencies
 from orchestrator.jobs import naming
 from orchestrator.slurm import process, sbatch, variables
 
@@ -43,7 +44,7 @@ def submit(
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
         extra=options,
-        arguments=[] if spec.launch.batch_file is None else spec.launch.program,
+        arguments=script_arguments(spec),
     )
     environ = folder.environment() or variables.for_submission(
         context.environ, inherit={*spec.environment.variables, *spec.environment.inherit}
@@ -59,14 +60,10 @@ def options(
 ) -> list[str]:
     """Return the options for sbatch's command line, which override those in the script.
 
-    tasks: those to submit. dependency: "" keeps the script's. may_be_recovered: the job stays
-    pending if its dependency can never be satisfied.
+    tasks: those to submit. dependency: "" keeps the script's. may_be_recovered: a job that it
+    depends on may be retried after a failure.
     """
-    words: list[str] = []
-    if spec.launch.batch_file is not None:
-        from orchestrator.rendering import batch_file
-
-        words = batch_file.options_of(spec)
+    words = batch_file_options(spec)
     numbers = [task for task in tasks if task is not None]
     if spec.array.task_ids is not None and len(numbers) < len(spec.array.task_ids):
         limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
@@ -74,10 +71,27 @@ def options(
     if dependency:
         words = [word for word in words if not word.startswith("--dependency=")]
         words.append(f"--dependency={dependency}")
-    if may_be_recovered:
+    if dependency and may_be_recovered:
         # With kill_invalid_depend Slurm would cancel it at the first failure of the other job.
         words.append("--kill-on-invalid-dep=no")
     return words
+
+
+def batch_file_options(spec: jobs.JobSpec) -> list[str]:
+    """Return the options that override those of a batch file; none without batch file."""
+    if spec.launch.batch_file is None:
+        return []
+    options = dict(spec.sbatch)
+    if "dependency" in options:
+        # Names of our own jobs become job IDs when sbatch is called.
+        of_slurm, _ = dependencies.split(str(options.pop("dependency")))
+        options |= {"dependency": of_slurm} if of_slurm else {}
+    return [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
+
+
+def script_arguments(spec: jobs.JobSpec) -> Sequence[str]:
+    """Return the arguments of the script: only a batch file has some."""
+    return [] if spec.launch.batch_file is None else spec.launch.program
 
 
 def call(

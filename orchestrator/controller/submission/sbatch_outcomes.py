@@ -38,7 +38,7 @@ def store_job_id(
     pending = jobs.JobState.PENDING
     submitted = event(context, f"sbatch answered {job_id}", pending)
     if context.is_local:
-        submitted = event(context, f"in line on this machine as {job_id}", pending, "machine")
+        submitted = event(context, f"queued on this machine as {job_id}", pending, "machine")
 
     def changes(task: jobs.Task) -> Mapping[str, object]:
         if task.array_task_id is None:

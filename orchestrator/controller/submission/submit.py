@@ -70,8 +70,8 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
         submission = work.jobs.submission_of(job.row)
         spec = specs.from_json(submission.spec)
         tasks = work.jobs.tasks(job.token)
-        text = dependencies.text(work, spec, job)
-        may_be_recovered = bool(text) and dependencies.may_be_recovered(work, spec, job)
+        status = dependencies.status_of(work, job.row)
+        text = dependencies.text(work, spec, job, status)
     if any(task.state is not jobs.JobState.SUBMITTING for task in tasks):
         # This process was suspended for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -89,7 +89,8 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
                 spec,
                 [task.array_task_id for task in tasks],
                 dependency=text,
-                may_be_recovered=may_be_recovered,
+                may_be_recovered=status.is_recovered
+                or (job.sweep is not None and spec.retry.is_on),
             )
             job_id = sbatch_call.submit(context, spec, job, submission, options)
     except sbatch_call.NotAcceptedError as error:
@@ -125,6 +126,4 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
         from orchestrator.controller.submission import local_jobs
 
         return local_jobs.estimate(context, request.spec, script)
-    from orchestrator.rendering import batch_file
-
-    return context.slurm.test_only(script, batch_file.options_of(request.spec))
+    return context.slurm.test_only(script, sbatch_call.batch_file_options(request.spec))

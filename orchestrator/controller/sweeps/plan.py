@@ -49,10 +49,12 @@ def prepare(
 ) -> Prepared:
     """Prepare points of a sweep; SpecError if a job cannot be rendered or can never run here.
 
-    `scheduler`: "slurm", "local", or None for the one of this machine. With `without_slurm` Slurm
-    need not answer, for a dry run.
+    `scheduler`: "slurm", "local", or None for the one of a stored sweep, else of this machine. With
+    `without_slurm` Slurm need not answer, for a dry run.
     """
-    if scheduler is None:
+    if isinstance(sweep, sweeps.StoredSweep):
+        scheduler = sweep.scheduler
+    elif scheduler is None:
         is_local = render.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
     context = context.with_scheduler(scheduler)

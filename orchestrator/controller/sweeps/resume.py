@@ -146,7 +146,7 @@ def _submit_again(
     resent_rows = {job.row for tasks in unsubmitted for job in tasks}
     points = sweeps.points_of(selected)
     new = [point for point in points if point.job_row not in resent_rows]
-    prepared = submit_points.prepare_again(context, sweep, new, argv)
+    prepared = plan.prepare(context, sweep, new, source=sweep.source, argv=argv)
     sweep = _opened(context, sweep)
     # The baseline goes first, and may be in either group.
     smallest = min(points, key=lambda point: ranks.world_size(point.spec))
@@ -221,4 +221,5 @@ def _refresh(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Refresh job states; SlurmError if Slurm does not answer: old states must not be acted on."""
     freshness = resend.refresh_and_send(context, floor_seconds=0)
     if freshness.failing_since is not None and sweep.scheduler == "slurm":
-        raise errors.SlurmError(f"Slurm does not answer: {freshness.error}. Nothing was submitted.")
+        error = freshness.last_error
+        raise errors.SlurmError(f"Slurm does not answer: {error}. Nothing was submitted.")

@@ -54,8 +54,7 @@ def submit_new(
 ) -> Submitted:
     """Store a sweep, and submit its points; ConflictError if one of its name is not finished."""
     context = prepared.context
-    # May ask Slurm: not while the database is locked.
-    cluster = clusters.facts(context).cluster
+    fields = clusters.current_fields(context)
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
@@ -66,15 +65,7 @@ def submit_new(
                     f"sweep add @{other.row} FILE` adds points to it, and --name gives this sweep "
                     "another name"
                 )
-        stored = work.sweeps.add(
-            sweep,
-            profile=context.profile.name,
-            cluster=cluster,
-            scheduler="local" if context.is_local else "slurm",
-            source=source,
-            folder=str(context.folder),
-            created_at=context.clock.now(),
-        )
+        stored = work.sweeps.add(sweep, source=source, **fields)
         if with_sweep is not None:
             with_sweep(work, stored)
     return submit_prepared(prepared, stored, report=report)
@@ -124,20 +115,9 @@ def submit_remaining(
     remaining = [point for point in queries.points(context, sweep) if point.job is None]
     if sweep.state != "open" or not remaining:
         return None
-    prepared = prepare_again(context, sweep, sweeps.points_of(remaining), argv)
+    points = sweeps.points_of(remaining)
+    prepared = plan.prepare(context, sweep, points, source=sweep.source, argv=argv)
     return submit_prepared(prepared, sweep)
-
-
-def prepare_again(
-    context: contexts.Context,
-    sweep: sweeps.StoredSweep,
-    points: Sequence[sweeps.Point],
-    argv: Sequence[str],
-) -> plan.Prepared:
-    """Prepare stored points."""
-    return plan.prepare(
-        context, sweep, points, source=sweep.source, argv=argv, scheduler=sweep.scheduler
-    )
 
 
 def _behind_baseline(

@@ -19,22 +19,18 @@ from orchestrator.usage import efficiency, gpus
 _COMPLETE_AFTER = datetime.timedelta(days=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobEfficiency:
-    """What is known of the newest attempt of a job."""
+def of(
+    context: contexts.Context, details: queries.Details, *, may_ask: bool
+) -> tuple[efficiency.Efficiency | None, list[gpus.GpuUsage]]:
+    """Return the efficiency of a job's newest attempt (None: not started), and its GPUs.
 
-    #: None: not started
-    efficiency: efficiency.Efficiency | None
-    gpus: tuple[gpus.GpuUsage, ...]
-
-
-def of(context: contexts.Context, details: queries.Details, *, may_ask: bool) -> JobEfficiency:
-    """Return the efficiency of a job. may_ask: query sacct if nothing is stored."""
+    may_ask: query sacct if nothing is stored.
+    """
     from orchestrator.controller.usage import gpu_files
 
     job = details.job
     if job.started_at is None:
-        return JobEfficiency(efficiency=None, gpus=())
+        return None, []
     with context.store.reading() as work:
         text = work.attempts.used_figures(job.row, job.attempt)
     used: efficiency.Used | None
@@ -61,7 +57,7 @@ def of(context: contexts.Context, details: queries.Details, *, may_ask: bool) ->
         elapsed_seconds=_elapsed_seconds(job, context.clock.now()),
         why_unknown=why_unknown,
     )
-    return JobEfficiency(efficiency=assessed, gpus=tuple(gpu_usage))
+    return assessed, gpu_usage
 
 
 def _elapsed_seconds(job: jobs.Job, now: datetime.datetime) -> int | None:

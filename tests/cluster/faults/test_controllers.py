@@ -74,8 +74,8 @@ def test_row_41_two_controllers(
         done = lab.run(["orchestrator", *argv], env=alice.environ, cwd=alice.home, host="n1")
         assert done.returncode == 6
         assert done.stderr.endswith(
-            " is already running, and this host is n1. Use the one there; a second host can stand "
-            "by if the database is in PostgreSQL.\n"
+            " is already running, and this host is n1. Use that controller; a second host can "
+            "stand by if the database is in PostgreSQL.\n"
         )
     # It is stopped while its sbatch is on its way, for longer than the lease.
     row.seen.set(faults.Rule(command="sbatch", run=False, rc=1, stdout="", stderr=DRAINED, times=1))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click import testing
 
-from orchestrator import cli, reports
+from orchestrator import cli, errors, reports
 from orchestrator.cli import reports as report_cli
 
 
@@ -55,8 +55,8 @@ def test_markdown_and_latex_are_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "name either a sweep, or jobs, or a file with --from"),
-        (["x", "--from", "-"], "name either a sweep, or jobs, or a file with --from"),
+        ([], "specify a sweep, jobs, or a file with --from"),
+        (["x", "--from", "-"], "specify a sweep, jobs, or a file with --from"),
         (
             ["x", "--against", "y", "--format", "json"],
             "--against requires --format table. For another format use `orchestrator baseline "
@@ -130,7 +130,7 @@ def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str
         "not compared, because there are no such runs now: 8 GPUs\n"
         "These runs show nothing worse than monday.\n"
     )
-    with pytest.raises(report_cli.WorseError) as caught:
+    with pytest.raises(errors.OrchestratorError) as caught:
         message("left out (FAILED): 5_0, 5_1")
     assert str(caught.value) == (
         "jobs were left out, and these sizes of monday have no runs: 8 GPUs"

@@ -98,21 +98,21 @@ def test_explanation_and_stored_state() -> None:
     for text in ("", "[]", "{}", '{"trusted": {}, "doubt": null}'):
         assert leaps.State.of_json(text) is None
     rest = (
-        " Until then schedules, recovery, deferred submissions, graphs, alerts and notices are "
-        "paused. If the clock is wrong, set it (NTP); if it is right, run "
+        " Until the clock is trusted, schedules, recovery, deferred submissions, graphs, "
+        "alerts and notices are paused. If the clock is wrong, set it (NTP); if it is right, run "
         "`orchestrator tick --trust-clock`."
     )
     shown = f"{NOW.astimezone() + datetime.timedelta(seconds=60):%Y-%m-%d %H:%M:%S}"
     later = f"{(NOW + datetime.timedelta(days=30, seconds=60)).astimezone():%Y-%m-%d %H:%M:%S}"
     assert leaps.explanation(leapt) == (
-        f"The clock of login1 leapt forward by 30-00:00:00: it showed {later} when {shown} was "
+        f"The clock of login1 jumped forward by 30-00:00:00: it showed {later} when {shown} was "
         f"expected. Slurm's clock shows another time.{rest}"
     )
     off = leaps.assess(BEFORE, reading(30 * DAY, 9, host="login2", boot_id="b"), no_clocks)
     at = f"{(NOW + datetime.timedelta(days=30)).astimezone():%Y-%m-%d %H:%M:%S}"
     assert leaps.explanation(off) == (
         f"The clock of login2 showed {at}, 30-00:00:00 after the last controller pass, on login1 "
-        f"at {NOW.astimezone():%Y-%m-%d %H:%M:%S}. Without another leap it is trusted after "
+        f"at {NOW.astimezone():%Y-%m-%d %H:%M:%S}. Without another jump it is trusted after "
         f"60 minutes.{rest}"
     )
     assert leaps.explanation(BEFORE) == ""

@@ -167,17 +167,18 @@ max_retries = 1
     )
     assert refusal(environ, project) == "\n".join(
         [
-            f"{path}:1: state_dir: not allowed in a project's file; the variable "
-            "ORCHESTRATOR_STATE_DIR sets it too",
+            f"{path}:1: state_dir: not allowed in a project's file; set the variable "
+            "ORCHESTRATOR_STATE_DIR instead",
             '    1 | state_dir = ".state"',
             f'{path}:2: databse: unknown key. Did you mean "database"?',
             '    2 | databse = "x"',
-            f"{path}:3: database: not allowed in a project's file; the variable "
-            "ORCHESTRATOR_DATABASE sets it too",
-            f"{path}:4: pattern_files: leads out of the project, not allowed in a project's file",
+            f"{path}:3: database: not allowed in a project's file; set the variable "
+            "ORCHESTRATOR_DATABASE instead",
+            f"{path}:4: pattern_files: is outside the project, which is not allowed in a "
+            "project's file",
             '    4 | pattern_files = ["good.toml", "../other.toml"]',
-            f"{path}:5: templates_dir: not allowed in a project's file; the variable "
-            "ORCHESTRATOR_TEMPLATES_DIR sets it too",
+            f"{path}:5: templates_dir: not allowed in a project's file; set the variable "
+            "ORCHESTRATOR_TEMPLATES_DIR instead",
             '    5 | templates_dir = "$NOT_SET/t"',
             f"{path}:6: notices.chat: not allowed in a project's file",
             f"{path}:10: profiles.a.variables: not allowed in a project's file",
@@ -186,7 +187,7 @@ max_retries = 1
             "project's file",
             '    11 | modules = ["a/../../x"]',
             f"{path}:12: profiles.a.local_kill_wait_seconds: not allowed in a project's file; "
-            "the variable ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS sets it too",
+            "set the variable ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS instead",
             "    12 | local_kill_wait_seconds = 1",
             f'{path}:16: profiles.a.retry.changes.oom_host."environment.variables.LD_PRELOAD": '
             "not allowed in a project's file",
@@ -213,7 +214,7 @@ def test_a_pattern_file_that_is_a_link_out_of_the_project_is_refused(
     (tmp_path / "secret").write_text("x = 1")
     (project / "link.toml").symlink_to(tmp_path / "secret")
     write(project, 'pattern_files = ["link.toml"]')
-    assert "pattern_files: leads out of the project" in refusal(environ, project)
+    assert "pattern_files: is outside the project" in refusal(environ, project)
 
 
 def test_a_trusted_file_sets_everything_until_something_changes(
@@ -305,8 +306,8 @@ def test_records_that_other_users_can_change_are_ignored(
     with pytest.raises(errors.OrchestratorError) as caught:
         trust.record(environ, path, "0" * 64)
     assert str(caught.value) == (
-        f"{record.parent} is not used: {record.parent} can be written by every user, and whoever "
-        f"can change it decides what your jobs run. Run `chmod go-w {record.parent}`, or set "
+        f"{record.parent} is not used: {record.parent} can be written by every user, so others "
+        f"could change what your jobs run. Run `chmod go-w {record.parent}`, or set "
         "XDG_DATA_HOME to a folder of your own."
     )
 

@@ -1,4 +1,4 @@
-"""Which file systems may hold the database, from lines of /proc/self/mountinfo."""
+"""Which file systems may hold the database, from lines of /proc/self/mounts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pytest
 from db.sqlite import filesystem
 from orchestrator import errors
 
-MOUNTINFO = r"""27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-30 27 0:25 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24682416k
-40 27 0:31 / /home rw,relatime shared:7 - nfs4 nas:/home rw,vers=4.2,hard,proto=tcp,local_lock=none
-41 40 0:32 / /home/ann/My\040Disk rw - xfs /dev/sdb1 rw
-42 27 0:33 / /old rw - nfs nas:/old rw,vers=3,nolock,mountproto=tcp,local_lock=all
-43 27 0:34 / /mixed rw - nfs nas:/mixed rw,vers=3,local_lock=flock
-44 27 0:35 / /posix rw - nfs nas:/posix rw,vers=3,local_lock=posix
-45 27 0:36 / /scratch rw - lustre 10.0.0.1@o2ib:/scratch rw,flock,lazystatfs
-46 27 0:37 / /scratch2 rw - lustre 10.0.0.1@o2ib:/scratch2 rw,localflock
-47 27 0:38 / /mnt/remote rw,nosuid,nodev - fuse.sshfs ann@host:/ rw,user_id=1000
-48 27 0:39 / /gpfs rw - gpfs gpfs0 rw
-49 27 0:40 / /bee rw - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
-50 27 0:41 / /win rw - cifs //nas/win rw,vers=3.1.1,nobrl
-51 27 0:42 / /var/lib/containers rw - overlay overlay rw,lowerdir=/a,upperdir=/b
-52 27 0:43 / /weka rw - wekafs default rw
-53 27 0:44 / /gluster rw - fuse.glusterfs nas:/vol rw
-54 27 0:45 / /again rw - nfs4 nas:/again rw,local_lock=none
-55 27 0:46 / /again rw - tmpfs tmpfs rw
+MOUNTS = r"""/dev/vda / ext4 rw,relatime,discard 0 0
+tmpfs /dev/shm tmpfs rw,relatime,size=24682416k 0 0
+nas:/home /home nfs4 rw,relatime,vers=4.2,hard,proto=tcp,local_lock=none 0 0
+/dev/sdb1 /home/ann/My\040Disk xfs rw 0 0
+nas:/old /old nfs rw,vers=3,nolock,mountproto=tcp,local_lock=all 0 0
+nas:/mixed /mixed nfs rw,vers=3,local_lock=flock 0 0
+nas:/posix /posix nfs rw,vers=3,local_lock=posix 0 0
+10.0.0.1@o2ib:/scratch /scratch lustre rw,flock,lazystatfs 0 0
+10.0.0.1@o2ib:/scratch2 /scratch2 lustre rw,localflock 0 0
+ann@host:/ /mnt/remote fuse.sshfs rw,nosuid,nodev,user_id=1000 0 0
+gpfs0 /gpfs gpfs rw 0 0
+beegfs_nodev /bee beegfs rw,cfgFile=/etc/beegfs/beegfs-client.conf 0 0
+//nas/win /win cifs rw,vers=3.1.1,nobrl 0 0
+overlay /var/lib/containers overlay rw,lowerdir=/a,upperdir=/b 0 0
+default /weka wekafs rw 0 0
+nas:/vol /gluster fuse.glusterfs rw 0 0
+nas:/again /again nfs4 rw,local_lock=none 0 0
+tmpfs /again tmpfs rw 0 0
 a line that is none
 """
 
@@ -51,7 +51,7 @@ a line that is none
     ],
 )
 def test_local_or_network(path: str, found: filesystem.Locality) -> None:
-    mount = filesystem.find_mount(Path(path), filesystem.parse_mountinfo(MOUNTINFO))
+    mount = filesystem.find_mount(Path(path), MOUNTS)
     assert filesystem.classify(mount) is found
 
 
@@ -67,7 +67,7 @@ def test_local_or_network(path: str, found: filesystem.Locality) -> None:
     ],
 )
 def test_locks_that_stay_on_one_host_are_refused(path: str, why: str) -> None:
-    mount = filesystem.find_mount(Path(path), filesystem.parse_mountinfo(MOUNTINFO))
+    mount = filesystem.find_mount(Path(path), MOUNTS)
     with pytest.raises(errors.DatabaseError) as refusal:
         filesystem.classify(mount)
     assert str(refusal.value).startswith(why)
@@ -77,8 +77,8 @@ def test_locks_that_stay_on_one_host_are_refused(path: str, why: str) -> None:
 
 
 def test_this_machine_is_readable() -> None:
-    text = Path("/proc/self/mountinfo").read_text()
-    assert filesystem.find_mount(Path("/"), filesystem.parse_mountinfo(text)) is not None
+    mounts = Path("/proc/self/mounts").read_text()
+    assert filesystem.find_mount(Path("/"), mounts) is not None
 
 
 def test_lock_proof(tmp_path: Path) -> None:

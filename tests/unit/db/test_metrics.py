@@ -128,12 +128,12 @@ def test_the_metrics_of_a_file_are_replaced(store: stores.Store) -> None:
     old = lines(metric(line=1), metric(line=2, time=NOW), metric(line=2, rank=1, epoch=1))
     other = metric(path="/r/2.out")
     with store.writing() as work:
-        assert work.metrics.file_summary(row, path) == metrics.FileSummary(count=0, restarted=False)
+        assert work.metrics.file_summary(row, path) == (0, False)
         work.metrics.add(row, [*old, *lines(other)])
         assert [*work.metrics.of_file(row, path)] == [old]
-        assert work.metrics.file_summary(row, path) == metrics.FileSummary(count=3, restarted=False)
+        assert work.metrics.file_summary(row, path) == (3, False)
         work.metrics.add(row, lines(metric(line=1)))
-        assert work.metrics.file_summary(row, path) == metrics.FileSummary(count=4, restarted=True)
+        assert work.metrics.file_summary(row, path) == (4, True)
         work.metrics.delete_file(row, path)
         assert stored(work, row) == [other]
         work.metrics.add(row, lines(metric(7.0)))

@@ -269,7 +269,7 @@ def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         stores.Store("postgresql://ann@db/x")
     assert str(refused.value) == (
         "PostgreSQL needs psycopg, which is not installed (import of psycopg halted; None in "
-        "sys.modules). Install it: pip install 'orchestrator[postgres]'"
+        "sys.modules). Install it: pip install 'psycopg[binary]>=3.2'"
     )
 
 

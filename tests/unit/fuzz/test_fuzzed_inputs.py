@@ -50,7 +50,7 @@ from orchestrator.slurm import (
 )
 from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
-from tests import fuzzing
+from tests import builders, fuzzing
 
 NOW = datetime.datetime(2026, 11, 20, 10, 5, tzinfo=datetime.UTC)
 ROOT = Path(__file__).resolve().parents[3]
@@ -176,7 +176,7 @@ def toml_graphs(rng: random.Random) -> None:
 
 @kind(20, errors.OrchestratorError)
 def toml_patterns(rng: random.Random) -> None:
-    patterns.load(toml(rng, OWN_PATTERNS), "x.toml")
+    builders.load_patterns(toml(rng, OWN_PATTERNS), "x.toml")
 
 
 @kind(20)

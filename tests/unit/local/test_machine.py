@@ -128,14 +128,14 @@ def test_ended_jobs_can_be_requeued(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
     enter(here, "abcd00000002", may_requeue=False)
     here.cancel("local-1", "x.abcd00000001")
-    assert here.requeue(["local-1", "local-2", "local-9"], hold=True) == {
+    assert here.change("requeuehold", ["local-1", "local-2", "local-9"]) == {
         "local-2": "it was submitted with requeue = false",
         "local-9": "there is no such job on this machine",
     }
     entry = here.spool.live_entry("1")
     assert entry is not None and entry.held and entry.restart_count == 1
     assert [ended.state for ended in entry.ended] == [JobState.CANCELLED]
-    assert here.release(["local-1"]) == {}
+    assert here.change("release", ["local-1"]) == {}
     assert not here.spool.live_entry("1").held  # type: ignore[union-attr]
 
 
@@ -147,7 +147,7 @@ def test_the_queue_keeps_its_order_when_the_clock_is_set_back(
     enter(here, "abcd00000002")
     assert [entry.number for entry in here.spool.queue()] == [1, 2]
     here.cancel("local-1", "x.abcd00000001")
-    assert here.requeue(["local-1"]) == {}
+    assert here.change("requeue", ["local-1"]) == {}
     assert [entry.number for entry in here.spool.queue()] == [2, 1]
 
 
@@ -173,7 +173,8 @@ def test_old_ended_jobs_are_removed(here: machine.Machine, monkeypatch: pytest.M
     assert here.clear(lambda: ["abcd00000002"]) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
     assert left == [f"abcd0000000{number}" for number in range(2, 7)]
-    assert here.requeue(["local-1"]) == {"local-1": "there is no such job on this machine"}
+    refused = here.change("requeue", ["local-1"])
+    assert refused == {"local-1": "there is no such job on this machine"}
     assert enter(here, "abcd00000007") == "local-7", "no number is given twice"
 
     def unasked() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator import errors, patterns
-from orchestrator.patterns import loading
+from tests import builders
 
 GOOD = """\
 [own]
@@ -21,12 +21,12 @@ metrics = { throughput = "it/s" }
 
 def problems(text: str) -> list[str]:
     with pytest.raises(errors.ConfigurationError) as caught:
-        patterns.load(text, "own.toml")
+        builders.load_patterns(text, "own.toml")
     return [str(problem).split("\n")[0] for problem in caught.value.problems]
 
 
 def test_good():
-    (own,) = patterns.load(GOOD, "own.toml")
+    (own,) = builders.load_patterns(GOOD, "own.toml")
     assert (own.name, own.description, own.source) == ("own", "mine", "log:own")
     (kind,) = own.lines
     assert (kind.name, kind.texts, kind.groups) == (
@@ -38,7 +38,7 @@ def test_good():
 
 def test_the_whole_message():
     with pytest.raises(errors.ConfigurationError) as caught:
-        patterns.load(GOOD.replace("regex", "regexp").replace('"mine"', "5"), "own.toml")
+        builders.load_patterns(GOOD.replace("regex", "regexp").replace('"mine"', "5"), "own.toml")
     assert str(caught.value) == (
         'own.toml:2: own.description: must be a string (got 5): write "5"\n'
         "    2 | description = 5\n"
@@ -157,7 +157,7 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
 
 def test_included_patterns_are_valid():
     text = importlib.resources.files("orchestrator").joinpath("patterns.toml").read_text("utf-8")
-    checked = patterns.load(text, "patterns.toml")
+    checked = builders.load_patterns(text, "patterns.toml")
     assert names(patterns.load_shipped()) == names(checked)
 
 
@@ -167,8 +167,8 @@ def names(known: Sequence[patterns.Pattern]) -> list[tuple[str, list[str]]]:
 
 def test_select():
     known = [
-        *patterns.load(GOOD, "own.toml"),
-        *patterns.load(GOOD.replace("own", "two"), "two.toml"),
+        *builders.load_patterns(GOOD, "own.toml"),
+        *builders.load_patterns(GOOD.replace("own", "two"), "two.toml"),
     ]
     assert [p.name for p in patterns.select(known, [])] == ["own", "two"]
     assert [p.name for p in patterns.select(known, ["two", "own"])] == ["two", "own"]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import patterns
+from tests import builders
 
 OWN = """
 [own]
@@ -30,7 +31,7 @@ takes = ["epoch"]
 
 @pytest.fixture
 def own() -> tuple[patterns.Pattern, ...]:
-    return patterns.load(OWN, "own.toml")
+    return builders.load_patterns(OWN, "own.toml")
 
 
 def match(matcher: patterns.Matcher, text: str, **options) -> tuple[object, ...]:
@@ -92,7 +93,7 @@ def test_unit_and_step_of_the_line_itself(own):
 
 
 def test_the_first_of_two_patterns_wins(own):
-    other = patterns.load(OWN.replace("own", "other"), "other.toml")
+    other = builders.load_patterns(OWN.replace("own", "other"), "other.toml")
     (metric,) = patterns.Matcher([*other, *own]).match("loss 1")
     assert metric.source == "log:other"
 
@@ -110,7 +111,7 @@ def test_an_integer_out_of_range_is_ignored(own):
 @given(st.text())
 def test_no_text_raises(text: str):
     # Read from the packaged file each time would be slow, and the property is the code's.
-    matcher = patterns.Matcher(patterns.load(OWN, "own.toml"))
+    matcher = patterns.Matcher(builders.load_patterns(OWN, "own.toml"))
     matcher.match(text)
     matcher.match("loss " + text)
     patterns.parse_jsonl(text)
@@ -136,17 +137,17 @@ metrics = { step = "" }
 
 
 def test_generic_patterns_count_until_another_has_found_something():
-    matcher = patterns.Matcher(patterns.load(GENERIC, "own.toml"))
+    matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"))
     assert matcher.match("epoch=3 loss=0.5 mark")[0].source == "log:any"
     # What counts only says not whose log it is.
     assert [metric.name for metric in matcher.match("- 7 -")] == ["step"]
-    again = patterns.Matcher(patterns.load(GENERIC, "own.toml"), matcher.state)
+    again = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), matcher.state)
     assert [(metric.name, metric.epoch) for metric in again.match("epoch=4 loss=0.5 mark")] == [
         ("epoch", 4),
         ("loss", 4),
     ]
     assert again.match("loss 1")[0].source == "log:own"
-    last = patterns.Matcher(patterns.load(GENERIC, "own.toml"), again.state)
+    last = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), again.state)
     assert last.match("epoch=5 loss=0.5 mark") == []
 
 
@@ -161,11 +162,11 @@ def test_generic_patterns_count_until_another_has_found_something():
     ],
 )
 def test_generic_patterns_ignore_prose_and_parts_of_numbers(line: str):
-    assert patterns.Matcher(patterns.load(GENERIC, "own.toml")).match(line) == []
+    assert patterns.Matcher(builders.load_patterns(GENERIC, "own.toml")).match(line) == []
 
 
 def test_phase_names_a_rate_in_tokens_and_a_throughput_in_two_units():
-    (own,) = patterns.load(
+    (own,) = builders.load_patterns(
         """
 [own]
 [[own.line]]
@@ -218,7 +219,7 @@ def test_slow_expressions_are_skipped_and_reported() -> None:
         for number in range(12)
     ]
     plain = "[plain]\n[[plain.line]]\nname = 'l'\nregex = 'v (?P<v>{number})'\nmetrics.v = ''\n"
-    one = patterns.Matcher(patterns.load(texts[0] + plain, "own.toml"))
+    one = patterns.Matcher(builders.load_patterns(texts[0] + plain, "own.toml"))
     assert [metric.value for metric in one.match("3aa")] == [3.0]
     assert one.match("1" + "a" * 60 + "!") == []
     assert one.match("3aa") == []
@@ -229,7 +230,7 @@ def test_slow_expressions_are_skipped_and_reported() -> None:
         "and repeats within repeats, no lookaround and no back-references"
     ]
     # Of many that are slow the first ten cost time; then no expression of a user is tried.
-    many = patterns.Matcher(patterns.load("".join(texts) + plain, "own.toml"))
+    many = patterns.Matcher(builders.load_patterns("".join(texts) + plain, "own.toml"))
     assert many.match("1" + "a" * 60 + "!") == []
     assert len(many.slow) == 10
     assert many.match("v 0.5") == []

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from orchestrator import metrics, patterns
 from orchestrator.logs import lines, reading
-from orchestrator.patterns import regexes
+from orchestrator.patterns import prefilter, regexes
 from tests import builders
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "logs"
 RECORDED = sorted(DATA.glob("*.log"))
 SHIPPED = patterns.load_shipped()
-PREFILTER = patterns.Prefilter(SHIPPED, also=[lines.BANNER_START])
 LINES = sorted({line for path in RECORDED for line in path.read_bytes().splitlines()})
 BANNER = b"=== orchestrator digits job 7 task 0 attempt 1 on n1 at 2026-11-21T08:00:00+00:00 ==="
 BANNERS = lines.banner_of(builders.make_job(name="digits"))
@@ -37,7 +36,6 @@ def found(
     *,
     searched: bool,
     limit_bytes: int = 2**26,
-    known_filter: patterns.Prefilter = PREFILTER,
     known: Sequence[patterns.Pattern] = SHIPPED,
 ) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
@@ -45,7 +43,7 @@ def found(
     cursor, more, parsed = metrics.LogCursor(path=str(path)), True, []
     with mock.patch.object(lines, "LINE_CAP_BYTES", min(limit_bytes, 16 * 1024)):
         while more:
-            search = known_filter.search(generic=matcher.generic)
+            search = prefilter.search(known, generic=matcher.generic, also=[lines.BANNER_START])
             chunk = reading.read(
                 cursor,
                 banner=BANNERS,
@@ -98,7 +96,7 @@ def test_the_prefilter_does_not_change_the_result(data: bytes, limit: int) -> No
 
 
 def test_every_included_line_kind_has_a_required_text() -> None:
-    assert PREFILTER.search(generic=True) is not None
+    assert prefilter.search(SHIPPED, generic=True) is not None
     for pattern in SHIPPED:
         for kind in pattern.lines:
             assert min(map(len, kind.required)) > 1 or kind.required == ("│",), kind.name
@@ -129,21 +127,23 @@ def test_required_text(regex: str, text: str) -> None:
 @pytest.mark.parametrize("contains", ["", "contains = 'GPU {integer}:'"])
 def test_lines_of_users_patterns_are_found(contains: str) -> None:
     table = f"[x]\n[[x.line]]\nname = 'l'\n{contains}\n"
-    known = patterns.load(f"{table}regex = 'GPU (?P<n>[0-9]+): .*'\nmetrics = {{ n = '' }}", "x")
+    known = builders.load_patterns(
+        f"{table}regex = 'GPU (?P<n>[0-9]+): .*'\nmetrics = {{ n = '' }}", "x"
+    )
     (metric,) = patterns.Matcher(known).match("GPU 12: b")
     assert metric.value == 12
     assert patterns.Matcher(known).match("GPU model") == []
-    search = patterns.Prefilter(known).search(generic=True)
+    search = prefilter.search(known, generic=True)
     assert search is not None
     assert search(b"GPU 12: b\n")
     assert bool(search(b"GPU model\n")) == (not contains)
 
 
 def test_without_a_required_text_each_line_is_a_candidate() -> None:
-    known = patterns.load(
+    known = builders.load_patterns(
         "[x]\n[[x.line]]\nname = 'l'\nregex = '(?P<n>[0-9]+)'\nmetrics = { n = '' }", "x"
     )
-    assert patterns.Prefilter(known).search(generic=True) is None
+    assert prefilter.search(known, generic=True) is None
 
 
 FOLLOWING = """
@@ -172,10 +172,10 @@ metrics = { throughput = "images/s" }
     ids=["behind a long line", "in a bar"],
 )
 def test_context_from_blocks_without_line_ends(head: bytes, tmp_path: pathlib.Path) -> None:
-    known = patterns.load(FOLLOWING, "x")
+    known = builders.load_patterns(FOLLOWING, "x")
     path = tmp_path / "log"
     path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
-    metrics = found(path, searched=True, known_filter=patterns.Prefilter(known), known=known)
+    metrics = found(path, searched=True, known=known)
     assert len(metrics) == 3 and "epoch=3" in metrics[0]
     assert metrics == found(path, searched=False, known=known)
 
@@ -188,7 +188,10 @@ def test_without_hyperscan_each_line_is_a_candidate(
     def old_processor(*_: Any, **__: Any) -> None:
         raise hyperscan.error("error code -7")
 
+    prefilter._search_for.cache_clear()
     monkeypatch.setattr(hyperscan, "Database", old_processor)
-    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
+    assert prefilter.search(SHIPPED, generic=True) is None
+    prefilter._search_for.cache_clear()
     monkeypatch.setitem(sys.modules, "hyperscan", None)
-    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
+    assert prefilter.search(SHIPPED, generic=True) is None
+    prefilter._search_for.cache_clear()

@@ -125,8 +125,8 @@ def test_retried_causes_match_the_diagnosis() -> None:
             "lost",
             {},
             [],
-            "lost: the job may still run unseen by Slurm, and retry.on does not list lost; "
-            "no retry",
+            "lost: the job may still be running without Slurm knowing, and retry.on does not list "
+            "lost; no retry",
         ),
     ],
 )

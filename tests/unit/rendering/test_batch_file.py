@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator import errors, jobs, specs
 from orchestrator.config import profiles
+from orchestrator.controller.submission import sbatch_call
 from orchestrator.rendering import batch_file, batch_options, templates
 from tests.unit.rendering.machine import Machine, wait_for
 
@@ -53,7 +54,8 @@ def test_refused_options_are_reported_with_their_lines() -> None:
         "run.sbatch:2: --array: is refused: submit an array with sbatch, and follow it with"
         " `orchestrator track JOBID`",
         "    2 | #SBATCH -W -a 1-3",
-        "run.sbatch:3: --cluster: is refused: jobs go to the one cluster that sbatch talks to",
+        "run.sbatch:3: --cluster: is refused: jobs are submitted only to the default cluster "
+        "of sbatch",
         "    3 | #SBATCH --clus=b",
         "run.sbatch:4: sbatch also reads such lines, orchestrator does not: write it as #SBATCH",
         "    4 | #PBS -q x",
@@ -104,7 +106,7 @@ def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
         "#SBATCH --comment=mine\n"
     )
     spec, notes = _request(tmp_path, text, resources__nodes=1, resources__gpus_per_node=2)
-    assert batch_file.options_of(spec) == [
+    assert sbatch_call.batch_file_options(spec) == [
         "--account=site",
         "--nodes=1",
         "--gres=gpu:2",
@@ -112,12 +114,12 @@ def test_options_on_the_command_line_of_sbatch(tmp_path: Path) -> None:
         "--open-mode=append",
         "--hint=nomultithread",
     ]
-    assert batch_file.arguments_of(spec) == ["-x"]
+    assert sbatch_call.script_arguments(spec) == ("-x",)
     assert (spec.name, spec.partition, spec.comment, spec.output) == ("old", "gpu", "mine", None)
     assert [note.partition(": ")[2] for note in notes] == [
         "--output=x.out must contain %j, or several jobs would write to the same log:"
         " the log goes to the run folder",
-        "--error=%N.err must not contain %N: only %j %A %a %x %u can be followed:"
+        "--error=%N.err must not contain %N: only %j %A %a %x %u are supported:"
         " stderr goes to the run folder",
     ]
     assert specs.from_json(specs.to_json(spec)) == spec
@@ -142,7 +144,7 @@ def test_keys_that_do_not_apply_to_batch_files_are_refused(tmp_path: Path) -> No
 def test_a_spec_has_no_batch_file(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text('[job]\nname = "a"\n[launch]\nbatch_file = "/x"\n')
-    with pytest.raises(errors.SpecError, match="is no key of a spec: use `orchestrator submit"):
+    with pytest.raises(errors.SpecError, match="is not a key of a spec: use `orchestrator submit"):
         specs.load(path)
 
 

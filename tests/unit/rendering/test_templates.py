@@ -173,8 +173,8 @@ def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.TemplateError) as raised:
         _render(tmp_path)
     assert str(raised.value) == (
-        f"{tmp_path}/job.sbatch.j2 is not used: {tmp_path} can be written by every user, and "
-        f"whoever can change it decides what your jobs run. Run `chmod go-w {tmp_path}`, or set "
+        f"{tmp_path}/job.sbatch.j2 is not used: {tmp_path} can be written by every user, so "
+        f"others could change what your jobs run. Run `chmod go-w {tmp_path}`, or set "
         "templates_dir to a folder of your own."
     )
 

@@ -122,8 +122,8 @@ def test_invalid_configuration_output(make_answer):
 def test_commands_that_change_jobs(make_answer):
     seen = []
     client = Client(environ={}, run=stub(make_answer(["scontrol"]), seen))
-    client.hold(["1", "2_3"])
-    client.requeue(["4"], hold=True)
+    client.change("hold", ["1", "2_3"])
+    client.change("requeuehold", ["4"])
     client.set_dependency("5", "")
     client.cancel(["12_3", "7"])
     assert [" ".join(argv) for argv, _ in seen] == [

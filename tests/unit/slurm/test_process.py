@@ -44,7 +44,7 @@ def test_a_missing_command():
     assert str(caught.value) == (
         "sbatch could not be started: No such file or directory. On a cluster, use a login node "
         "and put Slurm's commands on PATH (load the Slurm module). "
-        "Without Slurm, use --scheduler local."
+        "To run a job without Slurm, use `submit --scheduler local`."
     )
     with pytest.raises(process.CommandNotFound, match="NUL character"):
         process.run(["sbatch", "a\0b"], 10, ENVIRON)

@@ -36,7 +36,9 @@ def test_strong_scaling_fills_nodes_and_fixes_the_global_batch(expand: Expand) -
     assert [ranks.world_size(point.spec) for point in sweep.points] == [1, 2, 4, 8, 16]
     assert [point.settings for point in sweep.points[:2]] == [{"gpus": 1}, {"gpus": 2}]
     assert [point.name for point in sweep.points[:2]] == ["gpus1-f2de6dfa", "gpus2-3be60e83"]
-    assert sweep.totals == sweeps.ResourceTotals(points=5, gpu_hours=31.0, node_hours=9.0)
+    assert sweeps.total(sweep.points) == sweeps.ResourceTotals(
+        points=5, gpu_hours=31.0, node_hours=9.0
+    )
 
 
 def test_weak_scaling_fixes_the_batch_of_each_gpu(expand: Expand, refused: Refused) -> None:

@@ -53,14 +53,14 @@ def test_efficiency_lines() -> None:
     assert list(show.efficiency_lines(card, found)) == [
         "Time           [||                    10%] 01:00:00 of 10:00:00",
         "CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",
-        "Memory         [|                      7%] 31G of 440G a node",
+        "Memory         [|                      7%] 31G of 440G per node",
         "GPU n1:0       [|||||||||||||||       73%] memory 64.0 of 95.6 GiB, idle 25 %",
         "GPU n1:1       [                       0%] memory 0.0 of 95.6 GiB, idle 100 %",
         "Energy                                     1.000 kWh",
-        "Note: idle 100 % of the time: GPU 1 of n1: request 1, or start a rank for each",
+        "Note: idle 100 % of the time: GPU 1 of n1: request 1, or start one rank per GPU",
         "Note: used 10 % of its time limit: request 01:15:00 to start sooner",
         "Note: 2.0 of 72 CPUs were busy: request 3",
-        "Note: used 31G of its 440G a node: request 40G to start sooner",
+        "Note: used 31G of its 440G per node: request 40G to start sooner",
     ]
     assert card.gpu_share == pytest.approx(0.3675)
 
@@ -73,16 +73,16 @@ def notes(job: dict[str, object], told: dict[str, object], found: list[gpus.GpuU
 
 def test_notes() -> None:
     assert notes({}, {"elapsed_seconds": 59}, watched()) == [
-        "used 31G of its 440G a node: request 40G to start sooner"
+        "used 31G of its 440G per node: request 40G to start sooner"
     ]
     # It failed: what it would have used nobody knows. An idle GPU is one all the same.
     assert notes({"state": jobs.JobState.FAILED}, {}, watched()) == [
-        "idle 100 % of the time: GPU 1 of n1: request 1, or start a rank for each"
+        "idle 100 % of the time: GPU 1 of n1: request 1, or start one rank per GPU"
     ]
     enough = {"cpu_seconds": 72 * 3600.0, "memory_peak_bytes": 430 * GIB}
     assert notes({"time_limit_seconds": 3700}, enough, []) == [
         "used 97 % of its time limit: a slower run would time out",
-        "used 430G of its 440G a node: a little more would be out of memory",
+        "used 430G of its 440G per node: a little more would be out of memory",
     ]
     two = [dataclasses.replace(watched()[1], host="n2"), watched()[1]]
     assert notes({"time_limit_seconds": None}, enough | {"memory_asked_bytes": None}, two) == [

@@ -227,13 +227,13 @@ def test_all_requeues_with_one_refresh(
             work.jobs.change(2, {**again, "missing_since": None, "observed_at": NOW})
         return confirmed.stored(context, wanted)
 
-    def asked(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+    def asked(machine: object, action: str, job_ids: list[str]) -> dict[str, str]:
         looks.append(-len(job_ids))
         return {"local-3": "no"}
 
     monkeypatch.setattr(confirmed, "refreshed", look)
     monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
-    monkeypatch.setattr(Machine, "requeue", asked)
+    monkeypatch.setattr(Machine, "change", asked)
     for row in (1, 2, 3):
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
@@ -260,7 +260,7 @@ def test_cancel_during_a_requeue(
     ended: list[str] = []
     seen = failed(context, "node_fail", requeue=True)
 
-    def requeue_job(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+    def requeue_job(machine: object, action: str, job_ids: list[str]) -> dict[str, str]:
         if when == "while it is asked":
             (outcome,) = cancel.cancel(context, [seen])
             assert outcome.withdrawn
@@ -278,7 +278,7 @@ def test_cancel_during_a_requeue(
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
     monkeypatch.setattr(confirmed, "refreshed", looked)
-    monkeypatch.setattr(Machine, "requeue", requeue_job)
+    monkeypatch.setattr(Machine, "change", requeue_job)
     monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
     done = retry.step(context)[1:]
     if when == "after":
@@ -387,7 +387,9 @@ def test_invisible_folder_counts_as_lost_after_two_days(
     assert newest.detail == (f"{told}; no retry" if gone == "scratch" else told)
 
 
-def test_no_requeue_without_the_lease(context: contexts.Context) -> None:
+def test_no_requeue_without_the_lease(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lost() -> None:
         raise errors.FencedError("another acts")
 
@@ -395,9 +397,9 @@ def test_no_requeue_without_the_lease(context: contexts.Context) -> None:
         pytest.fail("Slurm was asked")
 
     job = failed(context, "node_fail")
+    monkeypatch.setattr(Machine, "change", told)
     action = confirmed.Action(
-        command="x",
-        run=told,
+        name="requeue",
         objection=lambda job: "",
         is_done=lambda before, now: True,
     )

@@ -12,7 +12,6 @@ from orchestrator.controller.schedules import install
 DRIVER = install.Driver(
     argv=("/opt/o b/orchestrator", "--profile", "$x", "tick", "--quiet"),
     environ={"PATH": "/usr/bin", "ORCHESTRATOR_RUNS_DIR": '/r/50%"'},
-    home=Path("/home/a"),
     state_dir=Path("/s"),
 )
 
@@ -24,7 +23,8 @@ def test_lines() -> None:
     assert install.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}".replace("\\%", "%")
 
 
-def test_units() -> None:
+def test_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/a")
     service, timer = install.units(DRIVER).values()
     assert next(iter(install.units(DRIVER))) == Path(
         "/home/a/.config/systemd/user/orchestrator-tick.service"

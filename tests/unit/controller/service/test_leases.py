@@ -98,7 +98,7 @@ def test_no_writes_after_the_lease_is_lost(world: World) -> None:
         write(first, "first again")
     assert str(refused.value) == (
         "Another controller took over: `serve` (process 4 on login0, since "
-        f"{since:%Y-%m-%d %H:%M:%S}). This one does nothing more."
+        f"{since:%Y-%m-%d %H:%M:%S}). This controller stops."
     )
     with pytest.raises(errors.FencedError):
         first.confirm()

@@ -16,7 +16,6 @@ from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
-from orchestrator.local import kernel_clock
 from orchestrator.schedules import records
 from orchestrator.slurm import process
 from orchestrator.slurm.client import Client
@@ -56,14 +55,14 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: False)
+    monkeypatch.setattr(clock_check, "is_synchronized", lambda: False)
     return Host()
 
 
 @pytest.fixture
-def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
+def context(tmp_path: Path, database_file: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         context = builders.make_context(
             tmp_path, store, environ=environ, slurm=Client(environ={}, run=host.run)
         )
@@ -112,7 +111,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     steps, told = tick(context)
     assert steps == ["refresh", "logs"]
     (level, text), *_ = told
-    assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} leapt ")
+    assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} jumped ")
     found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     assert text in found.problems
     # It is a warning once.
@@ -161,7 +160,7 @@ def test_ntp_confirms_a_leap(
     tick(context)
     host.ahead = MONTH
     assert tick(context)[0] == ["refresh", "logs"]
-    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: True)
+    monkeypatch.setattr(clock_check, "is_synchronized", lambda: True)
     assert tick(context)[0] == ALL
 
 

@@ -51,7 +51,7 @@ def test_add_points_after_another_process(tmp_path: Path, database_url: str, by:
         more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
         new = more.points[2:]
         # Both looked, and found the same points new; nothing is to be sent here.
-        prepared = plan.Prepared(context=context, ready=(), totals=more.totals)
+        prepared = plan.Prepared(context=context, ready=(), totals=sweeps.total(more.points))
         if by == "a cancel":
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")

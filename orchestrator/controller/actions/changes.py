@@ -1,4 +1,4 @@
-"""requeue: put a running or ended job back into the queue under the same job ID."""
+"""hold and release pending jobs; requeue running and ended ones under the same job ID."""
 
 from __future__ import annotations
 
@@ -16,19 +16,80 @@ from orchestrator.diagnosis import pending_reasons
 _DISABLED = "Requested operation is presently disabled"
 
 
+def hold(
+    context: contexts.Context, selected: Sequence[jobs.Job], *, confirm_seconds: float
+) -> list[confirmed.Outcome]:
+    """Hold pending jobs; one that has started is left alone."""
+    outcomes = confirmed.carry_out(context, selected, _HOLD, confirm_seconds=confirm_seconds)
+    started = [
+        outcome.job
+        for outcome in outcomes
+        if outcome.end is confirmed.End.TOO_LATE and not outcome.job.ended
+    ]
+    for group_context, group in contexts.by_scheduler(context, started):
+        # A job that was held while it ran stays pending once it is preempted or requeued (24.11).
+        confirmed.ask(group_context, group, _RELEASE)
+    return outcomes
+
+
+def release(
+    context: contexts.Context, selected: Sequence[jobs.Job], *, confirm_seconds: float
+) -> list[confirmed.Outcome]:
+    """Release held jobs, also those that were requeued in held state."""
+    return confirmed.carry_out(context, selected, _RELEASE, confirm_seconds=confirm_seconds)
+
+
+def _started(before: jobs.Job, now: jobs.Job) -> str:
+    if now.state in jobs.TERMINAL:
+        return f"{now.job_id} ended before it could be held ({now.state})"
+    if now.state is jobs.JobState.PENDING:
+        return ""
+    return (
+        f"{now.job_id} started before it could be held ({now.state}); "
+        f"`orchestrator requeue --hold {now.job_id}` stops it and holds it"
+    )
+
+
+def _ended(job: jobs.Job) -> str:
+    return f"{job.job_id} has ended ({job.state})" if job.state in jobs.TERMINAL else ""
+
+
+def _not_pending(job: jobs.Job) -> str:
+    if pending_reasons.is_held(job) or job.state is jobs.JobState.PENDING:
+        return ""
+    # scontrol accepts it, and squeue then shows a running job with reason JobHeldUser.
+    return _ended(job) or (
+        f"{job.job_id} is {job.state}; only a pending job can be held. "
+        f"`orchestrator requeue --hold {job.job_id}` stops it and holds it"
+    )
+
+
+_HOLD = confirmed.Action(
+    name="hold",
+    objection=_not_pending,
+    is_done=lambda before, now: pending_reasons.is_held(now),
+    too_late=_started,
+)
+_RELEASE = confirmed.Action(
+    name="release",
+    objection=_ended,
+    # True also for a job that starts and ends between two refreshes.
+    is_done=lambda before, now: not pending_reasons.is_held(now),
+)
+
+
 def requeue(
     context: contexts.Context,
     selected: Sequence[jobs.Job],
     *,
     hold: bool = False,
     confirm_seconds: float = confirmed.CONFIRM_SECONDS,
-    source: str = "user",
-    same_attempt: bool = False,
+    by_rules: bool = False,
 ) -> list[confirmed.Outcome]:
     """Requeue the jobs; `hold`: in held state.
 
-    An ended job can be requeued only while slurmctld has its record (MinJobAge). same_attempt:
-    only if no other attempt has started than the one that `selected` has.
+    An ended job can be requeued only while slurmctld has its record (MinJobAge). by_rules: only if
+    no other attempt has started than the one that `selected` has.
     """
     attempts = {job.row: job.attempt for job in selected}
 
@@ -37,7 +98,7 @@ def requeue(
         return _known_to_scheduler(context, selected)
 
     def objection(job: jobs.Job) -> str:
-        if same_attempt and job.attempt != attempts[job.row]:
+        if by_rules and job.attempt != attempts[job.row]:
             return f"{job.job_id} was started again meanwhile"
         if job.state in jobs.TERMINAL and job.row not in known_rows():
             return (
@@ -63,12 +124,11 @@ def requeue(
         return ""
 
     action = confirmed.Action(
-        command="scontrol requeuehold" if hold else "scontrol requeue",
-        run=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
+        name="requeuehold" if hold else "requeue",
         objection=objection,
         is_done=is_done,
         too_late=too_late,
-        source=source,
+        source="rules" if by_rules else "user",
     )
     outcomes = confirmed.carry_out(context, selected, action, confirm_seconds=confirm_seconds)
     return [_explained(outcome) for outcome in outcomes]
