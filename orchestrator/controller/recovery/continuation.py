@@ -135,10 +135,8 @@ def _store_continuation(
         job.row: f"@{new.row} continues it",
         new.row: f"continues {job.job_id or f'@{job.row}'} (@{job.row})",
     }
-    at = context.clock.now()
     work.events.add_many(
-        (row, jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail))
-        for row, detail in details.items()
+        (row, context.event("retry", detail, source="rules")) for row, detail in details.items()
     )
 
 

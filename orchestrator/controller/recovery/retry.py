@@ -61,7 +61,7 @@ def step(context: contexts.Context) -> list[str]:
 def _decide_all(context: contexts.Context) -> list[str]:
     # This host may not see the checkpoints and logs of another cluster's jobs.
     facts = clusters.known_facts(context.with_scheduler("slurm"))
-    here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
+    here = [clusters.machine_cluster(), *([facts.cluster] if facts else [])]
     sentences: list[str] = []
     decidable: list[jobs.Job] = []
     after = 0
