@@ -102,7 +102,7 @@ class PostgresqlDatabase(database.Database):
         yield "; ".join(statements)
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
-        with self._connection(Mode.UPGRADE) as connection, connection.begin():
+        with self._connection(Mode.UPGRADE) as connection:
             before = schema.read_version(connection, self.shown_name)
             if not schema.is_current(before, self._migrations, self.shown_name):
                 self._check_server(connection)

@@ -204,7 +204,8 @@ class SqliteDatabase(database.Database):
         if self.path.with_name(f"{self.path.name}{filesystem.READY}").exists():
             from db.sqlite import restore
 
-            restore.finish(self.path)
+            with restore.lock(self.path):
+                restore.finish(self.path)
         if not self.path.exists():
             self._upgrade()
         # Nobody else needs to read our file. Folders that we did not make keep their mode: they may
@@ -246,7 +247,7 @@ class SqliteDatabase(database.Database):
             if backup is not None:
                 self._backup(backup)
             try:
-                with self._connection(Mode.UPGRADE) as connection, connection.begin():
+                with self._connection(Mode.UPGRADE) as connection:
                     schema.migrate(connection, self._migrations)
                     broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
                     if broken:

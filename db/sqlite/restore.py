@@ -83,17 +83,12 @@ def replace(path: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
             kept = _keep(path)
         filesystem.sync(draft)
         draft.rename(path.with_name(path.name + filesystem.READY))
-        _finish(path)
+        finish(path)
     return kept
 
 
 def finish(path: pathlib.Path) -> None:
-    """Finish the restore of a process that was killed."""
-    with lock(path):
-        _finish(path)
-
-
-def _finish(path: pathlib.Path) -> None:
+    """Finish a restore, also that of a process that was killed. The caller holds the lock."""
     ready = path.with_name(path.name + filesystem.READY)
     if not ready.exists():
         return

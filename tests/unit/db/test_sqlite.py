@@ -170,12 +170,15 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("folder_mode", "file_mode", "named"), [(0o700, 0o400, "x.db"), (0o500, 0o600, "")]
 )
-def test_error_of_a_read_only_database(folder_mode: int, file_mode: int, named: str) -> None:
+def test_error_of_a_read_only_database(
+    folder_mode: int, file_mode: int, named: str, sqlite_template: bytes
+) -> None:
     """An ordinary user writes, also where the tests run as root."""
     # Not tmp_path: its parents are closed to other users.
     folder = Path(tempfile.mkdtemp())
     path = folder / "x.db"
     try:
+        path.write_bytes(sqlite_template)
         with SqliteDatabase(path) as database, database.writing():
             pass
         path.chmod(file_mode)

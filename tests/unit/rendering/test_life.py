@@ -114,13 +114,18 @@ def _terminate(process: subprocess.Popen[str]) -> None:
 
 
 def test_term_reaches_all_of_a_shell_line(machine: Machine) -> None:
-    line = "echo $BASHPID >pid; echo ready; sleep 600; echo never"
+    line = "echo $BASHPID >pid; sleep 600; echo never"
     process = machine.start(machine.render(launch=_command(line)))
-    _terminate(process)
+    pid = machine.folder / "work" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"), "the group of the line")
+    group = int(pid.read_text())
+    # A shell that has forked and not yet started sleep may lose the signal.
+    wait_for(lambda: "sleep 600 " in _running(group), "sleep")
+    process.terminate()
+    process.communicate(timeout=30)
     assert process.returncode == 143
     assert machine.record() == _expected(rc=143)
     assert re.fullmatch(r"TERM \d+\n", (machine.run_dir / "stop.0.0").read_text())
-    group = int((machine.folder / "work" / "pid").read_text())
     wait_for(lambda: not _running(group), "the end of sleep")
 
 

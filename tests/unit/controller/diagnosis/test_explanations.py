@@ -19,8 +19,8 @@ NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[contexts.Context]:
-    with stores.Store(tmp_path / "x.db") as store:
+def context(tmp_path: Path, database_file: Path) -> Iterator[contexts.Context]:
+    with stores.Store(database_file) as store:
         yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
 
 

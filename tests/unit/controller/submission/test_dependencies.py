@@ -70,8 +70,8 @@ def add(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[stores.Store]:
-    with stores.Store(tmp_path / "x.db") as store:
+def store(database_file: Path) -> Iterator[stores.Store]:
+    with stores.Store(database_file) as store:
         yield store
 
 
