@@ -140,7 +140,7 @@ def _withdraw_retries(
             stored.job_row
             for stored in work.recovery.of_jobs(list(retriable))
             if stored.attempt == retriable[stored.job_row].attempt
-            and (stored.state, stored.decision.action) == ("done", recovery.Action.REQUEUE)
+            and (stored.state, stored.action) == ("done", recovery.Action.REQUEUE)
         }
         work.recovery.withdraw(list(retriable), "its user cancelled it")
         withdrawn = retriable.keys() - requeued
