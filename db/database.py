@@ -144,12 +144,8 @@ class Database(abc.ABC):
             self._backup(target)
 
     @abc.abstractmethod
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
-        """Replace the database with a backup; return where the old one is kept, and the revision of
-        the backup.
-        """
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
+        """Replace the database by a backup; return where the old one is kept."""
 
     def copy_to(self, target: Database) -> int:
         """Copy all rows to the empty database `target`; return their number."""
