@@ -96,7 +96,7 @@ class Rules:
 
 def load_shipped() -> Rules:
     """Return the rules of causes.toml, whose expressions are tested and need no time limit."""
-    data = causes.shipped_document()
+    data = documents.shipped("causes.toml")
     file, _ = schema.build(documents.Document(data=data, origins={}), _File)
     return _compiled(file, lambda regex: re.compile(regex, re.ASCII), data["words"])
 

@@ -123,13 +123,9 @@ def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
     detail = "cancellation requested" if context.is_local else "scancel called"
     with context.store.writing() as work:
-        for job in live:
-            work.events.add(job.row, _event(context, detail, job.attempt))
-
-
-def _event(context: contexts.Context, detail: str, attempt: int = 0) -> jobs.JobEvent:
-    at = context.clock.now()
-    return jobs.JobEvent(at=at, kind="cancel", attempt=attempt, source="user", detail=detail)
+        work.events.add_many(
+            (job.row, context.event("cancel", detail, attempt=job.attempt)) for job in live
+        )
 
 
 def _withdraw_retries(
@@ -147,13 +143,15 @@ def _withdraw_retries(
             stored.job_row
             for stored in work.recovery.of_jobs(list(retriable))
             if stored.attempt == retriable[stored.job_row].attempt
-            and (stored.state, stored.decision.action) == ("done", recovery.Action.REQUEUE)
+            and (stored.state, stored.action) == ("done", recovery.Action.REQUEUE)
         }
         work.recovery.withdraw(list(retriable), "its user cancelled it")
         withdrawn = retriable.keys() - requeued
-        for row in sorted(withdrawn):
-            event = _event(context, "not started again", retriable[row].attempt)
-            work.events.add(row, event)
+        detail = "not started again"
+        work.events.add_many(
+            (row, context.event("cancel", detail, attempt=retriable[row].attempt))
+            for row in sorted(withdrawn)
+        )
     return withdrawn, requeued
 
 
@@ -188,7 +186,7 @@ def _cancel_deferred(
                 fields["reason"] = "cancelled before it was submitted"
             changes.append((job.row, fields, None))
         work.jobs.change_many(changes)
-        event = _event(context, "not sent again")
+        event = context.event("cancel", "not sent again")
         work.events.add_many((row, event) for row, _, _ in changes)
         current = {job.row: job for job in work.jobs.of_submissions(tokens)}
     for folder in {current[row].run_dir for row in unsent if current[row].ended}:

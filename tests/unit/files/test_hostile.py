@@ -14,8 +14,7 @@ _WRITES = ("'w", "'x", "'a", "O_WRONLY", "O_CREAT", "O_DIRECTORY")
 _WRAPPERS = ("files", "batch_file", "documents")
 #: Function -> why it may open a file for reading.
 _ALLOWED = {
-    "orchestrator/diagnosis/causes.py:shipped_document": "a file of this package",
-    "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
+    "orchestrator/toml/documents.py:shipped": "a file of this package",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",

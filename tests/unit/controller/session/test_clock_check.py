@@ -81,7 +81,8 @@ ALL = [step.name for step in passes.steps(None)]
 
 
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.Schedule:
-    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    local = clusters.facts(context.with_scheduler("local"))
+    facts = dataclasses.replace(local, cluster="lab")
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return management.add(
         context,
@@ -167,7 +168,8 @@ def test_ntp_confirms_a_leap(
 def test_a_command_of_a_person_gives_nothing_up_either(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    local = clusters.facts(context.with_scheduler("local"))
+    facts = dataclasses.replace(local, cluster="lab")
     assert clusters.grace_seconds(clock_check.checked(context), facts) == 120.0
     tick(context)
     host.ahead = MONTH
