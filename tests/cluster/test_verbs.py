@@ -33,7 +33,7 @@ def test_hold_and_release(site: sites.Site) -> None:
     lines = rf"{first} is PENDING( \(BeginTime\))?\n{second} is PENDING( \(Dependency\))?\n"
     assert re.fullmatch(lines, done.stdout), done.stdout
     told = sites.details(site.job(first))
-    assert "scontrol hold is asked" in told and "scontrol release is asked" in told
+    assert "scontrol hold requested" in told and "scontrol release requested" in told
     assert site.run("cancel", "--label", "set=held").returncode == 0
     assert f"Error: {first} has ended (CANCELLED)\n" == site.run("release", first, check=6).stderr
 

@@ -62,8 +62,8 @@ def test_hold_and_release(cli, fake_slurm):
     assert re.fullmatch(r"1 is [A-Z]+.*\n2 is [A-Z]+.*\n", done.out)
     assert changes(fake_slurm)[2:] == [["release", "1,2"]]
     assert cli("wait", "1", "2").code == 0
-    assert ("user", "scontrol hold is asked") in told(cli, "1")
-    assert ("user", "scontrol release is asked") in told(cli, "1")
+    assert ("user", "scontrol hold requested") in told(cli, "1")
+    assert ("user", "scontrol release requested") in told(cli, "1")
     assert ("squeue", "SUBMITTING -> PENDING") not in told(cli, "1")
     done = cli("release", "1")
     assert (done.code, done.out) == (6, "")
