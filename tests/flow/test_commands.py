@@ -128,7 +128,7 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         "Efficiency:\n"
         "  Time           [                       0%] 00:00:0... of 00:10:00\n"
         "  CPU ... 00:00:01... (2 CPUs)\n"
-        "  Memory         [||||                  20%] 100M of 500M a node\n"
+        "  Memory         [||||                  20%] 100M of 500M per node\n"
         "  Unknown: GPU usage: no CSV of the trainer's monitor or of nvidia-smi found "
         "(spec key metrics.gpu_csv)\n"
         "\n"
