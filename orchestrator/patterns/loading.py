@@ -142,8 +142,7 @@ def _line_problems(
             yield (*path, key), 'requires form = "json", "dict" or "pairs"'
     if kind.pair and len(kind.pair) != 2:
         yield (*path, "pair"), 'must be two keys: pair = ["key", "value"]'
-    value_problems = list(_value_problems(kind, path))
-    yield from value_problems
+    yield from _value_problems(kind, path)
     for table, names in (("keep", kind.keep), ("takes", kind.takes)):
         for name in set(names) - set(_KEPT):
             message = f"only {', '.join(_KEPT)} can hold for other lines (got {name})"

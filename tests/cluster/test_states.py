@@ -187,7 +187,7 @@ def test_our_cancel_is_confirmed(crowd: Crowd) -> None:
     assert done.stdout == f"{job_id} is CANCELLED\n"
     job = crowd.ended("by-us")
     assert_end(job, "CANCELLED", 0, 0)
-    assert "scancel called" in sites.details(job)
+    assert "cancellation requested" in sites.details(job)
     again = crowd.site.run("cancel", job_id)
     assert again.stdout == f"{job_id} had already ended: CANCELLED\n"
 

@@ -526,7 +526,7 @@ def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
     ], done.err
     # What fills the disk may be the job itself.
     assert len(fake_slurm.calls("scancel")) == 1
-    assert "scancel runs, but that cannot be stored: " in done.err
+    assert "Cancelling, but the request cannot be stored: " in done.err
     printed = (cli.home / "out").read_text()
     assert printed.count("1\tdemo\tPENDING") == 2
     assert '"state": "PENDING"' in printed

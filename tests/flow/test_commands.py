@@ -313,6 +313,22 @@ def test_cancel_waits_for_a_process_that_asks_slurm(cli, fake_slurm):
     assert len(fake_slurm.calls("scontrol")) == before, "one squeue for all"
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_job_that_has_just_failed_is_not_continued_after_cancel(cli, fake_slurm, is_cancelled):
+    spec = cli.folder / "job.toml"
+    spec.write_text('[job]\nname = "x"\n[launch]\ncommand = "true"\n[retry]\nmax_retries = 1\n')
+    assert cli("submit", str(spec)).code == 0
+    fake_slurm.set_state(1, "NODE_FAIL", exit="1:0")
+    if is_cancelled:
+        assert cli("cancel", "1").out == "1 is NODE_FAIL\n"
+    cli("tick")
+    (job,) = cli("show", "@1", "--json", "--no-refresh").items
+    requeued = "node_fail: the job is requeued in 00:01:00 (1 of at most 1)"
+    withdrawn = "node_fail: its cancellation was requested; no retry"
+    assert job["events"][-1]["detail"] == (withdrawn if is_cancelled else requeued)
+    assert fake_slurm.calls("scancel") == []
+
+
 def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     for name in ("a", "b", "c"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0

@@ -248,7 +248,7 @@ def test_all_requeues_with_one_refresh(
     assert automatic == {
         ("submit", "intent stored", "user"),
         ("submit", "intent stored", "rules"),
-        ("ask", "requeue is asked", "rules"),
+        ("ask", "requeue requested", "rules"),
         ("ask", "requeue was refused: no", "rules"),
     }
 
