@@ -34,8 +34,6 @@ UPGRADE_TIMEOUT_SECONDS = 600.0
 _SEARCH_SECONDS = 3.0
 #: Rows in memory at a time while a database is copied.
 _COPIED_ROWS = 5_000
-#: Option of a connection: what its transactions are for.
-_MODE = "orchestrator_mode"
 
 
 class Mode(enum.Enum):
@@ -70,7 +68,6 @@ class Database(abc.ABC):
         # would both get it, and the first that closes the file would release it (fcntl(2)).
         self._one_thread = threading.Lock()
         self._engine = sa.create_engine(url, **options)
-        sa.event.listen(self._engine, "begin", self._on_begin)
 
     def __enter__(self) -> Self:
         return self
@@ -109,11 +106,9 @@ class Database(abc.ABC):
 
     def describe(self) -> str:
         """Return one line: the schema version and the kind of the database."""
-        with self.plain_errors():
-            self._prepare()
-            with self._connection(Mode.READ) as connection:
-                version = schema.read_version(connection, self.shown_name)
-                return f"schema {version}, {self._kind(connection)}"
+        with self.plain_errors(), self._transaction(Mode.READ) as connection:
+            version = schema.read_version(connection, self.shown_name)
+            return f"schema {version}, {self._kind(connection)}"
 
     def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         """Upgrade the tables to our revision; return the earlier revision and the backup."""
@@ -147,12 +142,8 @@ class Database(abc.ABC):
             self._backup(target)
 
     @abc.abstractmethod
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
-        """Replace the database with a backup; return where the old one is kept, and the revision of
-        the backup.
-        """
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
+        """Replace the database by a backup; return where the old one is kept."""
 
     def copy_to(self, target: Database) -> int:
         """Copy all rows to the empty database `target`; return their number."""
@@ -240,30 +231,27 @@ class Database(abc.ABC):
 
     @contextlib.contextmanager
     def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction that has begun, so that a wait for a lock fails here
-        and not later. The first transaction checks the schema, and upgrades an older one.
-        """
+        """Yield a connection; the first one checks the schema, and upgrades an older one."""
         if not self._ready:
             self._prepare_file()
-        with self._connection(mode) as connection, connection.begin():
+        with self._connection(mode) as connection:
             if self._ready or self._is_current(connection):
                 self._ready = True
                 yield connection
                 return
         self._upgrade()
         self._ready = True
-        with self._connection(mode) as connection, connection.begin():
+        with self._connection(mode) as connection:
             yield connection
 
     @contextlib.contextmanager
     def _connection(self, mode: Mode) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection:
-            yield connection.execution_options(**{_MODE: mode})
-
-    def _on_begin(self, connection: sa.Connection) -> None:
-        for statement in self._begin(connection.get_execution_options().get(_MODE, Mode.READ)):
-            # Without parameters PostgreSQL accepts several statements in one message.
-            connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+        """Yield a connection in a transaction that has begun: a wait for a lock fails here."""
+        with self._engine.begin() as connection:
+            for statement in self._begin(mode):
+                # Without parameters PostgreSQL accepts several statements in one message.
+                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+            yield connection
 
     @contextlib.contextmanager
     def plain_errors(self) -> Iterator[None]:

@@ -273,6 +273,8 @@ def main() -> int:
 
     tools = Path(sys.prefix) / "bin"
     environ = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    # The tests start Python hundreds of times: without bytecode each process compiles everything.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if options.release:
         environ["ORCHESTRATOR_LAB_RELEASE"] = options.release
     arguments = [*(["--long"] if options.long else []), *options.pytest]

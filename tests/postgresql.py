@@ -30,6 +30,22 @@ SETTINGS = {
     "listen_addresses": "",
 }
 
+#: Ends other connections, removes the rows that no migration made, and lets IDs begin at 1 again.
+EMPTY = """
+DO $$ DECLARE name regclass; BEGIN
+    PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid();
+    SET LOCAL session_replication_role = replica; -- foreign keys set no order
+    FOR name IN SELECT oid FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+        AND relname NOT IN ('alembic_version', 'settings')
+    LOOP EXECUTE format('DELETE FROM %s', name); END LOOP;
+    DELETE FROM settings WHERE key <> 'installation_id';
+    PERFORM setval(oid::regclass, 1, false) FROM pg_class
+        WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace;
+END $$
+"""
+
 
 class Unavailable(Exception):
     """There is no server to start here; the message says why."""
@@ -57,6 +73,10 @@ class Server:
         copied = f'CREATE DATABASE {name} TEMPLATE "{template}" STRATEGY file_copy'
         self.execute(copied)
         return self.url(name)
+
+    def empty(self, url: str) -> None:
+        """Return a database with our tables to its state after the migrations."""
+        self.execute(EMPTY, name_of(url))
 
     def drop(self, url: str) -> None:
         """Remove a database, whoever still uses it."""

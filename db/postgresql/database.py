@@ -102,7 +102,7 @@ class PostgresqlDatabase(database.Database):
         yield "; ".join(statements)
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
-        with self._connection(Mode.UPGRADE) as connection, connection.begin():
+        with self._connection(Mode.UPGRADE) as connection:
             before = schema.read_version(connection, self.shown_name)
             if not schema.is_current(before, self._migrations, self.shown_name):
                 self._check_server(connection)
@@ -166,9 +166,7 @@ class PostgresqlDatabase(database.Database):
             "damaged; pg_restore, or `orchestrator db copy` from a backup, restores it."
         )
 
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
         raise errors.DatabaseError(
             f"{self.shown_name} is restored on the server: pg_restore reads what pg_dump wrote. "
             "Copy a backup of `orchestrator db backup` into an empty database with "

@@ -48,13 +48,12 @@ def make_draft(backup: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     return draft
 
 
-def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowChecks) -> str:
-    """Upgrade the copy of a backup and return the revision before; DamageError if damaged."""
+def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowChecks) -> None:
+    """Upgrade the copy of a backup; DamageError if it is damaged."""
     # Messages about the copy name the backup.
     copy.shown_name = str(backup)
     try:
-        version = copy.version()
-        if version is None:
+        if copy.version() is None:
             raise errors.DamageError("it has no tables")
         findings = list(itertools.islice(copy.findings(row_checks), _MOST_COUNTED))
         if findings:
@@ -62,7 +61,6 @@ def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowC
             raise errors.DamageError(f"{findings[0]}{more}")
     except errors.DamageError as error:
         raise _cannot_restore(backup, error.problem) from error
-    return version
 
 
 def remove(draft: pathlib.Path) -> None:
@@ -83,17 +81,12 @@ def replace(path: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
             kept = _keep(path)
         filesystem.sync(draft)
         draft.rename(path.with_name(path.name + filesystem.READY))
-        _finish(path)
+        finish(path)
     return kept
 
 
 def finish(path: pathlib.Path) -> None:
-    """Finish the restore of a process that was killed."""
-    with lock(path):
-        _finish(path)
-
-
-def _finish(path: pathlib.Path) -> None:
+    """Finish a restore, also that of a process that was killed. The caller holds the lock."""
     ready = path.with_name(path.name + filesystem.READY)
     if not ready.exists():
         return

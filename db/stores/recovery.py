@@ -16,7 +16,6 @@ from orchestrator import jobs
 from orchestrator.recovery import records
 
 _JOB, _RECOVERY = JOBS.c, RECOVERIES.c
-_STORED_FIELDS = ("id", "job_row", "attempt", "state", "detail", "decided_at", "next_job_row")
 
 
 class RecoveryStore(queries.Store):
@@ -63,7 +62,6 @@ class RecoveryStore(queries.Store):
         The database refuses a second decision about the same attempt.
         """
         fields = {**vars(decision), "job_row": job.row, "attempt": job.attempt, "decided_at": at}
-        fields["detail"] = fields.pop("why")
         fields["state"] = "done" if decision.action is records.Action.NONE else "planned"
         return self._insert(RECOVERIES, fields)
 
@@ -81,7 +79,7 @@ class RecoveryStore(queries.Store):
             "state": state,
             "next_job_row": next_job_row,
             "detail": detail or decision.detail,
-            "action": action or decision.decision.action,
+            "action": action or decision.action,
         }
         is_planned = _RECOVERY.id == decision.id, _RECOVERY.state == "planned"
         return self._update(RECOVERIES, fields, *is_planned) == 1
@@ -149,16 +147,6 @@ class RecoveryStore(queries.Store):
 
 def _decisions(rows: Iterable[sa.Row[Any]]) -> list[records.StoredDecision]:
     return [
-        records.StoredDecision(
-            decision=records.Decision(
-                action=records.Action(row.action),
-                why=row.detail,
-                **{
-                    name: row._mapping[name]
-                    for name in ("cause", "rule", "due_at", "changes", "step")
-                },
-            ),
-            **{name: row._mapping[name] for name in _STORED_FIELDS},
-        )
+        records.StoredDecision(**{**row._mapping, "action": records.Action(row.action)})
         for row in rows
     ]

@@ -87,7 +87,7 @@ def status(
             fresh = session.refresh(context, None if watch and refresh else refresh)
         error = ""
         if refresh and not watch and fresh is not None and fresh.failing_since is not None:
-            error = fresh.error
+            error = fresh.last_error or ""
         _print_jobs(context, references, query, form, expand=expand, clear=watch, error=error)
         if not watch:
             return
@@ -191,7 +191,7 @@ def refresh(context: contexts.Context) -> None:
         output.note("Another process is asking Slurm now; its result is used.")
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
-        raise errors.SlurmError(f"Slurm has not responded since {since}: {fresh.error}")
+        raise errors.SlurmError(f"Slurm has not responded since {since}: {fresh.last_error}")
     if fresh.accounts_error:
         output.note(f"Exit codes and times may be missing: {fresh.accounts_error}")
     output.note(f"{fresh.changed} jobs changed, {stored} metrics read")

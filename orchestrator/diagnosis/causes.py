@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
-import tomllib
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from orchestrator.toml import documents
 
 #: Why a job failed: WORD of `[cause.WORD]`; also in the database, in JSON and in `[retry]`.
 Cause: TypeAlias = str
@@ -26,14 +26,7 @@ class CauseInfo:
 @functools.cache
 def known() -> Mapping[Cause, CauseInfo]:
     """Return title, fixes and retry class of each cause."""
-    tables = shipped_document()["cause"].items()
+    tables = documents.shipped("causes.toml")["cause"].items()
     return {
         cause: CauseInfo(**{**table, "cures": tuple(table["cures"])}) for cause, table in tables
     }
-
-
-@functools.cache
-def shipped_document() -> Mapping[str, Any]:
-    """Return the contents of causes.toml."""
-    file = importlib.resources.files("orchestrator").joinpath("causes.toml")
-    return tomllib.loads(file.read_text("utf-8"))

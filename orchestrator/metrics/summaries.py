@@ -32,12 +32,8 @@ _VARYING = frozenset(
 _SQUARABLE = 1e140
 
 
-class UnknownStatisticError(ValueError):
-    """The message lists the known statistics."""
-
-
 def statistics(text: str) -> tuple[str, ...]:
-    """Parse a list such as `last,median,p95`; `all` stands for many of them."""
+    """Parse a list such as `last,median,p95`; `all` stands for many of them. Raises ValueError."""
     names: list[str] = []
     for name in (part.strip().lower() for part in text.split(",")):
         if name == "all":
@@ -45,12 +41,12 @@ def statistics(text: str) -> tuple[str, ...]:
         elif name in STATISTICS or _PERCENTILE.fullmatch(name):
             names.append(name)
         elif name:
-            raise UnknownStatisticError(
+            raise ValueError(
                 f"unknown statistic {name!r}: use {', '.join(STATISTICS)}, all, or percentiles "
                 "such as p5 and p95"
             )
     if not names:
-        raise UnknownStatisticError("no statistic given")
+        raise ValueError("no statistic given")
     return tuple(dict.fromkeys(names))
 
 

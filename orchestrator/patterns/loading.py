@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.resources
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +13,6 @@ from orchestrator.patterns import numbers, records
 from orchestrator.text import expressions
 from orchestrator.toml import documents, key_paths, schema
 
-SHIPPED = "patterns.toml"
 #: A thousand ordinary lines take 1 s. A file that takes longer than this is refused.
 COMPILE_SECONDS = 5.0
 
@@ -38,7 +35,6 @@ class _PatternTable:
 
 def load_shipped() -> tuple[records.Pattern, ...]:
     """Return the patterns of this package. They are not checked here; a unit test does."""
-    text = importlib.resources.files("orchestrator").joinpath(SHIPPED).read_text("utf-8")
     return tuple(
         records.Pattern(
             name=name,
@@ -46,7 +42,7 @@ def load_shipped() -> tuple[records.Pattern, ...]:
             generic=data.get("generic", False),
             lines=tuple(records.LineKind(**line, shipped=True) for line in data["line"]),
         )
-        for name, data in tomllib.loads(text).items()
+        for name, data in documents.shipped("patterns.toml").items()
     )
 
 
@@ -146,8 +142,7 @@ def _line_problems(
             yield (*path, key), 'requires form = "json", "dict" or "pairs"'
     if kind.pair and len(kind.pair) != 2:
         yield (*path, "pair"), 'must be two keys: pair = ["key", "value"]'
-    value_problems = list(_value_problems(kind, path))
-    yield from value_problems
+    yield from _value_problems(kind, path)
     for table, names in (("keep", kind.keep), ("takes", kind.takes)):
         for name in set(names) - set(_KEPT):
             message = f"only {', '.join(_KEPT)} can hold for other lines (got {name})"

@@ -55,7 +55,7 @@ def decide(
             action=Action.NONE,
             cause=cause,
             rule=refusal.rule,
-            why=f"{cause}: {refusal}; no retry",
+            detail=f"{cause}: {refusal}; no retry",
             step=facts.step,
         )
     pause_seconds = 0
@@ -77,7 +77,7 @@ def decide(
         action=Action.REQUEUE if can_requeue else Action.CONTINUE,
         cause=cause,
         rule="retry.changes" if cause in rules.changes else "retry",
-        why=f"{cause}: {progress}{action} ({count})",
+        detail=f"{cause}: {progress}{action} ({count})",
         due_at=now + datetime.timedelta(seconds=pause_seconds),
         changes=changes,
         step=facts.step,

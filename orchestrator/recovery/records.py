@@ -56,8 +56,8 @@ class Decision:
     cause: str
     #: a key of [retry] or a few words: the reason for the decision
     rule: str
-    #: a plain sentence
-    why: str
+    #: a plain sentence: the reason
+    detail: str
     #: earliest time for the action; None: there is no action
     due_at: datetime.datetime | None = None
     #: keys of the spec and their new values
@@ -66,17 +66,14 @@ class Decision:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredDecision:
-    """The decision about one attempt of a job, and its outcome."""
+class StoredDecision(Decision):
+    """The decision about one attempt of a job, and its outcome, which `detail` says too."""
 
     id: int
     job_row: int
     attempt: int
-    decision: Decision
-    #: refused: the action was not taken, and `detail` says why
+    #: refused: the action was not taken
     state: Literal["planned", "done", "refused"]
-    #: a plain sentence: the reason and the outcome
-    detail: str
     decided_at: datetime.datetime
     #: the job that continues the work
     next_job_row: int | None = None

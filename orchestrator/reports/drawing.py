@@ -21,12 +21,8 @@ _MOST_TICKS = 12
 _DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
-class NoMatplotlibError(errors.OrchestratorError):
-    """Plots need matplotlib: run `pip install matplotlib`."""
-
-
 def draw(stacked: Sequence[figures.Figure], form: str) -> bytes:
-    """Return the figures, one above the other, as svg, png or pdf; NoMatplotlibError."""
+    """Return the figures, one above the other, as svg, png or pdf."""
     settings = {
         # The default salt is random: each file would have other IDs.
         "svg.hashsalt": stacked[0].name,
@@ -50,7 +46,7 @@ def draw(stacked: Sequence[figures.Figure], form: str) -> bytes:
 
 
 def require_matplotlib() -> None:
-    """Raise NoMatplotlibError if matplotlib is not installed."""
+    """Raise OrchestratorError if matplotlib is not installed."""
     _module("matplotlib.figure")
 
 
@@ -58,7 +54,8 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as exc:
-        raise NoMatplotlibError from exc
+        message = "Plots need matplotlib: run `pip install matplotlib`."
+        raise errors.OrchestratorError(message) from exc
 
 
 def _fill(axes: Any, figure: figures.Figure) -> None:

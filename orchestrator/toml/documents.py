@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
@@ -64,6 +65,13 @@ class Document:
             message=message,
             text=_line_for_message(origin.text),
         )
+
+
+@functools.cache
+def shipped(name: str) -> Mapping[str, Any]:
+    """Return the contents of a TOML file of this package."""
+    # importlib.resources takes 10 ms to import.
+    return tomllib.loads(Path(__file__).parents[1].joinpath(name).read_text("utf-8"))
 
 
 def of(data: Mapping[str, Any], source: str) -> Document:

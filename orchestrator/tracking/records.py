@@ -137,7 +137,7 @@ def event(
 class RefreshState:
     """When Slurm last answered for a cluster, and which process is querying it now."""
 
-    cluster: str
+    cluster: str = ""
     #: taken before the last successful squeue and sacct were started
     last_good_squeue_at: datetime.datetime | None = None
     last_good_sacct_at: datetime.datetime | None = None

@@ -80,22 +80,15 @@ class Missing:
     count: int
     since: datetime.datetime
     seconds: float
-    grace_seconds: float
+    is_long_enough: bool
 
     @classmethod
     def after(cls, job: jobs.Job, evidence: Evidence) -> Missing:
         """Count this squeue. A start in the future was written by a clock that was ahead."""
         since = min(job.missing_since or evidence.squeue_at, evidence.squeue_at)
-        return cls(
-            count=job.misses + 1,
-            since=since,
-            seconds=(evidence.squeue_at - since).total_seconds(),
-            grace_seconds=evidence.grace_seconds,
-        )
-
-    @property
-    def is_long_enough(self) -> bool:
-        return self.count >= QUERIES_NEEDED and self.seconds >= self.grace_seconds
+        count, seconds = job.misses + 1, (evidence.squeue_at - since).total_seconds()
+        is_long_enough = count >= QUERIES_NEEDED and seconds >= evidence.grace_seconds
+        return cls(count=count, since=since, seconds=seconds, is_long_enough=is_long_enough)
 
     @property
     def changes(self) -> dict[str, object]:

@@ -11,19 +11,9 @@ from orchestrator.jobs import JobState
 
 #: Keys to group by, besides `label:KEY`.
 KEYS = ("job", "name", "sweep", "label", "month", "partition", "account", "cluster", "state")
-#: Work with these ends has to be repeated. Requeued or preempted jobs continued.
-WASTED = frozenset(
-    {
-        JobState.FAILED,
-        JobState.CANCELLED,
-        JobState.TIMEOUT,
-        JobState.NODE_FAIL,
-        JobState.OUT_OF_MEMORY,
-        JobState.BOOT_FAIL,
-        JobState.DEADLINE,
-        JobState.LOST,
-    }
-)
+#: Work with other ends has to be repeated. Preempted jobs continued.
+_KEPT = {JobState.COMPLETED, JobState.PREEMPTED, JobState.REVOKED, JobState.NOT_SUBMITTED}
+WASTED = jobs.TERMINAL - _KEPT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,12 @@ from tests.flow.conftest import FakeSlurm
 #: Runs a command and prints what each transaction was for.
 COUNT = """
 import sys
-import sqlalchemy as sa
-def begin(connection):
-    mode = connection.get_execution_options()["orchestrator_mode"].value
-    print("transaction:", mode, file=sys.stderr)
-sa.event.listen(sa.Engine, "begin", begin)
+from db import database
+connect = database.Database._connection
+def connection(self, mode):
+    print("transaction:", mode.value, file=sys.stderr)
+    return connect(self, mode)
+database.Database._connection = connection
 sys.argv[0] = "orchestrator"
 from orchestrator import __main__
 sys.exit(__main__.main())

@@ -143,10 +143,10 @@ def link_row(link: chains.Link) -> dict[str, object]:
         "job_id": link.job.job_id,
         "row": link.job.row,
         **output.fields_of(link, ("attempt", "state")),
-        **output.fields_of(stored and stored.decision, ("cause", "step", "action")),
+        **output.fields_of(stored, ("cause", "step", "action")),
         "outcome": stored and stored.state,
         "then": stored and stored.detail,
-        "due_at": stored and stored.decision.due_at,
+        "due_at": stored and stored.due_at,
     }
 
 

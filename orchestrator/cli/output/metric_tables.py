@@ -201,7 +201,7 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
 def _statistics(stat: str) -> tuple[str, ...]:
     try:
         return summaries.statistics(stat)
-    except summaries.UnknownStatisticError as exc:
+    except ValueError as exc:
         raise click.UsageError(f"--stat: {exc}") from exc
 
 

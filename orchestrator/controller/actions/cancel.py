@@ -82,16 +82,15 @@ def cancel(
 
 def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Cancel jobs of one scheduler, but no other job that has one of their IDs by now."""
+    _store_request(context, live)
     if context.is_local:
-        _store_request(context, live)
         for job in live:
             context.machine.cancel(str(job.job_id), run_folder.name_in_slurm(job))
         return
+    attempts = {job.row: job.attempt for job in live}
     live, shown = _look_up(context, live)
-    try:
-        _store_request(context, live)
-    except errors.DatabaseError as error:
-        context.reporter.warn(f"scancel runs, but that cannot be stored: {error}")
+    if restarted := [job for job in live if job.attempt != attempts[job.row]]:
+        _store_request(context, restarted)
     ids: list[str] = []
     for tasks in _by_submission(live):
         if not all(job.row in shown for job in tasks):
@@ -102,6 +101,23 @@ def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     context.slurm.cancel(ids)
 
 
+def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
+    """Store the request for the present attempts, before Slurm is asked for anything.
+
+    No rule may continue a job that has just failed, and a cancelled pending task leaves no other
+    trace.
+    """
+    detail = "cancellation requested"
+    try:
+        with context.store.writing() as work:
+            work.events.add_many(
+                (job.row, context.event("cancel", detail, attempt=job.attempt)) for job in live
+            )
+    except errors.DatabaseError as error:
+        # One of these jobs may be what fills the disk.
+        context.reporter.warn(f"Cancelling, but the request cannot be stored: {error}")
+
+
 def _look_up(
     context: contexts.Context, live: Sequence[jobs.Job]
 ) -> tuple[Sequence[jobs.Job], set[int]]:
@@ -110,26 +126,13 @@ def _look_up(
     try:
         current = confirmed.refreshed(context, live)
     except (errors.SlurmError, errors.DatabaseError):
-        # scancel may work all the same; and one of these jobs may be what fills the disk.
+        # scancel may work all the same.
         return live, set()
     # The stored state of a job that a rule has just requeued may be that of its last attempt.
     requeued = {job.row for job in live if job.ended}
     live = [job for job in current if not job.ended or job.row in requeued]
     shown = [job for job in live if not job.ended and not confirmed.not_shown(job, started)]
     return live, {job.row for job in shown}
-
-
-def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
-    """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
-    detail = "cancellation requested" if context.is_local else "scancel called"
-    with context.store.writing() as work:
-        for job in live:
-            work.events.add(job.row, _event(context, detail, job.attempt))
-
-
-def _event(context: contexts.Context, detail: str, attempt: int = 0) -> jobs.JobEvent:
-    at = context.clock.now()
-    return jobs.JobEvent(at=at, kind="cancel", attempt=attempt, source="user", detail=detail)
 
 
 def _withdraw_retries(
@@ -147,13 +150,15 @@ def _withdraw_retries(
             stored.job_row
             for stored in work.recovery.of_jobs(list(retriable))
             if stored.attempt == retriable[stored.job_row].attempt
-            and (stored.state, stored.decision.action) == ("done", recovery.Action.REQUEUE)
+            and (stored.state, stored.action) == ("done", recovery.Action.REQUEUE)
         }
         work.recovery.withdraw(list(retriable), "its user cancelled it")
         withdrawn = retriable.keys() - requeued
-        for row in sorted(withdrawn):
-            event = _event(context, "not started again", retriable[row].attempt)
-            work.events.add(row, event)
+        detail = "not started again"
+        work.events.add_many(
+            (row, context.event("cancel", detail, attempt=retriable[row].attempt))
+            for row in sorted(withdrawn)
+        )
     return withdrawn, requeued
 
 
@@ -188,7 +193,7 @@ def _cancel_deferred(
                 fields["reason"] = "cancelled before it was submitted"
             changes.append((job.row, fields, None))
         work.jobs.change_many(changes)
-        event = _event(context, "not sent again")
+        event = context.event("cancel", "not sent again")
         work.events.add_many((row, event) for row, _, _ in changes)
         current = {job.row: job for job in work.jobs.of_submissions(tokens)}
     for folder in {current[row].run_dir for row in unsent if current[row].ended}:

@@ -73,15 +73,16 @@ def refreshed(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[j
             )
         context.clock.sleep(1.0)
     if fresh.failing_since is not None:
-        raise errors.SlurmError(f"{fresh.error} (nothing was changed)")
+        raise errors.SlurmError(f"{fresh.last_error} (nothing was changed)")
     return stored(context, selected)
 
 
-def stored(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[jobs.Job]:
-    """Return the jobs as they are in the database, in the same order."""
+def stored(context: contexts.Context, selected: Sequence[jobs.Job | int]) -> list[jobs.Job]:
+    """Return jobs, or those of some rows, as they are in the database, in the same order."""
+    rows = [job if isinstance(job, int) else job.row for job in selected]
     with context.store.reading() as work:
-        by_row = work.jobs.by_row([job.row for job in selected])
-    return [by_row[job.row] for job in selected if job.row in by_row]
+        by_row = work.jobs.by_row(rows)
+    return [by_row[row] for row in rows if row in by_row]
 
 
 def poll(
@@ -198,13 +199,11 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
     command = action.name if context.is_local else f"scontrol {action.name}"
 
     def store(details: Sequence[tuple[jobs.Job, str]]) -> None:
-        at = context.clock.now()
         with context.store.writing() as work:
-            for job, detail in details:
-                event = jobs.JobEvent(
-                    at=at, kind="ask", attempt=job.attempt, source=action.source, detail=detail
-                )
-                work.events.add(job.row, event)
+            work.events.add_many(
+                (job.row, context.event("ask", text, source=action.source, attempt=job.attempt))
+                for job, text in details
+            )
 
     store([(job, f"{command} requested") for job in selected])
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.

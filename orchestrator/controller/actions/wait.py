@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.clocks import deadlines
+from orchestrator.controller.actions import confirmed
 from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
@@ -30,7 +31,7 @@ def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:
     with contextlib.suppress(errors.DatabaseError):
         # Not reported: a log is followed on a full disk too.
         refresh.refresh(context)
-    by_row.update((job.row, job) for job in _jobs(context, list(by_row)))
+    by_row.update((job.row, job) for job in confirmed.stored(context, list(by_row)))
     return any(not job.ended for job in by_row.values())
 
 
@@ -55,7 +56,7 @@ def wait(
         client = _bounded(context.slurm, deadline)
         context = dataclasses.replace(context, slurm_client=lambda: client)
     context = dataclasses.replace(context, deadline=deadline, reporter=context.reporter.once())
-    for group_context, group in contexts.by_scheduler(context, _jobs(context, rows)):
+    for group_context, group in contexts.by_scheduler(context, confirmed.stored(context, rows)):
         cluster = clusters.facts(group_context).cluster
         for job in group:
             if not job.settled and (why := clusters.elsewhere(job, cluster)):
@@ -68,7 +69,7 @@ def wait(
     while True:
         try:
             fresh = resend.refresh_or_warn(context)
-            current = _jobs(context, rows)
+            current = confirmed.stored(context, rows)
             if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in current):
                 _recover(context, current)
                 # In the same pass: later another process may have given up the continuation job.
@@ -76,7 +77,7 @@ def wait(
                 current = list({job.row: job for job in map(newest.get, rows) if job}.values())
                 rows = [job.row for job in current]
         except deadlines.TimeUpError:
-            return _jobs(context, rows)
+            return confirmed.stored(context, rows)
         now = context.clock.now()
         changed([job for job in current if states.get(job.row) is not job.state])
         states.update({job.row: job.state for job in current})
@@ -106,7 +107,7 @@ def wait(
         context.clock.sleep(min(pause_seconds, deadline.left_seconds))
         if deadline.is_over:
             # Another process may have refreshed meanwhile.
-            return _jobs(context, rows)
+            return confirmed.stored(context, rows)
 
 
 def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
@@ -148,12 +149,6 @@ def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
         context.reporter.warn(f"Recovery rules were not applied: {error}")
 
 
-def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
-    with context.store.reading() as work:
-        by_row = work.jobs.by_row(rows)
-    return [by_row[row] for row in rows if row in by_row]
-
-
 def _warn_of_stuck(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
     """Warn of jobs that may never end without help."""
     by_reason: dict[str, list[jobs.Job]] = {}
@@ -177,7 +172,7 @@ def _pause_seconds(
 ) -> float:
     """Return the time until the next refresh is due."""
     floor = float(context.profile.poll_floor_seconds)
-    asked_at = max((at for at in (fresh.good_at, fresh.tried_at) if at), default=None)
+    asked_at = max(filter(None, (fresh.last_good_squeue_at, fresh.last_tried_at)), default=None)
     if asked_at is None:
         return floor
     due = floor - (now - asked_at).total_seconds()

@@ -7,8 +7,7 @@ import functools
 import os
 import pwd
 import re
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
@@ -141,12 +140,7 @@ def is_failed(job: jobs.Job) -> bool:
     return job.ended and job.settled and job.state is not jobs.JobState.COMPLETED
 
 
-def store_causes(
-    context: contexts.Context,
-    job_rows: Sequence[int],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> int:
+def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
     """Store the cause of each failed job among these, once; return the number of stored causes.
 
     Jobs that another process changes meanwhile, and jobs whose logs there is no time to read, are
@@ -162,7 +156,7 @@ def store_causes(
     if not failed:
         return 0
     rules = log_rules.load_shipped()
-    deadline = deadlines.Deadline(clock=clock).within(READING_SECONDS).earlier(context.deadline)
+    deadline = context.deadline.within(READING_SECONDS)
     causes: list[tuple[jobs.Job, str, jobs.JobEvent]] = []
     for index, job in enumerate(sorted(failed, key=lambda job: job.row)):
         if index and deadline.is_over:

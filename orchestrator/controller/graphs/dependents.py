@@ -47,7 +47,7 @@ def update(context: contexts.Context) -> list[str]:
         if status.never and not is_reported:
             detail = f"it can never start: {status.never[0]}"
             with context.store.writing() as work:
-                work.events.add(row, _event(context, "never", detail))
+                work.events.add(row, context.event("never", detail, source="controller"))
             messages.append(f"{name}: {detail}")
         changed = [each.id for each in stored if newest[each.id] not in (None, each.continuation)]
         # If the user gave job IDs, one of these jobs may have failed.
@@ -78,13 +78,9 @@ def update(context: contexts.Context) -> list[str]:
                 work.dependencies.set_continuation(dependency_id, newest[dependency_id] or 0)
             # The next refresh shows the new reason.
             work.jobs.change(row, {"reason": None}, version=job.version)
-            work.events.add(row, _event(context, "depend", detail))
+            work.events.add(row, context.event("depend", detail, source="controller"))
         messages.append(f"{job_id} {job.name} {detail}")
     return messages
-
-
-def _event(context: contexts.Context, kind: str, detail: str) -> jobs.JobEvent:
-    return jobs.JobEvent(at=context.clock.now(), kind=kind, source="controller", detail=detail)
 
 
 def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:

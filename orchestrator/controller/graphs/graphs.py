@@ -155,7 +155,7 @@ def advance(context: contexts.Context, graph: graphs.StoredGraph, report: Report
                     sweep = work.sweeps.get(node.sweep_row)
                 assert sweep is not None, "sweeps are never deleted"
                 if points := submit_points.submit_remaining(context, sweep, graph.argv):
-                    report(_points_message(node, points))
+                    report(f"{name}: {stored.points_message(points)}")
             elif node.job_row is not None:
                 continue
             elif lost:
@@ -201,23 +201,12 @@ def _submit(
         document = documents.with_value(document, key, text, "the graph")
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
-        points = stored.submit_sweep(context, sweep, node.source, graph.argv, assign)
-        report(_points_message(node, points))
-        return
-    spec = specs.build(document, (), context.folder)
-    spec = config.with_profile(spec, context.configuration.profile)
-    job = stored.submit_job(context, spec, node.source, graph.argv, assign)
-    job_id = job.array_job_id or job.job_id
-    state = f"is deferred ({job.reason})" if job.is_deferred else f"is batch job {job_id}"
-    report(f"{node.name} {state} (@{job.row}, {job.name})")
-
-
-def _points_message(node: graphs.StoredNode, points: submit_points.Submitted) -> str:
-    deferred = f", {points.deferred} deferred" if points.deferred else ""
-    return (
-        f"{node.name} is sweep {points.sweep.name} (@{points.sweep.row}): "
-        f"{points.submitted} points submitted{deferred}"
-    )
+        message = stored.submit_sweep(context, sweep, node.source, graph.argv, assign)
+    else:
+        spec = specs.build(document, (), context.folder)
+        spec = config.with_profile(spec, context.configuration.profile)
+        message = stored.submit_job(context, spec, node.source, graph.argv, assign)
+    report(f"{node.name}: {message}")
 
 
 def step(context: contexts.Context) -> list[str]:

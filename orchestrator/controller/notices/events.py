@@ -139,7 +139,7 @@ def _ends(
             decided.state
             for decided in work.recovery.of_jobs(list(attempts))
             if decided.attempt == attempts[decided.job_row]
-            and decided.decision.action is not recovery.Action.NONE
+            and decided.action is not recovery.Action.NONE
         }
         # About jobs that may recover there is no decision yet.
         is_undecided = "planned" in retries or any(job.recovers for job in failed)

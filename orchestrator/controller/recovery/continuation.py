@@ -70,7 +70,7 @@ def continue_job(
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)
     old_spec = specs.from_json(stored.spec)
-    spec = recovery.changed(old_spec, planned.decision.changes, task=job.array_task_id)
+    spec = recovery.changed(old_spec, planned.changes, task=job.array_task_id)
     # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)
     request = render.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
@@ -135,10 +135,8 @@ def _store_continuation(
         job.row: f"@{new.row} continues it",
         new.row: f"continues {job.job_id or f'@{job.row}'} (@{job.row})",
     }
-    at = context.clock.now()
     work.events.add_many(
-        (row, jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail))
-        for row, detail in details.items()
+        (row, context.event("retry", detail, source="rules")) for row, detail in details.items()
     )
 
 

@@ -61,7 +61,7 @@ def step(context: contexts.Context) -> list[str]:
 def _decide_all(context: contexts.Context) -> list[str]:
     # This host may not see the checkpoints and logs of another cluster's jobs.
     facts = clusters.known_facts(context.with_scheduler("slurm"))
-    here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
+    here = [clusters.machine_cluster(), *([facts.cluster] if facts else [])]
     sentences: list[str] = []
     decidable: list[jobs.Job] = []
     after = 0
@@ -173,10 +173,10 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
             # Another process changed the job: the next pass decides.
             return []
         work.recovery.add(job, decision, now)
-        work.events.add_many([(job.row, _event(job, now, "retry", decision.why))])
+        work.events.add_many([(job.row, _event(job, now, "retry", decision.detail))])
     if is_end:
         continuation.drop_environment(context, job)
-    return [f"{naming.name_of(job)} {decision.why}"]
+    return [f"{naming.name_of(job)} {decision.detail}"]
 
 
 def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
@@ -215,7 +215,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         gpu_hours=sum(_gpu_hours(link, attempts.get(link.row, ())) for link in chain),
         node_failures=_node_failures(job, attempts, history),
     )
-    decisions = [stored.decision for stored in history if stored.state != "refused"]
+    decisions = [stored for stored in history if stored.state != "refused"]
     return recovery.decide(facts, spec.retry, decisions, context.clock.now())
 
 
@@ -224,7 +224,7 @@ def _no_retry(job: jobs.Job, rule: str, why: str) -> recovery.Decision:
         action=recovery.Action.NONE,
         cause=job.cause or "unknown",
         rule=rule,
-        why=f"{why}; no retry",
+        detail=f"{why}; no retry",
     )
 
 
@@ -246,9 +246,7 @@ def _node_failures(
     if job.cause not in _NODE_CAUSES or job.scheduler == "local":
         return {}
     failed = {
-        (stored.job_row, stored.attempt)
-        for stored in history
-        if stored.decision.cause in _NODE_CAUSES
+        (stored.job_row, stored.attempt) for stored in history if stored.cause in _NODE_CAUSES
     }
     failed.add((job.row, job.attempt))
     failures: collections.Counter[str] = collections.Counter()
@@ -268,7 +266,7 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     planned = {
         job.row: decision
         for job, decision in due
-        if decision.decision.action is recovery.Action.REQUEUE
+        if decision.action is recovery.Action.REQUEUE
         and job.ended
         and job.attempt == decision.attempt
         and job.row not in cancelled
@@ -312,7 +310,7 @@ def _continue(
     (job,) = confirmed.stored(context, [job])
     if job.attempt != planned.attempt or not job.ended:
         with context.store.writing() as work:
-            if planned.decision.action is recovery.Action.REQUEUE:
+            if planned.action is recovery.Action.REQUEUE:
                 work.recovery.finish(planned, "done")
             else:
                 work.recovery.finish(planned, "refused", detail="it was started again meanwhile")

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import socket
 from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import jobs
 from orchestrator.controller.session import contexts
+from orchestrator.tracking import records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Freshness:
-    """When Slurm was last queried, and with which result."""
+class Freshness(records.RefreshState):
+    """The stored result of the last refresh, and what this one did."""
 
     #: Slurm was queried now; false: the last result was recent enough, or nothing is live
     asked: bool = False
-    #: last successful squeue
-    good_at: datetime.datetime | None = None
-    #: since when Slurm does not answer; None: it does
-    failing_since: datetime.datetime | None = None
-    error: str = ""
-    #: start of the last refresh, successful or not
-    tried_at: datetime.datetime | None = None
     #: another process is querying Slurm
     busy: bool = False
     #: number of jobs with new events
@@ -37,13 +30,7 @@ class Freshness:
 
 def of(work: unit_of_work.UnitOfWork, cluster: str) -> Freshness:
     """Return the result of the last refresh of a cluster."""
-    state = work.refreshes.get(cluster)
-    return Freshness(
-        good_at=state.last_good_squeue_at,
-        tried_at=state.last_tried_at,
-        failing_since=state.failing_since,
-        error=state.last_error or "",
-    )
+    return Freshness(**vars(work.refreshes.get(cluster)))
 
 
 def nothing_is_due(context: contexts.Context) -> bool:

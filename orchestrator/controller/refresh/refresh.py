@@ -110,14 +110,14 @@ def _run(plan: Plan) -> freshness.Freshness:
     try:
         facts = clusters.facts(context, known=plan.facts)
     except errors.SlurmError as exc:
-        return freshness.Freshness(failing_since=context.clock.now(), error=str(exc))
+        return freshness.Freshness(failing_since=context.clock.now(), last_error=str(exc))
     holder = f"{socket.gethostname()}:{os.getpid()}"
     now = context.clock.now()
     with context.store.writing() as work:
         freshness.drop_dead_claim(work, facts.cluster)
         if not work.refreshes.claim(facts.cluster, now, plan.floor_seconds, holder):
-            is_busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
-            return dataclasses.replace(freshness.of(work, facts.cluster), busy=is_busy)
+            last = freshness.of(work, facts.cluster)
+            return dataclasses.replace(last, busy=last.holder not in (None, holder))
         # Read after the claim: what another process stored before it is not decided again.
         stored = _read(work, facts, now)
     try:

@@ -170,11 +170,10 @@ def _change_tasks(
     detail: str | None,
 ) -> None:
     """Change all tasks of deferred submissions; add an event with `detail` unless None."""
-    at = context.clock.now()
     tokens = [job.token for job in selected]
     with context.store.writing() as work:
         tasks = [task for task in work.jobs.of_submissions(tokens) if task.is_deferred]
         changed = work.jobs.change_many([(task.row, changes, task.version) for task in tasks])
         if detail is not None:
-            event = jobs.JobEvent(at=at, kind="submit", source="controller", detail=detail)
+            event = context.event("submit", detail, source="controller")
             work.events.add_many((row, event) for row in sorted(changed))

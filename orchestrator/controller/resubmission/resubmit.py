@@ -249,7 +249,7 @@ def _change_tasks(
             )
         _change_unchanged(work, tasks, changes)
         source = "controller" if is_automatic else "user"
-        event = sbatch_outcomes.event(context, detail, state, source)
+        event = context.event("submit", detail, source=source, state=state)
         work.events.add_many((job.row, event) for job in tasks)
 
 
@@ -299,11 +299,9 @@ def _submit_new(
         work.recovery.withdraw([old for old, _ in pairs], "it was resubmitted by hand")
         if job.sweep is not None:
             work.sweeps.replace_jobs(pairs)
-        at = context.clock.now()
         for old, new in pairs:
             for row, detail in ((old, f"resubmitted as @{new}"), (new, f"resubmits @{old}")):
-                event = jobs.JobEvent(at=at, kind="resubmit", source="user", detail=detail)
-                work.events.add(row, event)
+                work.events.add(row, context.event("resubmit", detail))
 
     with context.store.reading() as work:
         depends = [stored.dependency for stored in work.dependencies.of(job.row)]

@@ -78,16 +78,19 @@ def submit_job(
     source: str,
     argv: Sequence[str],
     assign: Assign,
-) -> jobs.Job:
-    """Submit a job or an array; return the job or its first task."""
+) -> str:
+    """Submit a job or an array; return a message."""
     from orchestrator.controller.submission import render, submit
 
-    return submit.submit(
+    job = submit.submit(
         context,
         render.Request(spec=spec, source=source, argv=argv),
         queue=True,
         in_transaction=lambda work, added: assign(work, job_row=added[0].row),
     )
+    if job.is_deferred:
+        return f"deferred ({job.reason}): @{job.row}, {job.name}"
+    return f"submitted batch job {job.array_job_id or job.job_id} (@{job.row}, {job.name})"
 
 
 def submit_sweep(
@@ -96,23 +99,29 @@ def submit_sweep(
     source: str,
     argv: Sequence[str],
     assign: Assign,
-) -> submit_points.Submitted:
-    """Submit a sweep."""
+) -> str:
+    """Submit a sweep; return a message."""
     from orchestrator.controller.sweeps import plan, submit_points
 
-    return submit_points.submit_new(
-        plan.prepare(
-            context,
-            sweep.table,
-            sweep.points,
-            source=source,
-            argv=argv,
-            scheduler="local" if context.is_local else "slurm",
-        ),
+    scheduler = "local" if context.is_local else "slurm"
+    prepared = plan.prepare(
+        context, sweep.table, sweep.points, source=source, argv=argv, scheduler=scheduler
+    )
+    submitted = submit_points.submit_new(
+        prepared,
         sweep,
         source,
         with_sweep=lambda work, stored: assign(work, sweep_row=stored.row),
     )
+    return points_message(submitted)
+
+
+def points_message(submitted: submit_points.Submitted) -> str:
+    sweep, count = submitted.sweep, submitted.submitted
+    points = f"{count} point" + ("s" if count != 1 else "")
+    reasons = [job.reason for job in submitted.jobs if job.is_deferred]
+    more = f", {len(reasons)} deferred ({reasons[0]})" if reasons else ""
+    return f"submitted {points} of sweep {sweep.name} (@{sweep.row}){more}"
 
 
 def jobs_of(work: unit_of_work.UnitOfWork, submitter: Submitter) -> list[jobs.Job]:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import typing
 
 from db import unit_of_work
 from orchestrator import errors, specs, sweeps
@@ -22,9 +21,6 @@ from orchestrator.controller.sweeps import queries
 from orchestrator.schedules import calendars, records
 from orchestrator.schedules import triggers as rules
 from orchestrator.toml import documents
-
-if typing.TYPE_CHECKING:
-    from orchestrator.controller.sweeps import submit_points
 
 #: Calls of rules.decide in one pass. After years without a controller later passes continue.
 _MAX_ROUNDS = 10
@@ -188,7 +184,7 @@ def _continue_sweep(context: contexts.Context, trigger: records.Trigger) -> list
     try:
         there, payload = firing.restore()
         result = submit_points.submit_remaining(there, sweep, payload.argv)
-        return firing.report(_points_message(result)) if result is not None else []
+        return firing.report(stored.points_message(result)) if result is not None else []
     except errors.FencedError:
         raise
     except (submit_points.BaselineError, *_PERMANENT) as exc:
@@ -244,26 +240,15 @@ class _Firing:
         source = self.schedule.source
         if self.schedule.kind == "job":
             spec = specs.from_json(json.dumps(payload.spec))
-            job = stored.submit_job(context, spec, source, payload.argv, self._mark_fired)
-            if job.is_deferred:
-                return f"deferred (submit limit reached): @{job.row}, {job.name}"
-            return f"submitted batch job {job.array_job_id or job.job_id} (@{job.row}, {job.name})"
+            return stored.submit_job(context, spec, source, payload.argv, self._mark_fired)
         sweep = sweeps.expand(documents.of(payload.spec, source), context.profile)
         # Runs may overlap, and unfinished sweeps need different names.
         form = "%Y%m%dT%H%M%SZ" if self.trigger.by_hand else "%Y%m%dT%H%MZ"
         sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{self.trigger.planned_at:{form}}")
-        result = stored.submit_sweep(context, sweep, source, payload.argv, self._mark_fired)
-        return _points_message(result)
+        return stored.submit_sweep(context, sweep, source, payload.argv, self._mark_fired)
 
     def _mark_fired(self, work: unit_of_work.UnitOfWork, **rows: int) -> None:
         now = self.context.clock.now()
         changes = {"state": "fired", "reason": None, "decided_at": now, **rows}
         if not work.schedules.change_trigger(self.trigger, **changes):
             raise errors.ConflictError("another process has fired it at the same time")
-
-
-def _points_message(result: submit_points.Submitted) -> str:
-    sweep, count, deferred = result.sweep, result.submitted, result.deferred
-    points = f"{count} point" + ("s" if count != 1 else "")
-    more = f", {deferred} deferred (submit limit reached)" if deferred else ""
-    return f"submitted {points} of sweep {sweep.name} (@{sweep.row}){more}"

@@ -56,7 +56,7 @@ def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone()
         raise errors.SlurmError(
-            f"Slurm has not answered since {since:%Y-%m-%d %H:%M:%S}: {fresh.error}"
+            f"Slurm has not answered since {since:%Y-%m-%d %H:%M:%S}: {fresh.last_error}"
         )
     if not fresh.changed:
         return []

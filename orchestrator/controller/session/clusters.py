@@ -93,23 +93,19 @@ def current_fields(context: contexts.Context) -> dict[str, Any]:
 def known_facts(context: contexts.Context) -> Facts | None:
     """Return the stored facts, of any age, without asking Slurm; None: there are none."""
     if context.is_local:
-        return machine_facts(context)
+        # This machine is a cluster of its own.
+        return Facts(
+            cluster=machine_cluster(),
+            slurm_version="",
+            message_timeout_seconds=0,
+            min_job_age_seconds=0,
+            max_array_size=MAX_LOCAL_ARRAY_SIZE,
+            accounting=True,
+            counts_gpus=True,
+            asked_at=context.clock.now(),
+        )
     with context.store.reading() as work:
         return _from_json(work.settings.get(_key(context)) or "")
-
-
-def machine_facts(context: contexts.Context) -> Facts:
-    """Return the facts of this machine as a cluster of its own."""
-    return Facts(
-        cluster=machine_cluster(),
-        slurm_version="",
-        message_timeout_seconds=0,
-        min_job_age_seconds=0,
-        max_array_size=MAX_LOCAL_ARRAY_SIZE,
-        accounting=True,
-        counts_gpus=True,
-        asked_at=context.clock.now(),
-    )
 
 
 def machine_cluster() -> str:

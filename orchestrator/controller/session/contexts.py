@@ -21,24 +21,16 @@ if TYPE_CHECKING:
     from orchestrator.usage import efficiency
 
 
-def _utc_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
 def boot_seconds() -> float:
     """Return the seconds since boot, those of a suspended machine too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _always_allowed() -> None:
-    return
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
     """The time, and how to let some of it pass."""
 
-    now: Callable[[], datetime.datetime] = _utc_now
+    now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
     #: seconds since boot, which setting the clock does not change
     boot_seconds: Callable[[], float] = boot_seconds
     sleep: Callable[[float], None] = time.sleep
@@ -85,10 +77,10 @@ class Guard:
 
     #: call it between two actions; raises passes.Stopped when the controller is to stop, and
     #: FencedError when another controller has the lease
-    check: Callable[[], None] = _always_allowed
+    check: Callable[[], object] = lambda: None
     #: call it right before an action that cannot be undone; reads the lease again. Raises
     #: FencedError, or DatabaseError when the lease cannot be read
-    confirm_lease: Callable[[], None] = _always_allowed
+    confirm_lease: Callable[[], object] = lambda: None
 
 
 #: a change of jobs: scontrol's command
@@ -167,6 +159,21 @@ class Context:
 
     def with_reporter(self, reporter: Reporter) -> Context:
         return dataclasses.replace(self, reporter=reporter)
+
+    def event(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        source: str = "user",
+        attempt: int = 0,
+        state: jobs.JobState | None = None,
+    ) -> jobs.JobEvent:
+        """Return an entry for the history of a job, with the present time."""
+        at = self.clock.now()
+        return jobs.JobEvent(
+            at=at, kind=kind, attempt=attempt, state=state, source=source, detail=detail
+        )
 
 
 def by_scheduler(

@@ -170,8 +170,8 @@ def _with_staleness(
         else _stale(job, fresh[job.cluster], is_askable=job.cluster in local_clusters)
         for job in rows
     ]
-    failures = [state.error for state in fresh.values() if state.failing_since and state.error]
-    return with_staleness, failures[0] if failures else ""
+    failures = (state.last_error for state in fresh.values() if state.failing_since)
+    return with_staleness, next(filter(None, failures), "")
 
 
 def _stale(job: jobs.Job, fresh: freshness.Freshness, *, is_askable: bool) -> jobs.Job:
@@ -181,10 +181,10 @@ def _stale(job: jobs.Job, fresh: freshness.Freshness, *, is_askable: bool) -> jo
     that this host cannot ask.
     """
     if fresh.failing_since is not None:
-        since = fresh.good_at or fresh.failing_since
+        since = fresh.last_good_squeue_at or fresh.failing_since
         return dataclasses.replace(job, stale_since=max(since, job.observed_at or since))
     if job.missing_since is not None:
         return dataclasses.replace(job, stale_since=job.missing_since)
     if not is_askable:
-        return dataclasses.replace(job, stale_since=fresh.good_at or job.created_at)
+        return dataclasses.replace(job, stale_since=fresh.last_good_squeue_at or job.created_at)
     return job

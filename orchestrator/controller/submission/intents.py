@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import dependencies, sbatch_outcomes
+from orchestrator.controller.submission import dependencies
 from orchestrator.files import run_folder
 from orchestrator.jobs import dependency
 from orchestrator.local import processes
@@ -129,7 +129,7 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
             if depends:
                 work.dependencies.add(added[0].row, depends)
             source = context.actor if intent.continues is None else "rules"
-            event = sbatch_outcomes.event(context, "intent stored", added[0].state, source)
+            event = context.event("submit", "intent stored", source=source, state=added[0].state)
             work.events.add_many((job.row, event) for job in added)
             intent.in_transaction(work, added)
     except errors.OrchestratorError as error:

@@ -24,21 +24,14 @@ LIVE: Mapping[str, object] = {
 NOT_DEFERRED: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
-def event(
-    context: contexts.Context, detail: str, state: jobs.JobState, source: str = "sbatch"
-) -> jobs.JobEvent:
-    at = context.clock.now()
-    return jobs.JobEvent(at=at, kind="submit", state=state, source=source, detail=detail)
-
-
 def store_job_id(
     context: contexts.Context, job: jobs.Job, job_id: str, paths: log_paths.LogPaths
 ) -> jobs.Job:
     """Store the job ID and return the job."""
-    pending = jobs.JobState.PENDING
-    submitted = event(context, f"sbatch answered {job_id}", pending)
+    detail, source = f"sbatch answered {job_id}", "sbatch"
     if context.is_local:
-        submitted = event(context, f"queued on this machine as {job_id}", pending, "machine")
+        detail, source = f"queued on this machine as {job_id}", "machine"
+    submitted = context.event("submit", detail, source=source, state=jobs.JobState.PENDING)
 
     def changes(task: jobs.Task) -> Mapping[str, object]:
         if task.array_task_id is None:
@@ -107,7 +100,8 @@ def _store_unsubmitted(
     reason: str,
     deferral: Callable[[jobs.Job], Mapping[str, object]],
 ) -> jobs.Job:
-    unsubmitted = event(context, reason, jobs.JobState.NOT_SUBMITTED)
+    state = jobs.JobState.NOT_SUBMITTED
+    unsubmitted = context.event("submit", reason, source="sbatch", state=state)
     with context.store.writing() as work:
         changes = {"reason": reason, "settled": True, **deferral(_stored(work, job))}
         stored = _store(work, job, unsubmitted, lambda task: changes)
@@ -124,7 +118,8 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) 
     # Rarely needed, and it loads many modules.
     from orchestrator.controller.refresh import refresh
 
-    lost = event(context, outcome.sentence, jobs.JobState.SUBMIT_UNKNOWN)
+    state = jobs.JobState.SUBMIT_UNKNOWN
+    lost = context.event("submit", outcome.sentence, source="sbatch", state=state)
     with context.store.writing(durable=True) as work:
         _store(work, job, lost, lambda task: {**LIVE, "grace_since": lost.at})
     refresh.refresh(context, floor_seconds=0)

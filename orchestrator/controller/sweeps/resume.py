@@ -221,4 +221,5 @@ def _refresh(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Refresh job states; SlurmError if Slurm does not answer: old states must not be acted on."""
     freshness = resend.refresh_and_send(context, floor_seconds=0)
     if freshness.failing_since is not None and sweep.scheduler == "slurm":
-        raise errors.SlurmError(f"Slurm does not answer: {freshness.error}. Nothing was submitted.")
+        error = freshness.last_error
+        raise errors.SlurmError(f"Slurm does not answer: {error}. Nothing was submitted.")

@@ -28,7 +28,7 @@ EPOCH = (
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in {
         "HOME": str(tmp_path),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    with stores.Store(tmp_path / "orchestrator.db") as store, store.writing() as work:
+    with stores.Store(database_file) as store, store.writing() as work:
         for number, losses in ((1, ("0.9", "nan", "0.5")), (2, ("0.8", "0.4", "0.6"))):
             folder = tmp_path / str(number)
             folder.mkdir()

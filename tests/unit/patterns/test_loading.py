@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator import errors, patterns
-from orchestrator.patterns import loading
 from tests import builders
 
 GOOD = """\
@@ -157,8 +156,8 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
 
 
 def test_included_patterns_are_valid():
-    text = importlib.resources.files("orchestrator").joinpath(loading.SHIPPED).read_text("utf-8")
-    checked = builders.load_patterns(text, loading.SHIPPED)
+    text = importlib.resources.files("orchestrator").joinpath("patterns.toml").read_text("utf-8")
+    checked = builders.load_patterns(text, "patterns.toml")
     assert names(patterns.load_shipped()) == names(checked)
 
 

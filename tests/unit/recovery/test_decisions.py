@@ -42,7 +42,7 @@ def decide(
 
 
 def past(cause: str, step: int | None = None) -> Decision:
-    return Decision(action=Action.CONTINUE, cause=cause, rule="retry", why="", step=step)
+    return Decision(action=Action.CONTINUE, cause=cause, rule="retry", detail="", step=step)
 
 
 def test_retried_causes_match_the_diagnosis() -> None:
@@ -131,13 +131,13 @@ def test_retried_causes_match_the_diagnosis() -> None:
     ],
 )
 def test_decisions(cause: str, facts: dict[str, Any], history: list[Decision], told: str) -> None:
-    assert decide(cause, history=history, **facts).why == told
+    assert decide(cause, history=history, **facts).detail == told
 
 
 def test_budget_and_selected_causes() -> None:
     spent = decide("preempted", dataclasses.replace(RULES, gpu_hours=10), gpu_hours=10.04)
     told = "10.0 of 10 GPU-hours are used (retry.gpu_hours); no retry"
-    assert (spent.action, spent.rule, spent.why) == (
+    assert (spent.action, spent.rule, spent.detail) == (
         Action.NONE,
         "retry.gpu_hours",
         f"preempted: {told}",
@@ -162,7 +162,7 @@ def test_memory_and_batch_size_are_changed() -> None:
     assert after.args == {"batch_size": 256, "per_device_batch_size": 16}
     assert decide("oom_host", rules).changes == {"resources.mem": "4608M"}
     least = dataclasses.replace(SPEC, args={"per_device_batch_size": 1})
-    assert decide("oom_device", rules, spec=least).why == (
+    assert decide("oom_device", rules, spec=least).detail == (
         "oom_device: args.per_device_batch_size is 1 already; no retry"
     )
 

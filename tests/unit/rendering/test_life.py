@@ -57,7 +57,7 @@ def test_the_exit_record_has_the_program_s_code(machine: Machine, code: int) -> 
     ]
 
 
-def test_the_program_is_told_where_it_runs(machine: Machine) -> None:
+def test_program_has_the_run_variables(machine: Machine) -> None:
     script = machine.render(launch=_command("env | grep ^ORCHESTRATOR_ | sort"))
     run_dir = machine.run_dir
     assert machine.run(script, SLURM_RESTART_COUNT="2").stdout.splitlines()[1:] == [
@@ -114,13 +114,18 @@ def _terminate(process: subprocess.Popen[str]) -> None:
 
 
 def test_term_reaches_all_of_a_shell_line(machine: Machine) -> None:
-    line = "echo $BASHPID >pid; echo ready; sleep 600; echo never"
+    line = "echo $BASHPID >pid; sleep 600; echo never"
     process = machine.start(machine.render(launch=_command(line)))
-    _terminate(process)
+    pid = machine.folder / "work" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"), "the group of the line")
+    group = int(pid.read_text())
+    # A shell that has forked and not yet started sleep may lose the signal.
+    wait_for(lambda: "sleep 600 " in _running(group), "sleep")
+    process.terminate()
+    process.communicate(timeout=30)
     assert process.returncode == 143
     assert machine.record() == _expected(rc=143)
     assert re.fullmatch(r"TERM \d+\n", (machine.run_dir / "stop.0.0").read_text())
-    group = int((machine.folder / "work" / "pid").read_text())
     wait_for(lambda: not _running(group), "the end of sleep")
 
 
@@ -238,7 +243,7 @@ def test_an_attempt_runs_once_and_the_next_one_runs(machine: Machine) -> None:
     assert (machine.folder / "work" / "ran").read_text() == "run\nrun\n"
 
 
-def test_an_attempt_that_begins_after_the_next_one_runs_nothing(machine: Machine) -> None:
+def test_attempt_that_starts_after_a_later_one_runs_nothing(machine: Machine) -> None:
     script = machine.render(launch=_command("echo run >>ran"))
     assert machine.run(script, SLURM_RESTART_COUNT="10").returncode == 0
     late = machine.run(script, SLURM_RESTART_COUNT="9")
@@ -248,7 +253,7 @@ def test_an_attempt_that_begins_after_the_next_one_runs_nothing(machine: Machine
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
-def test_of_many_jobs_at_once_one_runs(machine: Machine, links: bool) -> None:
+def test_only_one_of_many_jobs_runs(machine: Machine, links: bool) -> None:
     if not links:
         _without_links(machine)
     script = machine.render(launch=_command("echo run >>ran"))
@@ -262,7 +267,7 @@ def test_of_many_jobs_at_once_one_runs(machine: Machine, links: bool) -> None:
     assert (machine.folder / "work" / "ran").read_text() == "run\n"
 
 
-def test_run_by_hand_it_makes_a_folder_of_its_own(machine: Machine) -> None:
+def test_script_run_manually_creates_its_own_folder(machine: Machine) -> None:
     script = machine.render(launch=_command("exit 3"))
     result = machine.run(script, SLURM_JOB_NAME="job", SLURM_JOB_ID="77")
     assert result.returncode == 3

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from orchestrator import reports
+from orchestrator import errors, reports
 from orchestrator.reports import documents, drawing, figures
 
 ReportOf = Callable[..., reports.Report]
@@ -136,7 +136,7 @@ def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(drawing.NoMatplotlibError) as caught:
+    with pytest.raises(errors.OrchestratorError) as caught:
         drawing.draw(figures.figures(report_of("strong_noisy_node")), "svg")
     assert str(caught.value) == ("Plots need matplotlib: run `pip install matplotlib`.")
     made = documents.contents(report_of("strong_noisy_node"), reports.Targets(), [], None)

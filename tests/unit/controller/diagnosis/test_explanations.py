@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs, specs
+from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.session import contexts, stores
 from orchestrator.logs import head_and_tail, reading
@@ -19,8 +21,8 @@ NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[contexts.Context]:
-    with stores.Store(tmp_path / "x.db") as store:
+def context(tmp_path: Path, database_file: Path) -> Iterator[contexts.Context]:
+    with stores.Store(database_file) as store:
         yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
 
 
@@ -37,7 +39,8 @@ def test_remaining_logs_are_read_by_the_next_refresh(
         now = explanations.READING_SECONDS
 
     monkeypatch.setattr(head_and_tail, "scan", scan)
-    assert explanations.store_causes(context, rows, clock=lambda: now) == 1
+    slow = dataclasses.replace(context, deadline=deadlines.Deadline(clock=lambda: now))
+    assert explanations.store_causes(slow, rows) == 1
     query = jobs.JobQuery(unexplained_since=NOW, limit=None)
     with context.store.reading() as work:
         assert [job.row for job in work.jobs.find(query)] == rows[1:]

@@ -29,8 +29,8 @@ NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[contexts.Context]:
-    context = made(tmp_path, tmp_path / "orchestrator.db")
+def context(tmp_path: Path, database_file: Path) -> Iterator[contexts.Context]:
+    context = made(tmp_path, database_file)
     with context.store:
         yield context
 

@@ -31,6 +31,7 @@ HERE = f"cannot be submitted from {socket.gethostname()}: no"
 )
 def test_a_failed_attempt(
     tmp_path: Path,
+    database_file: Path,
     monkeypatch: pytest.MonkeyPatch,
     failure: Exception,
     reason: str,
@@ -42,7 +43,7 @@ def test_a_failed_attempt(
 
     monkeypatch.setattr(resubmit, "send_again", send_again)
     record = builders.make_submission(1, NOW, run_dir=str(tmp_path))
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         context = builders.make_context(tmp_path, store, now=NOW)
         with store.writing() as work:
             # Of an array one task stands for all.

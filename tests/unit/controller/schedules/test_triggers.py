@@ -63,8 +63,8 @@ class Mortal:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[stores.Store]:
-    with stores.Store(tmp_path / "orchestrator.db") as store:
+def store(database_file: Path) -> Iterator[stores.Store]:
+    with stores.Store(database_file) as store:
         yield store
 
 

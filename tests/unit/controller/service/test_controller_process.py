@@ -20,9 +20,9 @@ NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[contexts.Context]:
+def context(tmp_path: Path, database_file: Path) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_STATE_DIR": str(tmp_path / "state")}
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         yield builders.make_context(tmp_path, store, environ=environ, now=NOW)
 
 

@@ -76,10 +76,10 @@ def test_a_controller_stores_only_its_own_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fate", ["never", "well", "failing", "killed", "stopped", "ended", "just now"]
 )
-def test_problems(tmp_path: Path, fate: str) -> None:
+def test_problems(tmp_path: Path, database_file: Path, fate: str) -> None:
     me = processes.this_process()
     who = f"`serve` (process {me.pid} on {socket.gethostname()}, since {local(NOW)})"
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         holder = dataclasses.replace(me, start_ticks=me.start_ticks + 1) if fate == "killed" else me
         newest = NEWEST
         if fate == "failing":

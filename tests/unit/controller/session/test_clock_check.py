@@ -60,9 +60,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.fixture
-def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
+def context(tmp_path: Path, database_file: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_file) as store:
         context = builders.make_context(
             tmp_path, store, environ=environ, slurm=Client(environ={}, run=host.run)
         )
@@ -81,7 +81,8 @@ ALL = [step.name for step in passes.steps(None)]
 
 
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.Schedule:
-    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    local = clusters.facts(context.with_scheduler("local"))
+    facts = dataclasses.replace(local, cluster="lab")
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return management.add(
         context,
@@ -167,7 +168,8 @@ def test_ntp_confirms_a_leap(
 def test_a_command_of_a_person_gives_nothing_up_either(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    local = clusters.facts(context.with_scheduler("local"))
+    facts = dataclasses.replace(local, cluster="lab")
     assert clusters.grace_seconds(clock_check.checked(context), facts) == 120.0
     tick(context)
     host.ahead = MONTH
@@ -180,7 +182,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
 
-def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
+def test_clock_leap_during_a_pass_is_handled_by_the_next_pass(
     context: contexts.Context, host: Host
 ) -> None:
     there = clock_check.check_pass(context).context
@@ -202,7 +204,7 @@ def test_a_machine_that_was_off_for_a_month_catches_up(
     assert len(others) == 100 and {one.state for one in others} == {"skipped"}
 
 
-def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
+def test_schedule_added_with_a_wrong_clock_continues_from_now(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.ahead = MONTH

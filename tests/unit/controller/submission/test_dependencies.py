@@ -34,7 +34,7 @@ COMPLETED, FAILED, RUNNING = (
         ("afternotok:sweep/@3", None, [("afternotok", "sweep/@3")]),
     ],
 )
-def test_what_is_slurms_and_what_is_ours(
+def test_dependencies_of_slurm_and_of_ours(
     text: str, slurms: str | None, named: list[tuple[str, str]]
 ) -> None:
     assert values.form_error("dependency", text) == ""
@@ -46,7 +46,7 @@ def test_what_is_slurms_and_what_is_ours(
 @pytest.mark.parametrize(
     "text", ["after:prep", "afterok:prep?afterok:x", "afterok:@", "afterok:sweep/", "afterok:a b"]
 )
-def test_what_means_nothing(text: str) -> None:
+def test_invalid_dependencies(text: str) -> None:
     assert values.form_error("dependency", text) != ""
 
 
@@ -70,8 +70,8 @@ def add(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[stores.Store]:
-    with stores.Store(tmp_path / "x.db") as store:
+def store(database_file: Path) -> Iterator[stores.Store]:
+    with stores.Store(database_file) as store:
         yield store
 
 
