@@ -106,11 +106,9 @@ class Database(abc.ABC):
 
     def describe(self) -> str:
         """Return one line: the schema version and the kind of the database."""
-        with self.plain_errors():
-            self._prepare()
-            with self._connection(Mode.READ) as connection:
-                version = schema.read_version(connection, self.shown_name)
-                return f"schema {version}, {self._kind(connection)}"
+        with self.plain_errors(), self._transaction(Mode.READ) as connection:
+            version = schema.read_version(connection, self.shown_name)
+            return f"schema {version}, {self._kind(connection)}"
 
     def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         """Upgrade the tables to our revision; return the earlier revision and the backup."""

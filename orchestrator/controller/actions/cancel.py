@@ -82,22 +82,15 @@ def cancel(
 
 def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Cancel jobs of one scheduler, but no other job that has one of their IDs by now."""
-    try:
-        # First: no rule may continue a job that has just failed, and a cancelled pending task
-        # leaves no other trace.
-        with context.store.writing() as work:
-            work.events.add_many(
-                (job.row, context.event("cancel", "cancellation requested", attempt=job.attempt))
-                for job in live
-            )
-    except errors.DatabaseError as error:
-        # One of these jobs may be what fills the disk.
-        context.reporter.warn(f"Cancelling, but the request cannot be stored: {error}")
+    _store_request(context, live)
     if context.is_local:
         for job in live:
             context.machine.cancel(str(job.job_id), run_folder.name_in_slurm(job))
         return
+    attempts = {job.row: job.attempt for job in live}
     live, shown = _look_up(context, live)
+    if restarted := [job for job in live if job.attempt != attempts[job.row]]:
+        _store_request(context, restarted)
     ids: list[str] = []
     for tasks in _by_submission(live):
         if not all(job.row in shown for job in tasks):
@@ -106,6 +99,23 @@ def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
                 continue
         ids += _ids(context, tasks)
     context.slurm.cancel(ids)
+
+
+def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
+    """Store the request for the present attempts, before Slurm is asked for anything.
+
+    No rule may continue a job that has just failed, and a cancelled pending task leaves no other
+    trace.
+    """
+    detail = "cancellation requested"
+    try:
+        with context.store.writing() as work:
+            work.events.add_many(
+                (job.row, context.event("cancel", detail, attempt=job.attempt)) for job in live
+            )
+    except errors.DatabaseError as error:
+        # One of these jobs may be what fills the disk.
+        context.reporter.warn(f"Cancelling, but the request cannot be stored: {error}")
 
 
 def _look_up(
