@@ -106,11 +106,9 @@ class Database(abc.ABC):
 
     def describe(self) -> str:
         """Return one line: the schema version and the kind of the database."""
-        with self.plain_errors():
-            self._prepare()
-            with self._connection(Mode.READ) as connection:
-                version = schema.read_version(connection, self.shown_name)
-                return f"schema {version}, {self._kind(connection)}"
+        with self.plain_errors(), self._transaction(Mode.READ) as connection:
+            version = schema.read_version(connection, self.shown_name)
+            return f"schema {version}, {self._kind(connection)}"
 
     def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         """Upgrade the tables to our revision; return the earlier revision and the backup."""
@@ -144,12 +142,8 @@ class Database(abc.ABC):
             self._backup(target)
 
     @abc.abstractmethod
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
-        """Replace the database with a backup; return where the old one is kept, and the revision of
-        the backup.
-        """
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
+        """Replace the database by a backup; return where the old one is kept."""
 
     def copy_to(self, target: Database) -> int:
         """Copy all rows to the empty database `target`; return their number."""

@@ -166,9 +166,7 @@ class PostgresqlDatabase(database.Database):
             "damaged; pg_restore, or `orchestrator db copy` from a backup, restores it."
         )
 
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
         raise errors.DatabaseError(
             f"{self.shown_name} is restored on the server: pg_restore reads what pg_dump wrote. "
             "Copy a backup of `orchestrator db backup` into an empty database with "

@@ -20,7 +20,7 @@ from sqlalchemy import exc
 
 from db import database, schema, tables
 from db.database import Mode
-from db.sqlite import error_messages, filesystem
+from db.sqlite import backups, error_messages, filesystem
 from orchestrator import errors
 
 if typing.TYPE_CHECKING:
@@ -171,8 +171,6 @@ class SqliteDatabase(database.Database):
         self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
-        from db.sqlite import backups
-
         with contextlib.closing(self._engine.raw_connection()) as connection:
             driver = connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
@@ -181,9 +179,7 @@ class SqliteDatabase(database.Database):
             except sqlite3.OperationalError as error:
                 raise error_messages.translate(error, target) from error
 
-    def restore(
-        self, backup: pathlib.Path, row_checks: checks.RowChecks
-    ) -> tuple[pathlib.Path | None, str | None]:
+    def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
         from db.sqlite import restore
 
         self.close()
@@ -193,12 +189,12 @@ class SqliteDatabase(database.Database):
                 with SqliteDatabase(
                     draft, migrations=self._migrations, find_locality=self._find_locality
                 ) as copy:
-                    version = restore.check(copy, backup, row_checks)
+                    restore.check(copy, backup, row_checks)
                 kept = restore.replace(self.path, draft)
             finally:
                 restore.remove(draft)
         self._ready, self._damage = False, None
-        return kept, version
+        return kept
 
     def _prepare_file(self) -> None:
         if self.path.with_name(f"{self.path.name}{filesystem.READY}").exists():
@@ -241,8 +237,6 @@ class SqliteDatabase(database.Database):
                 problem = before and next(self._own_findings(connection), None)
             if problem:
                 raise errors.DamageError(f"{problem}. Nothing was upgraded. {self.damaged()}")
-            from db.sqlite import backups
-
             backup = None if before is None else backups.new_path(self.path, before)
             if backup is not None:
                 self._backup(backup)

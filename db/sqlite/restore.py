@@ -48,13 +48,12 @@ def make_draft(backup: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     return draft
 
 
-def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowChecks) -> str:
-    """Upgrade the copy of a backup and return the revision before; DamageError if damaged."""
+def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowChecks) -> None:
+    """Upgrade the copy of a backup; DamageError if it is damaged."""
     # Messages about the copy name the backup.
     copy.shown_name = str(backup)
     try:
-        version = copy.version()
-        if version is None:
+        if copy.version() is None:
             raise errors.DamageError("it has no tables")
         findings = list(itertools.islice(copy.findings(row_checks), _MOST_COUNTED))
         if findings:
@@ -62,7 +61,6 @@ def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowC
             raise errors.DamageError(f"{findings[0]}{more}")
     except errors.DamageError as error:
         raise _cannot_restore(backup, error.problem) from error
-    return version
 
 
 def remove(draft: pathlib.Path) -> None:

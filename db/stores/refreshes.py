@@ -10,8 +10,10 @@ from db import queries
 from db.tables.jobs import REFRESHES
 from orchestrator.tracking import records
 
+#: How long a claim holds if its holder died.
+_CLAIM = datetime.timedelta(seconds=120)
 #: A later expiry of a claim was written by a wrong clock.
-LONGEST_CLAIM_SECONDS = 600.0
+_LONGEST_CLAIM = datetime.timedelta(seconds=600)
 
 
 class RefreshStore(queries.Store):
@@ -23,13 +25,7 @@ class RefreshStore(queries.Store):
         return state or records.RefreshState(cluster=cluster)
 
     def claim(
-        self,
-        cluster: str,
-        now: datetime.datetime,
-        floor_seconds: float,
-        holder: str,
-        *,
-        claim_seconds: float = 120,
+        self, cluster: str, now: datetime.datetime, floor_seconds: float, holder: str
     ) -> bool:
         """Claim the right to query Slurm.
 
@@ -38,14 +34,13 @@ class RefreshStore(queries.Store):
         """
         state = self.get(cluster)
         until = state.claimed_until or now
-        if state.holder != holder and 0 < (until - now).total_seconds() <= LONGEST_CLAIM_SECONDS:
+        if state.holder != holder and now < until <= now + _LONGEST_CLAIM:
             return False
         for tried_at in (state.last_good_squeue_at, state.last_tried_at):
             # A time far in the future was written by a wrong clock: it is not fresh.
             if tried_at is not None and abs((tried_at - now).total_seconds()) < floor_seconds:
                 return False
-        claim = datetime.timedelta(seconds=min(claim_seconds, LONGEST_CLAIM_SECONDS))
-        self._store(state, holder=holder, last_tried_at=now, claimed_until=now + claim)
+        self._store(state, holder=holder, last_tried_at=now, claimed_until=now + _CLAIM)
         return True
 
     def finish(

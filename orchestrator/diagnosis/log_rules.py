@@ -136,9 +136,7 @@ def _errors(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "name", "must consist of lower-case letters, digits and -"
     for key, known in {"cause": [*causes.known()], "level": [*LEVELS]}.items():
         if (word := getattr(rule, key)) not in known:
-            near = schema.did_you_mean(word, known)
-            advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
-            yield key, f"no such {key}. {advice}"
+            yield key, f"no such {key}. {schema.advice(word, known)}"
     if not all(rule.contains) or not rule.contains:
         yield "contains", "must be texts, one of which each matching line contains"
     try:

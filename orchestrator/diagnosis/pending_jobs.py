@@ -14,35 +14,6 @@ from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.jobs import JobState
 from orchestrator.toml import values
 
-_PARTITION_STATE = "partition {partition_name} is {partition_state}"
-_JOBS_AHEAD = "{ahead} ahead of it in partition {partition_name}"
-#: The numbers behind a reason, by its first word.
-_NUMBERS = {
-    "PartitionTimeLimit": "it requests {time_limit}, partition {partition_name} allows {max_time}",
-    "PartitionNodeLimit": "it requests {too_much}",
-    "PartitionConfig": "it requests {too_much}",
-    "MaxMemPerLimit": "it requests {memory_mib} MiB per node, partition {partition_name} allows "
-    "{partition_max_memory_mib}",
-    "PartitionDown": _PARTITION_STATE,
-    "PartitionInactive": _PARTITION_STATE,
-    "Dependency": "dependency {dependency}",
-    "DependencyNeverSatisfied": "dependency {dependency}",
-    "BeginTime": "not before {begins_at}",
-    "Reservation": "reservation {reservation}",
-    "ReservationDeleted": "reservation {reservation}",
-    "AccountNotAllowed": "partition {partition_name} accepts {partition_accounts}, "
-    "the account of the job is {account}",
-    "QOSNotAllowed": "partition {partition_name} accepts {partition_allowed_qos}, "
-    "the QOS of the job is {qos}",
-    "ReqNodeNotAvail": "{unavailable_nodes}",
-    "NodeDown": "{unavailable_nodes}",
-    "Priority": _JOBS_AHEAD,
-    "Resources": _JOBS_AHEAD,
-    "DeadLine": "its deadline is {deadline}",
-    "BadConstraints": "it requests {features}",
-    "Constraints": "it requests {features}",
-    "Licenses": "{licenses}",
-}
 #: Jobs whose submission has no known outcome.
 _UNKNOWN_OUTCOME = {
     JobState.SUBMITTING: "the job is being submitted: sbatch has not replied yet",
@@ -72,7 +43,7 @@ def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
     prospect, word = meaning.prospect, re.split(r"[\s,(]", reason, maxsplit=1)[0]
     numbers, limit, start = "", None, None
     if request is not None:
-        numbers = _numbers(word, request, queue)
+        numbers = _numbers(meaning.numbers, request, queue)
         limit = limits.exceeded(reason, request, queue.limits)
         if limit is not None:
             numbers = limit.sentence
@@ -131,7 +102,7 @@ def _cause(job: jobs.Job, meaning: pending_reasons.Reason, prospect: Prospect) -
     return meaning.cause or general
 
 
-def _numbers(word: str, request: Request, queue: Queue) -> str:
+def _numbers(template: str, request: Request, queue: Queue) -> str:
     """Return the numbers behind a reason; "" if Slurm did not report all of them."""
     ahead = {0: "no jobs are", 1: "1 job is"}.get(queue.before or 0, f"{queue.before} jobs are")
     known: dict[str, object] = {
@@ -155,7 +126,7 @@ def _numbers(word: str, request: Request, queue: Queue) -> str:
         if value not in (None, "")
     }
     try:
-        return _NUMBERS.get(word, "").format_map(shown)
+        return template.format_map(shown)
     except KeyError:
         return ""
 

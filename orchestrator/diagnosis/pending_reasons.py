@@ -38,6 +38,8 @@ class Reason(NamedTuple):
     sentence: str
     #: why the job does not start without intervention; None: the general one of the prospect
     cause: Cause | None = None
+    #: a template for the numbers behind it
+    numbers: str = ""
 
 
 _HELD_STATES = frozenset({JobState.REQUEUE_HOLD, JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD})
@@ -48,7 +50,7 @@ PENDING_STATES = _HELD_STATES | {JobState.PENDING, JobState.REQUEUED}
 def known() -> Mapping[str, Reason]:
     """Return the meaning of each reason, by a regex for its beginning: the first match counts."""
     return {
-        regex: Reason(Prospect(prospect), *meaning)
+        regex: Reason(Prospect(prospect), **meaning)
         for prospect, reasons in documents.shipped("pending_reasons.toml").items()
         for regex, meaning in reasons.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import pathlib
 import traceback
@@ -73,7 +72,7 @@ def render(
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=_compiled_templates(),
+        bytecode_cache=_COMPILED,
     )
     environment.filters.update(sh=shell.quote, directive=directives.quote, comment=shell.one_line)
     header = {"template_name": template, "template_hash": "", "user_templates": [], "never_run": []}
@@ -161,6 +160,4 @@ class _CompiledTemplates(jinja2.BytecodeCache):
         self._codes[bucket.key, bucket.checksum] = bucket.code
 
 
-@functools.cache
-def _compiled_templates() -> _CompiledTemplates:
-    return _CompiledTemplates()
+_COMPILED = _CompiledTemplates()

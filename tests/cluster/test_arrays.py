@@ -133,7 +133,7 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     site.run("cancel", wide, "--timeout", "60")
 
 
-def test_each_task_is_a_job_of_its_own(lab: cluster.Lab, site: sites.Site) -> None:
+def test_each_task_is_a_separate_job(lab: cluster.Lab, site: sites.Site) -> None:
     tasks = 'tasks = [{lr = 0.1}, {bad = true}, {lr = 0.3, note = "it\'s $HOME"}, {}]'
     spec = array(site, "four", f"max_running = 2\n{tasks}")
     done = site.run("submit", spec, "--wait", check=1)
@@ -229,7 +229,9 @@ def test_many_jobs_are_cancelled_by_one_scancel(lab: cluster.Lab, site: sites.Si
     site.run("cancel", number)
 
 
-def test_an_array_is_adopted_whole_after_a_lost_answer(lab: cluster.Lab, site: sites.Site) -> None:
+def test_whole_array_is_adopted_after_lost_sbatch_output(
+    lab: cluster.Lab, site: sites.Site
+) -> None:
     spec = array(site, "lost", "size = 20\nmax_running = 2", command="sleep 1")
     rule = faults.Rule(command="sbatch", stdout="", stderr=faults.SOCKET_TIMED_OUT, rc=1)
     with lab.faults(rule) as seen:
@@ -241,7 +243,7 @@ def test_an_array_is_adopted_whole_after_a_lost_answer(lab: cluster.Lab, site: s
     assert set(states(site, number).values()) == {"COMPLETED"}
 
 
-def test_more_tasks_than_the_cluster_takes(lab: cluster.Lab, site: sites.Site) -> None:
+def test_more_tasks_than_max_array_size(lab: cluster.Lab, site: sites.Site) -> None:
     done = site.run("submit", array(site, "huge", "size = 1002", command="true"), check=3)
     assert ": array.size: 1002 tasks are more than cluster " in done.stderr
     assert "(MaxArraySize 1001): split them into several arrays\n" in done.stderr

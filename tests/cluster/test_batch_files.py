@@ -50,7 +50,7 @@ def _record(site: sites.Site, reference: str, attempt: int = 0) -> dict[str, obj
     return json.loads(done.stdout)
 
 
-def test_the_file_sees_what_sbatch_gives_it(site: sites.Site) -> None:
+def test_batch_file_has_the_environment_of_sbatch(site: sites.Site) -> None:
     path = _write(site, "look", LOOK)
     arguments = ["a b", "--flag", "*"]
     plain = site.lab.run(
@@ -72,7 +72,7 @@ def test_the_file_sees_what_sbatch_gives_it(site: sites.Site) -> None:
     assert "leads its group" in log
 
 
-def test_each_end_is_told_right(site: sites.Site) -> None:
+def test_each_outcome_is_reported_correctly(site: sites.Site) -> None:
     jobs = {name: site.submit(_write(site, name, text)) for name, (text, _) in ENDS.items()}
     site.run("wait", *jobs.values(), check=None)
     told = {}
@@ -96,7 +96,7 @@ for i in $(seq 600); do sleep 0.2 & wait $!; done
 
 
 @pytest.mark.early
-def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
+def test_signals_reach_only_the_batch_shell(site: sites.Site) -> None:
     text = WAITS.format(term="trap 'echo got TERM; exit 0' TERM")
     job_id = site.submit(_write(site, "waits", text))
     site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
@@ -111,7 +111,7 @@ def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
     assert (record["rc"], record["done"]) == (0, False)
 
 
-def test_scancel_ends_one_that_does_not_listen(site: sites.Site) -> None:
+def test_scancel_ends_a_job_that_ignores_term(site: sites.Site) -> None:
     text = WAITS.format(term="trap '' TERM")
     job_id = site.submit(_write(site, "deaf", text))
     site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
@@ -122,7 +122,7 @@ def test_scancel_ends_one_that_does_not_listen(site: sites.Site) -> None:
     assert not [name for name in left if name.startswith("exit.")]
 
 
-def test_a_file_that_requeues_itself_and_one_that_is_requeued(site: sites.Site) -> None:
+def test_batch_file_requeues_itself_or_is_requeued(site: sites.Site) -> None:
     again = "#!/bin/bash\n#SBATCH --requeue\necho attempt $SLURM_RESTART_COUNT\n"
     again += '[ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }\n'
     job_id = site.submit(_write(site, "again", again))

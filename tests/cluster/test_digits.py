@@ -106,7 +106,7 @@ def test_two_hosts_in_the_image(site: sites.Site) -> None:
     assert re.search(rf"\n  apptainer exec\n(  .*\n)+  {root.IMAGE}\n\)", script)
 
 
-def test_two_hosts_one_task_a_rank(site: sites.Site) -> None:
+def test_two_hosts_one_task_per_rank(site: sites.Site) -> None:
     words = options(BARE, *TWO_HOSTS, "launch.launcher=srun", "resources.cpus_per_task=1")
     assert "torchrun" not in site.run("render", *words).stdout.partition("# ---- Launch")[2]
     job, log = train(site, words)
@@ -114,7 +114,7 @@ def test_two_hosts_one_task_a_rank(site: sites.Site) -> None:
     assert_numbers(site, job, log)
 
 
-def test_one_host_stands_alone(site: sites.Site) -> None:
+def test_one_host(site: sites.Site) -> None:
     words = options(BARE, "resources.gpus_per_node=2")
     rendered = site.run("render", *words).stdout
     assert "torchrun --standalone " in rendered and "c10d" not in rendered

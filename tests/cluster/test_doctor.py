@@ -23,7 +23,7 @@ def test_a_job_proves_the_run_folder(site: sites.Site) -> None:
     assert found["container on a node"][0] == "ok"
 
 
-def test_a_folder_of_this_host_alone(site: sites.Site) -> None:
+def test_folder_not_shared_with_compute_nodes(site: sites.Site) -> None:
     # Each host of the test cluster has a /tmp of its own.
     alone = site.with_env(ORCHESTRATOR_RUNS_DIR="/tmp/alone")
     outcome, found = checks(alone)["runs_dir from a node"]
@@ -31,7 +31,7 @@ def test_a_folder_of_this_host_alone(site: sites.Site) -> None:
     assert found.endswith("exit code 73:0: /tmp/alone is not the same folder there")
 
 
-def test_a_job_that_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
+def test_probe_job_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
     lab.run(
         ["scontrol", "update", "partitionname=short", "state=down"], user="root"
     ).check_returncode()
@@ -50,7 +50,7 @@ def test_a_job_that_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
     assert job["state"] == "CANCELLED"
 
 
-def test_the_draft_of_a_profile(site: sites.Site) -> None:
+def test_profile_draft(site: sites.Site) -> None:
     text = site.run("config", "init", "--print").stdout
     assert 'partition = "gpu"  # Slurm\'s default\n# account = "proj"  # yours: proj\n' in text
     assert '[profiles.lab.partitions.short]\nmax_time = "1:00"\ngpus_per_node = 4\n' in text

@@ -20,7 +20,7 @@ WORK = (
 GPU_CSV = pathlib.Path(__file__).parents[1] / "data/gpu_usage_olivia.log"
 
 
-def test_what_a_job_used(site: sites.Site) -> None:
+def test_usage_of_a_job(site: sites.Site) -> None:
     line = f"{sites.PYTHON} -c {json.dumps(WORK)} 6 300"
     # In the form of the guide for Olivia, in a file of its own.
     watched = f"cat > gpu_$SLURM_JOB_ID.log <<'EOF'\n{GPU_CSV.read_text()}EOF\nsrun {line}"

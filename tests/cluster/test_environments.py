@@ -44,7 +44,7 @@ def set_limits(lab: cluster.Lab, *limits: str) -> None:
     lab.run(argv, user="root").check_returncode()
 
 
-def test_submissions_wait_for_room(site: sites.Site) -> None:
+def test_submissions_are_deferred_at_the_submit_limit(site: sites.Site) -> None:
     quick = sites.Site.make(site.lab, site.home, more=QUICK)
     names = [f"held-{number}" for number in range(3)]
     ids = [quick.submit(quick.shell(name, "true", sbatch=HELD), "--qos=tiny") for name in names]
@@ -73,7 +73,7 @@ def test_submissions_wait_for_room(site: sites.Site) -> None:
     assert quick.job("@4")["ended_at"] <= quick.job("@5")["submitted_at"]
 
 
-def test_what_waits_for_room_can_be_taken_back(site: sites.Site) -> None:
+def test_deferred_submissions_can_be_cancelled(site: sites.Site) -> None:
     for number in range(3):
         site.submit(site.shell(f"held-{number}", "true", sbatch=HELD), "--qos=tiny")
     site.run("submit", "--queue", "--qos=tiny", site.shell("waits", "true"))
@@ -103,7 +103,7 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     assert re.fullmatch(r"Submitted batch job \d+ .*\n", site.run("resubmit", "@3").stdout)
 
 
-def test_a_site_that_rewrites_names_and_comments(lab: cluster.Lab, site: sites.Site) -> None:
+def test_site_rewrites_job_names_and_comments(lab: cluster.Lab, site: sites.Site) -> None:
     lab.reconfigure(job_submit_lua=REWRITES, min_job_age_seconds=2)
     quick = sites.Site.make(lab, site.home, more=QUICK)
     job_id = quick.submit(
@@ -150,7 +150,7 @@ def test_private_data(lab: cluster.Lab, site: sites.Site) -> None:
     assert set(checks.values()) == {"ok"}, checks
 
 
-def test_accounts_that_are_private_to_administrators(lab: cluster.Lab, site: sites.Site) -> None:
+def test_accounting_private_to_administrators(lab: cluster.Lab, site: sites.Site) -> None:
     """Where sacct answers well and shows nothing, an end that the script told is believed."""
     lab.reconfigure(min_job_age_seconds=2)
     quick = sites.Site.make(lab, site.home, more=QUICK)

@@ -175,7 +175,7 @@ def test_killed_in_each_window_often(site: sites.Site, tell: Callable[[str], Non
     ],
     ids=["socket timed out", "answer lost", "answer garbled"],
 )
-def test_an_answer_that_cannot_be_believed(site: sites.Site, rule: faults.Rule) -> None:
+def test_unusable_sbatch_output(site: sites.Site, rule: faults.Rule) -> None:
     spec = journal_spec(site)
     with site.lab.faults(rule) as wrapped:
         job_id = site.with_env(**wrapped.env).submit(spec)
@@ -186,7 +186,7 @@ def test_an_answer_that_cannot_be_believed(site: sites.Site, rule: faults.Rule) 
     assert found.rows["job"]["job_id"] == job_id
 
 
-def test_noise_before_the_answer(site: sites.Site) -> None:
+def test_extra_output_before_the_job_id(site: sites.Site) -> None:
     rule = faults.Rule(command="sbatch", stdout_prefix="Welcome! 123000 jobs wait.\n45000\n\n")
     with site.lab.faults(rule) as wrapped:
         job_id = site.with_env(**wrapped.env).submit(journal_spec(site))

@@ -235,7 +235,7 @@ def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
 
 
 @pytest.mark.parametrize("name", ["more-than-a-job-may", "too-long"])
-def test_slurm_is_asked_three_times_at_most(crowd: Crowd, name: str) -> None:
+def test_at_most_three_slurm_calls(crowd: Crowd, name: str) -> None:
     lab = crowd.site.lab
     with lab.faults() as seen:
         asking = crowd.site.with_env(**seen.env)

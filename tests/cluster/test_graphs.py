@@ -102,7 +102,7 @@ def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: site
         once(quick, point)
 
 
-def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
+def test_unsatisfiable_dependency_is_reported_and_moved_to_the_continuation(
     lab: cluster.Lab, site: sites.Site
 ) -> None:
     told = f"cat >> {site.home}/told"
@@ -147,7 +147,7 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
     assert site.wait_state(second, "COMPLETED")["job_id"] == second
 
 
-def test_what_waits_for_a_job_under_retry_waits_for_its_chain(site: sites.Site) -> None:
+def test_dependents_of_a_retried_job_wait_for_its_continuations(site: sites.Site) -> None:
     """Slurm itself takes the first bad end for the last, and may cancel what waits for it."""
     site.lab.reconfigure(extra=("DependencyParameters=kill_invalid_depend",))
     lab, small = site.lab, "cpus_per_task = 1\nmem = '50M'"

@@ -46,12 +46,12 @@ def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 60) -> str:
     return lab.job_state(job_id)
 
 
-def test_it_is_the_release_that_was_asked_for(lab: cluster.Lab, slurm_release: str) -> None:
+def test_lab_runs_the_requested_release(lab: cluster.Lab, slurm_release: str) -> None:
     version = lab.run(["sinfo", "--version"]).stdout
     assert version.removeprefix("slurm-wlm ").removeprefix("slurm ").startswith(slurm_release)
 
 
-def test_two_nodes_with_gpus_of_their_own_and_a_record(lab: cluster.Lab, alice_home: str) -> None:
+def test_two_nodes_with_gpus_and_accounting(lab: cluster.Lab, alice_home: str) -> None:
     step = "srun sh -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES'"
     out = f"{alice_home}/out"
     options = ["-N2", "--gpus-per-node=2", "--comment=hello", "--job-name=a b"]
@@ -73,7 +73,7 @@ def test_two_nodes_with_gpus_of_their_own_and_a_record(lab: cluster.Lab, alice_h
 
 
 @pytest.mark.parametrize("place", ["bare", "image"])
-def test_torchrun_meets_over_two_hosts(lab: cluster.Lab, alice_home: str, place: str) -> None:
+def test_torchrun_rendezvous_over_two_hosts(lab: cluster.Lab, alice_home: str, place: str) -> None:
     script, out = f"{alice_home}/all_reduce.py", f"{alice_home}/out"
     lab.write(script, ALL_REDUCE)
     image = f"apptainer --silent exec --bind /opt/orchestrator-env,{alice_home} {root.IMAGE} "
@@ -120,7 +120,7 @@ def test_a_better_partition_preempts(lab: cluster.Lab) -> None:
     assert lab.job(low)["Restarts"] == "1"
 
 
-def test_commands_end_when_their_time_is_over(lab: cluster.Lab) -> None:
+def test_commands_are_killed_at_their_timeout(lab: cluster.Lab) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         lab.run(["sh", "-c", "echo begun; sleep 321 & wait"], timeout_seconds=0.5)
     assert "sleep 321" not in lab.run(["ps", "-ef"], user="root").stdout
@@ -130,7 +130,7 @@ def test_commands_end_when_their_time_is_over(lab: cluster.Lab) -> None:
         assert sleeper.wait(10) == -9
 
 
-def test_slurmctld_can_be_paused_killed_and_robbed_of_its_state(lab: cluster.Lab) -> None:
+def test_slurmctld_can_be_paused_killed_and_lose_its_state(lab: cluster.Lab) -> None:
     lab.pause("slurmctld")
     with pytest.raises(subprocess.TimeoutExpired):
         lab.run(["squeue"], timeout_seconds=2)
@@ -142,7 +142,7 @@ def test_slurmctld_can_be_paused_killed_and_robbed_of_its_state(lab: cluster.Lab
     assert submit(lab, "--hold", "--job-name=other", "--wrap=true") == lost
 
 
-def test_slurm_without_accounting_forgets(lab: cluster.Lab, alice_home: str) -> None:
+def test_slurm_without_accounting_forgets_jobs(lab: cluster.Lab, alice_home: str) -> None:
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     job_id = submit(lab, f"--output={alice_home}/out", "--wrap=true")
     assert end(lab, job_id) == "COMPLETED"
@@ -151,7 +151,7 @@ def test_slurm_without_accounting_forgets(lab: cluster.Lab, alice_home: str) -> 
 
 
 @pytest.mark.slow
-def test_a_node_that_is_cut_off_loses_its_job(lab: cluster.Lab) -> None:
+def test_disconnected_node_loses_its_job(lab: cluster.Lab) -> None:
     job_id = submit(lab, "-wn3", "--requeue", "--output=/dev/null", "--wrap=sleep 300")
     lab.wait_for(lambda: lab.job_state(job_id) == "RUNNING", 120, "the job to run")
     lab.cut("n3")
@@ -164,7 +164,7 @@ def test_a_node_that_is_cut_off_loses_its_job(lab: cluster.Lab) -> None:
 # ---- wrappers
 
 
-def test_wrappers_pass_on_and_count(lab: cluster.Lab) -> None:
+def test_wrappers_forward_and_count_calls(lab: cluster.Lab) -> None:
     with lab.faults() as seen:
         done = lab.run(["sbatch", "--parsable", "--hold"], env=seen.env, input="#!/bin/sh\ntrue\n")
         bad = lab.run(["sbatch", "--no-such-option"], env=seen.env)
@@ -176,7 +176,7 @@ def test_wrappers_pass_on_and_count(lab: cluster.Lab) -> None:
     ]
 
 
-def test_an_answer_is_lost_replaced_and_garbled(lab: cluster.Lab) -> None:
+def test_output_is_lost_replaced_and_garbled(lab: cluster.Lab) -> None:
     argv = ["sbatch", "--parsable", "--hold", "--wrap=true"]
     rules = (
         faults.Rule(command="sbatch", times=1, stdout="", stderr=faults.SOCKET_TIMED_OUT, rc=1),
@@ -209,7 +209,7 @@ def test_the_caller_is_killed_at_a_point(lab: cluster.Lab, alice_home: str, poin
     assert wrong.calls()[0].real_rc == 0
 
 
-def test_the_world_stops_at_a_point(lab: cluster.Lab) -> None:
+def test_everything_stops_at_a_point(lab: cluster.Lab) -> None:
     rule = faults.Rule(command="sbatch", stop_at="after")
     with lab.faults(rule) as wrong:
         argv = ["sbatch", "--parsable", "--hold", "--wrap=true"]
@@ -239,7 +239,7 @@ def traces(state: pathlib.Path) -> list[str]:
     ]
 
 
-def test_a_host_that_does_not_start_says_why() -> None:
+def test_host_start_failure_is_explained() -> None:
     reader, writer = os.pipe()
     plan = hosts.Plan(name="n9", cgroups={"memory": "/no/such/folder"})
     try:
@@ -264,7 +264,7 @@ time.sleep(600)
 """
 
 
-def test_nothing_is_left_after_down_nor_after_a_kill(
+def test_down_and_kill_leave_nothing_behind(
     lab: cluster.Lab, slurm_release: str, tmp_path: pathlib.Path
 ) -> None:
     other = tmp_path / "other"

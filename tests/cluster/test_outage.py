@@ -77,7 +77,7 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert site.submit(site.shell("after", "true")) != running
 
 
-def test_nobody_ever_asked_a_slurmctld_that_is_down(lab: cluster.Lab, site: sites.Site) -> None:
+def test_first_query_while_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     lab.stop("slurmctld")
     spec = site.shell("first", "true")
     refused = site.run("submit", spec, check=5)
@@ -100,7 +100,7 @@ def test_slurmctld_hangs(lab: cluster.Lab, site: sites.Site) -> None:
 
 
 @pytest.mark.slow
-def test_squeue_never_answers(lab: cluster.Lab, site: sites.Site) -> None:
+def test_squeue_hangs(lab: cluster.Lab, site: sites.Site) -> None:
     running = site.submit(site.shell("mute", "sleep 300"))
     site.wait_state(running, "RUNNING")
     with lab.faults(faults.Rule(command="squeue", stop_at="before", stop_seconds=300)) as wrong:

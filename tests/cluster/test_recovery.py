@@ -212,7 +212,7 @@ if os.environ["SLURM_PROCID"] == "0":
 
 
 @pytest.mark.slow
-def test_each_task_and_each_point_goes_on_by_itself(site: sites.Site) -> None:
+def test_each_task_and_point_continues_independently(site: sites.Site) -> None:
     lab = site.lab
     # The hardest site: what waits for a bad end is cancelled.
     lab.reconfigure(extra=("DependencyParameters=kill_invalid_depend",))
@@ -283,9 +283,7 @@ KINDS = {
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_a_controller_that_is_killed_while_it_recovers(
-    site: sites.Site, tell: Callable[[str], None]
-) -> None:
+def test_controller_killed_during_recovery(site: sites.Site, tell: Callable[[str], None]) -> None:
     each, kills = 8, 40
     lab = site.lab
     quick = "resend_min_seconds = 1\nresend_max_seconds = 2\nsubmit_grace_seconds = 20\n"
@@ -408,7 +406,7 @@ QUIET = 'time_limit = "00:10:00"\nexclude = "n3,n4"'
 
 
 @pytest.mark.early
-def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Site) -> None:
+def test_training_continues_after_preemption_and_time_limit(site: sites.Site) -> None:
     lab = site.lab
     module = 'module = "trainers.train"'
     quiet = trainings.submit(site, "quiet", QUIET, trainings.EPOCHS, module)
@@ -434,7 +432,7 @@ def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Si
 
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
-def test_a_training_of_three_time_limits_over_a_preemption_and_a_lost_host(
+def test_training_over_three_time_limits_preemption_and_lost_host(
     site: sites.Site, tell: Callable[[str], None]
 ) -> None:
     lab = site.lab

@@ -84,7 +84,7 @@ def stops(log: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None:
+def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> None:
     lab = site.lab
     quiet = submit(site, "quiet", LONG, EPOCHS)
     site.run("wait", quiet, timeout_seconds=300)
@@ -173,7 +173,7 @@ def undisturbed(site: sites.Site, number: int) -> tuple[int, dict[tuple[str, int
 
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
-def test_training_over_several_time_limits_ends_as_an_undisturbed_one(site: sites.Site) -> None:
+def test_training_over_several_time_limits_equals_an_uninterrupted_one(site: sites.Site) -> None:
     lab = site.lab
     minutes, expected = undisturbed(site, LIMITED_EPOCHS)
     lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))

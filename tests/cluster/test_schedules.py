@@ -59,7 +59,7 @@ def fired(site: sites.Site) -> int:
     [(1, 3, 5), pytest.param(2, 10, 10, marks=pytest.mark.slow)],
 )
 @pytest.mark.early
-def test_a_controller_that_is_killed_again_and_again(
+def test_controller_killed_repeatedly(
     lab: cluster.Lab,
     site: sites.Site,
     tell: Callable[[str], None],
@@ -147,7 +147,7 @@ server.serve_forever()
 
 
 @pytest.mark.slow
-def test_a_sweep_that_became_slow_is_told_once(lab: cluster.Lab, site: sites.Site) -> None:
+def test_slower_sweep_is_reported_once(lab: cluster.Lab, site: sites.Site) -> None:
     lab.write(f"{site.home}/receiver.py", RECEIVER)
     receiver = lab.popen(
         [sites.PYTHON, f"{site.home}/receiver.py", f"{site.home}/told"], cwd=site.home
@@ -197,7 +197,7 @@ def test_a_sweep_that_became_slow_is_told_once(lab: cluster.Lab, site: sites.Sit
         assert item["subject"].endswith(": regression")
 
 
-def test_what_the_driver_of_cron_would_run(lab: cluster.Lab, site: sites.Site) -> None:
+def test_crontab_line_runs(lab: cluster.Lab, site: sites.Site) -> None:
     """The printed line works with the environment that cron gives."""
     spec = site.shell("hello", "echo hello")
     site.run("schedule", "add", "hello", "--cron", "@daily", spec)

@@ -48,7 +48,7 @@ def planted_template(scratch: str) -> str:
     return f'{{% extends "orchestrator/job.sbatch.j2" %}}\n{blocks}'
 
 
-def test_a_configuration_of_another_user_above_the_project(
+def test_configuration_of_another_user_in_a_parent_folder(
     site: sites.Site, lab: cluster.Lab, scratch: str
 ) -> None:
     """bob makes /scratch/.git and /scratch/orchestrator.toml; alice works in /scratch/alice."""
@@ -71,7 +71,7 @@ def test_a_configuration_of_another_user_above_the_project(
     assert lab.orchestrator(["logs", "victim"], env=site.environ).stdout.endswith("alice\n")
 
 
-def test_a_repository_with_a_spool_in_it(site: sites.Site, lab: cluster.Lab, scratch: str) -> None:
+def test_repository_containing_a_spool(site: sites.Site, lab: cluster.Lab, scratch: str) -> None:
     """alice copies bob's project, which brings a state folder with a waiting job of its own."""
     project = f"{site.home}/project"
     lab.make_folder(f"{project}/.git")
@@ -130,7 +130,7 @@ def test_a_repository_with_a_spool_in_it(site: sites.Site, lab: cluster.Lab, scr
 
 
 @pytest.mark.parametrize("setting", ["state_dir", "runs_dir"])
-def test_a_folder_that_bob_made(
+def test_folder_created_by_bob(
     site: sites.Site, lab: cluster.Lab, scratch: str, setting: str
 ) -> None:
     """bob guesses the folder that alice will use, and makes it, or one above it, before her."""
@@ -144,7 +144,7 @@ def test_a_folder_that_bob_made(
     assert not lab.path(f"{scratch}/alice/{setting}").exists()
 
 
-def test_nothing_of_alice_can_be_read_by_bob(site: sites.Site, lab: cluster.Lab) -> None:
+def test_bob_cannot_read_files_of_alice(site: sites.Site, lab: cluster.Lab) -> None:
     """Whatever her umask is: the database, the run folders, the backups and the spool."""
     lab.write(f"{site.home}/spec.toml", SPEC)
     words = " && ".join(

@@ -102,12 +102,12 @@ def test_200_points_in_arrays_of_60(limits: cluster.Lab, site: sites.Site) -> No
 
 
 @pytest.mark.slow
-def test_2500_points_are_three_calls(lab: cluster.Lab, site: sites.Site) -> None:
+def test_2500_points_take_three_calls(lab: cluster.Lab, site: sites.Site) -> None:
     quick = sites.Site.make(lab, site.home, more=QUICK)
     submitted(quick, 2500, 3, 3600)
 
 
-def test_no_more_run_than_max_running(lab: cluster.Lab, site: sites.Site) -> None:
+def test_at_most_max_running_points_run(lab: cluster.Lab, site: sites.Site) -> None:
     quick = sites.Site.make(lab, site.home, more=f"{QUICK}max_submit_jobs = 9\n")
     spec = sweep(quick, 20, "max_running = 3")
     quick.lab.write(f"{quick.home}/program.py", COUNTED.format(home=quick.home))
@@ -118,7 +118,7 @@ def test_no_more_run_than_max_running(lab: cluster.Lab, site: sites.Site) -> Non
     assert max(itertools.accumulate(map(int, steps))) == 3
 
 
-def test_60_points_where_three_jobs_may_wait(lab: cluster.Lab, site: sites.Site) -> None:
+def test_60_points_with_a_limit_of_three_pending_jobs(lab: cluster.Lab, site: sites.Site) -> None:
     quick = sites.Site.make(lab, site.home, more=QUICK)
     done = quick.run("sweep", "submit", sweep(quick, 60, job='qos = "tiny"'))
     sent = re.fullmatch(
@@ -156,7 +156,7 @@ def test_killed_in_the_middle_and_resumed(
     all_ran_once(quick, 60)
 
 
-def test_what_is_run_anew_waits_for_a_task_of_the_first_array_and_for_a_new_job(
+def test_rerun_points_wait_for_a_task_of_the_first_array_and_for_a_new_job(
     lab: cluster.Lab, site: sites.Site
 ) -> None:
     lab.write(f"{site.home}/program.py", BASELINE.format(home=site.home))

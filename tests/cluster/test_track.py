@@ -36,7 +36,7 @@ def running(site: sites.Site, job_id: str) -> None:
     site.lab.wait_for(lambda: site.lab.job_state(job_id) == "RUNNING", 120, f"{job_id} to run")
 
 
-def test_it_is_followed_to_its_end(site: sites.Site) -> None:
+def test_tracked_job_reaches_its_final_state(site: sites.Site) -> None:
     job_id = by_hand(site, "-J", "hand made", "-o", "hand-%j.txt", "-e", "%x.err", argument="3")
     running(site, job_id)
     told = site.run("track", job_id, "--label", "by=hand").stdout
@@ -56,7 +56,7 @@ def test_it_is_followed_to_its_end(site: sites.Site) -> None:
     assert f"`orchestrator show {job_id} --script >FILE.sbatch`" in refused.stderr
 
 
-def test_what_cannot_be_tracked(site: sites.Site) -> None:
+def test_jobs_that_cannot_be_tracked(site: sites.Site) -> None:
     bobs = site.lab.run(["sbatch", "--parsable", "--wrap", "sleep 300"], user="bob").stdout.strip()
     refused = site.run("track", bobs, check=6)
     why = "only your own jobs can be tracked"
@@ -70,7 +70,7 @@ def test_what_cannot_be_tracked(site: sites.Site) -> None:
     site.run("wait", ours)
 
 
-def test_requeues_are_attempts_of_it(site: sites.Site) -> None:
+def test_requeues_of_a_tracked_job_are_attempts(site: sites.Site) -> None:
     job_id = by_hand(site, "--open-mode=append")
     running(site, job_id)
     site.run("track", job_id)
@@ -102,7 +102,7 @@ def test_hold_rename_release_and_cancel(site: sites.Site) -> None:
     assert site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
 
 
-def test_one_that_has_ended(site: sites.Site) -> None:
+def test_tracking_an_ended_job(site: sites.Site) -> None:
     site.lab.reconfigure(min_job_age_seconds=2)
     let_go(site)
     job_id = by_hand(site, argument="4")
@@ -117,7 +117,7 @@ def test_one_that_has_ended(site: sites.Site) -> None:
     assert [item["value"] for item in site.items("metrics", "@1")] == [100.5]
 
 
-def test_an_array_is_all_its_tasks(site: sites.Site) -> None:
+def test_tracking_an_array_tracks_all_tasks(site: sites.Site) -> None:
     let_go(site)
     text = BODY.replace('exit "${1:-0}"', 'exit "$SLURM_ARRAY_TASK_ID"')
     job_id = by_hand(site, "--array=0-3%2", "-J", "many", text=text)
@@ -132,7 +132,7 @@ def test_an_array_is_all_its_tasks(site: sites.Site) -> None:
     )
 
 
-def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> None:
+def test_reused_job_id_is_another_job(lab: cluster.Lab, site: sites.Site) -> None:
     options = ("--hold", "-J", "same")
     saved = lab.save_slurmctld_state()
     lost = by_hand(site, *options)
@@ -150,7 +150,7 @@ def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> 
     assert [site.job(row)["state"] for row in ("@1", "@2")] == ["LOST", "COMPLETED"]
 
 
-def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> None:
+def test_final_state_is_lost_without_accounting(lab: cluster.Lab, alice_home: str) -> None:
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     site = sites.Site.make(lab, alice_home, more="submit_grace_seconds = 4\n")
     job_id = by_hand(site)
@@ -169,7 +169,7 @@ def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> 
     assert unknown.startswith("Error: squeue shows no job 99999 of yours")
 
 
-def test_tasks_that_are_tracked_one_by_one_are_one_array(site: sites.Site) -> None:
+def test_tasks_tracked_one_by_one_form_one_array(site: sites.Site) -> None:
     one, other = (by_hand(site, "--array=0-2", "--hold") for _ in range(2))
     assert site.run("track", f"{one}_1").stdout == f"Tracking {one}_1 (@1, hand.sh): PENDING\n"
     assert site.run("track", one).stdout == f"Tracking {one} (@1 to @3, hand.sh): 3 tasks\n"

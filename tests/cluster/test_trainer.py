@@ -13,7 +13,7 @@ from tests.cluster import test_resumed_training as resumed
 TWO_HOSTS = ("resources.nodes=2", "resources.gpus_per_node=2")
 
 
-def test_preflight_of_two_hosts_is_ready(site: sites.Site) -> None:
+def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     changes = (
         *TWO_HOSTS,
         "launch.module=trainers.preflight",
@@ -37,7 +37,7 @@ def test_preflight_of_two_hosts_is_ready(site: sites.Site) -> None:
     assert sums == ["1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB"]
 
 
-def test_a_rank_that_dies_ends_the_job_within_a_minute(site: sites.Site) -> None:
+def test_dead_rank_ends_the_job_within_a_minute(site: sites.Site) -> None:
     lab = site.lab
     job_id = resumed.submit(site, "dying", 'time_limit = "00:05:00"', 100_000)
     resumed.wait_epochs(site, site.job(job_id), 0, 1)

@@ -33,12 +33,12 @@ def test_hold_and_release(site: sites.Site) -> None:
     lines = rf"{first} is PENDING( \(BeginTime\))?\n{second} is PENDING( \(Dependency\))?\n"
     assert re.fullmatch(lines, done.stdout), done.stdout
     told = sites.details(site.job(first))
-    assert "scontrol hold is asked" in told and "scontrol release is asked" in told
+    assert "scontrol hold requested" in told and "scontrol release requested" in told
     assert site.run("cancel", "--label", "set=held").returncode == 0
     assert f"Error: {first} has ended (CANCELLED)\n" == site.run("release", first, check=6).stderr
 
 
-def test_what_goes_another_way_meanwhile_is_told_at_once(site: sites.Site) -> None:
+def test_state_change_during_hold_or_release_is_reported_at_once(site: sites.Site) -> None:
     lab = site.lab
     job = 'time_limit = "5"\nrequeue = true'
     later = f'{job}\n[sbatch]\nbegin = "now+1hour"'
@@ -76,7 +76,7 @@ def test_what_goes_another_way_meanwhile_is_told_at_once(site: sites.Site) -> No
     assert err == f"Error: Slurm refused the request for {held}: Job has already finished\n"
 
 
-def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
+def test_requeue_of_running_and_ended_jobs(site: sites.Site) -> None:
     job = 'time_limit = "5"\nrequeue = true'
     runs = site.submit(site.shell("runs", TWO_ATTEMPTS, job=job))
     ended = site.submit(site.shell("ended", "exit $((3 - 3 * ORCHESTRATOR_ATTEMPT))", job=job))
@@ -108,7 +108,7 @@ def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
     site.run("cancel", fixed)
 
 
-def test_requeue_of_what_slurm_has_forgotten(site: sites.Site) -> None:
+def test_requeue_of_purged_jobs(site: sites.Site) -> None:
     site.lab.reconfigure(min_job_age_seconds=2)
     job_id = site.submit(site.shell("gone", "true"))
     site.run("wait", job_id)
@@ -135,7 +135,7 @@ def test_special_exit_is_released(site: sites.Site) -> None:
     site.run("wait", job_id, timeout_seconds=240)
 
 
-def test_resubmit_of_what_slurm_never_got(site: sites.Site) -> None:
+def test_resubmit_of_jobs_that_never_reached_slurm(site: sites.Site) -> None:
     lab = site.lab
     where = 'pwd; scontrol show job "$SLURM_JOB_ID" | grep -o "WorkDir=.*"'
     spec = site.shell("refused", where, job='time_limit = "2"\npartition = "spare"')

@@ -159,8 +159,9 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
 
 @pytest.fixture(scope="session")
 def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the processes of a test run keep their bytecode."""
-    return tmp_path_factory.mktemp("pycache")
+    """Where the processes of a test run keep their bytecode; the workers of xdist share it."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "pycache"
 
 
 @pytest.fixture(scope="session")

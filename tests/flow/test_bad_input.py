@@ -182,7 +182,7 @@ def test_figures_that_nothing_measures(cli):
 @pytest.mark.parametrize(
     "zone", ["a/" * 500 + "a", "../../etc/passwd", "/dev/zero", "Europe", "\x1b[31m"]
 )
-def test_what_is_no_time_zone(cli, unchanged, zone):
+def test_invalid_time_zones(cli, unchanged, zone):
     spec = cli.spec(GOOD)
     done = cli("schedule", "add", "x", "--cron", "@daily", "--tz", zone, spec)
     assert (done.code, done.out) == (2, "")
@@ -495,7 +495,7 @@ done
 
 
 @pytest.mark.parametrize("how", ["full", "ro"])
-def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
+def test_read_commands_work_on_a_full_disk(cli, fake_slurm, how):
     """Also the database alone: nobody has it open, and SQLite's own files are not beside it."""
     cli.needs_file()
     full = cli.home / "full"
@@ -526,7 +526,7 @@ def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
     ], done.err
     # What fills the disk may be the job itself.
     assert len(fake_slurm.calls("scancel")) == 1
-    assert "scancel runs, but that cannot be stored: " in done.err
+    assert "Cancelling, but the request cannot be stored: " in done.err
     printed = (cli.home / "out").read_text()
     assert printed.count("1\tdemo\tPENDING") == 2
     assert '"state": "PENDING"' in printed

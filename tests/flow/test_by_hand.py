@@ -93,7 +93,7 @@ def test_batch_files_that_are_refused(cli, fake_slurm):
     assert fake_slurm.calls("sbatch") == []
 
 
-def test_a_job_by_hand_is_tracked(cli, fake_slurm):
+def test_job_submitted_with_sbatch_is_tracked(cli, fake_slurm):
     path = write(cli, "hand.sh", HAND)
     cli.run(["sbatch", "--hold", str(path)])
     done = cli("track", "1", "--name", "mine", "--pattern", "olivia")
@@ -151,7 +151,7 @@ def fake_slurm_state(fake_slurm):
     return fake.state(fake_slurm.folder)
 
 
-def test_what_cannot_be_tracked(cli, fake_slurm):
+def test_jobs_that_cannot_be_tracked(cli, fake_slurm):
     for words, code, text in (
         (("7",), 4, "Error: squeue and sacct show no job 7 of yours; "),
         (("x",), 4, "Error: 'x' is not a job ID of Slurm, such as 123 or 123_4\n"),
@@ -165,7 +165,7 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
     assert cli.run_folders() == []
 
 
-def test_what_cannot_be_tracked_keeps_nothing_else(cli, fake_slurm):
+def test_untrackable_job_does_not_stop_the_others(cli, fake_slurm):
     path = write(cli, "hand.sh", HAND)
     cli.run(["sbatch", "--hold", str(path)])
     done = cli("track", "x", "7", "1")
@@ -193,7 +193,7 @@ def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     assert done.err == "Error: 1 is already tracked as @1 (hand.sh): only --log can be changed\n"
 
 
-def test_one_of_ours_under_a_name_of_the_site_is_not_doubled(cli, fake_slurm):
+def test_renamed_job_of_ours_is_not_tracked_twice(cli, fake_slurm):
     assert cli("submit", "--name", "a", "--launcher", "python", "--command", "true").code == 0
     with fake_slurm_state(fake_slurm) as data:
         data["jobs"]["1"]["name"] = "site-0001"
@@ -246,7 +246,7 @@ def test_only_the_tasks_that_were_named_are_cancelled(cli, fake_slurm):
     assert fake_slurm.job("1_1")["state"] == "PENDING"
 
 
-def test_tasks_that_are_tracked_one_by_one_are_one_array(cli, fake_slurm):
+def test_tasks_tracked_one_by_one_form_one_array(cli, fake_slurm):
     path = write(cli, "hand.sh", HAND)
     for _ in range(2):
         cli.run(["sbatch", "--array=0-2", str(path)])

@@ -37,7 +37,7 @@ def history(cli) -> list[dict[str, object]]:
     return cli("schedule", "history", "often", "--json").items
 
 
-def test_one_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
+def test_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     add(cli)
     before = history(cli)
     wrong = shifted(cli, 30 * DAY, "tick")
@@ -61,7 +61,7 @@ def test_one_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     assert "jumped" not in cli("status").err
 
 
-def test_a_clock_that_goes_back_decides_nothing(cli, fake_slurm):
+def test_no_decisions_after_the_clock_went_back(cli, fake_slurm):
     add(cli)
     wrong = shifted(cli, -30 * DAY, "tick")
     found = LEAPT.fullmatch(wrong.err.strip())

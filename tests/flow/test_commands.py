@@ -128,7 +128,7 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         "Efficiency:\n"
         "  Time           [                       0%] 00:00:0... of 00:10:00\n"
         "  CPU ... 00:00:01... (2 CPUs)\n"
-        "  Memory         [||||                  20%] 100M of 500M a node\n"
+        "  Memory         [||||                  20%] 100M of 500M per node\n"
         "  Unknown: GPU usage: no CSV of the trainer's monitor or of nvidia-smi found "
         "(spec key metrics.gpu_csv)\n"
         "\n"
@@ -313,6 +313,22 @@ def test_cancel_waits_for_a_process_that_asks_slurm(cli, fake_slurm):
     assert len(fake_slurm.calls("scontrol")) == before, "one squeue for all"
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_job_that_has_just_failed_is_not_continued_after_cancel(cli, fake_slurm, is_cancelled):
+    spec = cli.folder / "job.toml"
+    spec.write_text('[job]\nname = "x"\n[launch]\ncommand = "true"\n[retry]\nmax_retries = 1\n')
+    assert cli("submit", str(spec)).code == 0
+    fake_slurm.set_state(1, "NODE_FAIL", exit="1:0")
+    if is_cancelled:
+        assert cli("cancel", "1").out == "1 is NODE_FAIL\n"
+    cli("tick")
+    (job,) = cli("show", "@1", "--json", "--no-refresh").items
+    requeued = "node_fail: the job is requeued in 00:01:00 (1 of at most 1)"
+    withdrawn = "node_fail: its cancellation was requested; no retry"
+    assert job["events"][-1]["detail"] == (withdrawn if is_cancelled else requeued)
+    assert fake_slurm.calls("scancel") == []
+
+
 def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     for name in ("a", "b", "c"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0
@@ -398,7 +414,7 @@ def test_status_is_watched_until_interrupted(cli, fake_slurm):
     assert fake_slurm.job(1)["state"] == "RUNNING"
 
 
-def test_refresh_tells_what_it_did(cli, fake_slurm):
+def test_refresh_reports_its_changes(cli, fake_slurm):
     nothing = cli("refresh")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err == "0 jobs changed, 0 metrics read\n"
@@ -492,7 +508,7 @@ def test_submit_asks_slurm_for_an_estimate(cli, fake_slurm):
         ["show", "1", "--diff", "--format", "tsv"],
     ],
 )
-def test_a_format_for_what_has_none_is_refused(cli, fake_slurm, argv):
+def test_format_of_commands_without_rows_is_refused(cli, fake_slurm, argv):
     done = cli(*argv)
     assert (done.code, done.out, fake_slurm.jobs()) == (2, "", [])
     (option,) = {"--dry-run", "--test-only", "--parsable", "--script", "--diff"} & set(argv)

@@ -77,7 +77,7 @@ def stop_between_transactions(here: CommandLine, process: subprocess.Popen[str])
             connection.close()
 
 
-def test_one_acts_and_sigterm_ends_it(
+def test_one_controller_acts_and_sigterm_ends_it(
     here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
 ) -> None:
     first = serve(here, started)
@@ -143,7 +143,7 @@ def test_suspended_controller_is_fenced_and_submits_nothing(
     assert len({job["name"] for job in fake_slurm.jobs()}) == len(fake_slurm.jobs()) == 1
 
 
-def test_a_stopped_controller_goes_on_with_one_pass(
+def test_suspended_controller_resumes_with_one_pass(
     here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
 ) -> None:
     spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')

@@ -156,7 +156,7 @@ def test_the_damaged_row_is_named(damaged: CommandLine) -> None:
     ]
 
 
-def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
+def test_nothing_is_stored_after_damage_was_found(damaged: CommandLine) -> None:
     before = damaged.rows("SELECT * FROM jobs"), damaged.rows("SELECT * FROM job_events")
     assert damaged("tick").code == 1
     assert damaged("refresh").code == 1

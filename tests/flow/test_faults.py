@@ -105,7 +105,7 @@ def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, told
     assert len(fake_slurm.calls("sbatch")) == 1
 
 
-def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_slurm):
+def test_unprintable_output_gives_an_error_without_a_traceback(cli, fake_slurm):
     (cli.folder / "train.py").touch()
     words = "-m orchestrator submit --name demo --parsable -- train.py >/dev/full"
     done = cli.run(["sh", "-c", f"{sys.executable} {words}"])
@@ -122,7 +122,7 @@ def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_
 @pytest.mark.parametrize(
     "words", ["status", "show demo", "logs demo", "show nosuch", "logs --help", "hold"]
 )
-def test_a_pipe_that_nobody_reads_ends_it_quietly(cli, fake_slurm, words):
+def test_closed_pipe_ends_the_command_quietly(cli, fake_slurm, words):
     (cli.folder / "train.py").touch()
     assert cli("submit", "--name", "demo", "--", "train.py").code == 0
     # The reader has ended before the command begins to write.
@@ -132,7 +132,7 @@ def test_a_pipe_that_nobody_reads_ends_it_quietly(cli, fake_slurm, words):
     assert (done.out, done.err) == ("141\n", "")
 
 
-def test_a_pipe_that_nobody_reads_where_stderr_is_closed(cli):
+def test_closed_pipe_with_closed_stderr(cli):
     leave = "mkfifo fifo; exec 9<>fifo 8>fifo 9<&-"
     command = f"{sys.executable} -m orchestrator --help >&8 2>&-"
     assert cli.run(["bash", "-c", f"{leave}; {command}; echo $?"]).out == "141\n"
@@ -151,7 +151,7 @@ def test_a_time_that_is_none(cli, fake_slurm, since):
         assert done.code == 2 and told in done.err
 
 
-def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
+def test_unsatisfiable_dependency_is_reported(cli, fake_slurm):
     fake_slurm.run_jobs(False)
     for name in ("a", "b"):
         assert cli("submit", *JOB, "--name", name).code == 0
@@ -186,7 +186,7 @@ def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
     assert "job.name: looks like a job ID: start it with a letter" in done.err
 
 
-def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
+def test_job_that_never_reached_slurm_is_not_submitted(cli, fake_slurm):
     fake_slurm.configure(AccountingStorageType="accounting_storage/none")
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Socket timed out on send/recv operation\n")
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
@@ -243,7 +243,7 @@ def test_sbatch_hangs(cli, fake_slurm, monkeypatch, taken):
     assert cli.rows() == [(1, "PENDING" if taken else "SUBMIT_UNKNOWN")]
 
 
-def test_slurm_is_away(cli, fake_slurm):
+def test_slurm_is_unreachable(cli, fake_slurm):
     assert cli("submit", *JOB).code == 0
     fake_slurm.fail("squeue", stderr=AWAY, times=2)
     failed = cli("refresh")
@@ -276,7 +276,7 @@ def test_slurm_was_never_there(cli, fake_slurm):
     assert (cli.rows(), cli.run_folders()) == ([], [])
 
 
-def test_what_takes_long_says_so(cli, fake_slurm):
+def test_slow_commands_report_progress(cli, fake_slurm):
     fake_slurm.fail("sbatch", rc=0, stdout="1\n", delay_seconds=1.5)
     done = cli("submit", *JOB)
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
@@ -324,7 +324,7 @@ def test_ctrl_c_while_sbatch_runs(cli, fake_slurm):
     assert cli("status", "@1").out.splitlines()[1].split("\t")[:3] == ["1", "demo", "PENDING"]
 
 
-def test_nobody_reads_the_answer(cli):
+def test_closed_stdout_ends_the_command_with_141(cli):
     with cli.start("config", "show") as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -174,7 +174,7 @@ def test_a_pipe_that_is_named_is_read(cli) -> None:
         assert piped.err.replace("/dev/fd/63", "study.csv").count("\n") == given.err.count("\n")
 
 
-def test_a_log_that_is_a_fifo_nobody_reads_ends_the_job(cli) -> None:
+def test_log_is_a_fifo_without_a_reader(cli) -> None:
     local = ("--scheduler", "local", "--launcher", "python")
     (cli.folder / "train.py").write_text("")
     os.mkfifo(cli.folder / "local-1.log")
@@ -195,7 +195,7 @@ def test_a_database_that_is_a_fifo(cli) -> None:
     assert subprocess.run(["test", "-p", cli.state_dir / "orchestrator.db"]).returncode == 0
 
 
-def test_a_fifo_nobody_writes_to_holds_no_trial_of_patterns(cli) -> None:
+def test_patterns_test_does_not_hang_on_a_fifo(cli) -> None:
     os.mkfifo(cli.folder / "silent", 0o600)
     done = cli("patterns", "test", "silent")
     message = "Invalid value for 'FILE': 'silent': a FIFO to which nothing was written for 5 s"

@@ -369,7 +369,7 @@ def misfit(data: bytes, *, is_terminal: bool, is_log: bool = False) -> str:
     return repr(text[max(0, found.start() - 60) : found.end() + 20]) if found else ""
 
 
-def test_no_command_lets_it_through(
+def test_no_command_prints_control_characters(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm, world: dict[str, str]
 ) -> None:
     world["home"] = str(cli.home)

@@ -185,7 +185,7 @@ def test_a_job_is_not_run_again_under_another_number(here):
 
 
 @pytest.mark.both_databases
-def test_either_database_says_what_was_submitted(here):
+def test_changed_request_is_refused_in_either_database(here):
     _, job_id = waiting(here)
     third = submit(here, "true")
     rewrite(request_of(here, job_id), lambda data: data.update(folder="/"))
@@ -408,7 +408,7 @@ def planted(here: command_line.CommandLine) -> str:
     return done.stdout
 
 
-def test_no_variable_of_the_shell_is_stored_that_nobody_named(here):
+def test_only_named_variables_of_the_shell_are_stored(here):
     spec = here.spec(RETRY)
     told = (
         "Variables of this shell that are not passed on (a local job may start later): 9 "

@@ -101,7 +101,7 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
     assert others == [first, first]
 
 
-def test_what_ends_makes_room_at_once(cli, fake_slurm):
+def test_ended_jobs_free_their_slots_at_once(cli, fake_slurm):
     assert cli("submit", "--name", "first", *LINE, "true").code == 0
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     for name in ("second", "third"):
@@ -130,7 +130,7 @@ def test_the_profile_can_ask_for_it(cli, fake_slurm):
     assert wrong.code == 3 and "must be true or false" in wrong.err
 
 
-def test_what_can_never_go_is_not_kept_waiting(cli, fake_slurm):
+def test_submission_that_can_never_start_is_not_deferred(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
     done = queue(cli, "demo")
     assert (done.code, done.out) == (5, "")
@@ -186,7 +186,7 @@ def test_the_oldest_is_sent_first_and_a_limit_is_met_once(cli, fake_slurm):
     assert job(cli, "@4")["state"] == "NOT_SUBMITTED"
 
 
-def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fake_slurm):
+def test_smaller_jobs_do_not_wait_behind_a_too_large_array(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=4)
     queue(cli, "large", "--array-size", "5")
     queue(cli, "larger", "--array-size", "6")
@@ -209,7 +209,7 @@ def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fa
 
 
 @pytest.mark.both_databases
-def test_of_many_processes_one_sends(cli, fake_slurm):
+def test_only_one_of_many_processes_sends(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")
     queue(cli, "b")
@@ -308,7 +308,7 @@ def test_a_lost_answer_is_looked_for_before_it_is_sent_again(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 3
 
 
-def test_slurm_is_away(cli, fake_slurm):
+def test_slurm_is_unreachable(cli, fake_slurm):
     fake_slurm.fail(
         "sbatch", stderr=f"{FAILED}Unable to contact slurm controller (connect failure)\n"
     )
@@ -324,7 +324,7 @@ def test_slurm_is_away(cli, fake_slurm):
     assert job(cli, "@1")["job_id"] == "1"
 
 
-def test_what_this_host_lacks_is_waited_for(cli, fake_slurm):
+def test_submission_waits_for_a_missing_folder(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     queue(cli, "demo")
     make_due(cli, 1)
@@ -384,7 +384,7 @@ def test_deferred_jobs_of_an_earlier_version_are_sent(cli, fake_slurm):
     assert cli("status", "--refresh").err == "Submitted batch job 2 (@1, a)\n"
 
 
-def test_what_can_be_read_again_is_sent_and_what_was_changed_never(cli, fake_slurm):
+def test_unreadable_files_are_sent_later_and_changed_ones_never(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")
     queue(cli, "b")
@@ -482,7 +482,7 @@ def test_a_dependency_that_slurm_forgot_meanwhile(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 2
 
 
-def test_nothing_is_left_of_the_environment(cli, fake_slurm):
+def test_stored_environment_is_removed_after_submission(cli, fake_slurm):
     lost = f"{FAILED}Socket timed out on send/recv operation\n"
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
     queue(cli, "refused")

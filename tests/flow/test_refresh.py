@@ -134,7 +134,7 @@ def test_an_unchanged_queue_changes_nothing(
     assert cli.rows("select version from jobs") == before
 
 
-def test_a_failure_of_which_no_refresh_has_stored_the_cause_gets_one_by_the_next(
+def test_next_refresh_stores_a_missing_failure_cause(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli)

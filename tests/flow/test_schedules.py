@@ -68,7 +68,7 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == len(speeds)
 
 
-def test_what_the_commands_say(cli, fake_slurm):
+def test_messages_of_the_commands(cli, fake_slurm):
     path = cli.spec(JOB)
     add = ("schedule", "add", "nightly", "--cron", "30 2 * * *", "--tz", "Europe/Oslo", path)
     given = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}

@@ -92,7 +92,7 @@ def install_python(environ: Mapping[str, str], text: str) -> str:
     return str(path)
 
 
-def test_no_python_or_one_that_is_too_old(tree: Path, environ: dict[str, str]) -> None:
+def test_missing_or_too_old_python(tree: Path, environ: dict[str, str]) -> None:
     assert run(tree, environ, "setup").stderr == TOO_OLD
     old = install_python(environ, "#!/bin/sh\nexit 1\n")
     done = run(tree, environ, "demo")
@@ -102,7 +102,7 @@ def test_no_python_or_one_that_is_too_old(tree: Path, environ: dict[str, str]) -
     assert named.stderr == f"script/setup: PYTHON={old} is no Python 3.11 or newer\n"
 
 
-def test_no_venv_module_and_nothing_to_fetch_one_with(tree: Path, environ: dict[str, str]) -> None:
+def test_missing_venv_module_without_apt(tree: Path, environ: dict[str, str]) -> None:
     python = install_python(environ, NO_ENSUREPIP)
     done = run(tree, environ, "setup", "base")
     assert done.returncode == 1

@@ -194,7 +194,7 @@ def test_a_file_that_another_user_put_above(host, alice, eve, key):
 
 
 @needs_root
-def test_nobody_holds_the_lock_of_the_line(host, alice, eve):
+def test_hung_lock_of_the_spool(host, alice, eve):
     """A lock that others can open for reading is enough for flock(2), and keeps its owner out."""
     work = host / "work"
     work.mkdir()

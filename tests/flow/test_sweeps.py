@@ -377,7 +377,7 @@ baseline_first = true
 """
 
 
-def test_a_baseline_goes_first(cli, fake_slurm):
+def test_baseline_runs_first(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     fake_slurm.fail("sbatch", stderr=LIMIT)
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}

@@ -62,15 +62,15 @@ def test_hold_and_release(cli, fake_slurm):
     assert re.fullmatch(r"1 is [A-Z]+.*\n2 is [A-Z]+.*\n", done.out)
     assert changes(fake_slurm)[2:] == [["release", "1,2"]]
     assert cli("wait", "1", "2").code == 0
-    assert ("user", "scontrol hold is asked") in told(cli, "1")
-    assert ("user", "scontrol release is asked") in told(cli, "1")
+    assert ("user", "scontrol hold requested") in told(cli, "1")
+    assert ("user", "scontrol release requested") in told(cli, "1")
     assert ("squeue", "SUBMITTING -> PENDING") not in told(cli, "1")
     done = cli("release", "1")
     assert (done.code, done.out) == (6, "")
     assert done.err == "Error: 1 has ended (COMPLETED)\n"
 
 
-def test_what_cannot_be_held(cli, fake_slurm):
+def test_jobs_that_cannot_be_held(cli, fake_slurm):
     submit(cli, "a")
     submit(cli, "b")
     fake_slurm.set_state(1, "RUNNING")
@@ -85,7 +85,7 @@ def test_what_cannot_be_held(cli, fake_slurm):
     assert cli("hold").code == 2
 
 
-def test_what_slurm_does_not_do_is_not_believed(cli, fake_slurm):
+def test_unconfirmed_action_is_an_error(cli, fake_slurm):
     submit(cli)
     # scontrol release answers 0 whatever becomes of it.
     fake_slurm.fail("scontrol", rc=0)
@@ -98,7 +98,7 @@ def test_what_slurm_does_not_do_is_not_believed(cli, fake_slurm):
     )
 
 
-def test_what_slurm_refuses(cli, fake_slurm):
+def test_requests_refused_by_slurm(cli, fake_slurm):
     submit(cli, "a")
     submit(cli, "b")
     fake_slurm.set_state(1, "RUNNING")
@@ -165,7 +165,7 @@ def test_requeue(cli, fake_slurm):
     )
 
 
-def test_what_slurm_never_got_is_sent_again(cli, fake_slurm):
+def test_submissions_that_never_reached_slurm_are_resent(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n", times=2)
     assert cli("submit", "--name", "demo", *LINE, "pwd; echo here").code == 5
     (folder,) = cli.run_folders()
@@ -199,7 +199,7 @@ def test_what_slurm_never_got_is_sent_again(cli, fake_slurm):
 
 
 @pytest.mark.both_databases
-def test_of_two_processes_only_one_sends_again(cli, fake_slurm):
+def test_only_one_of_two_processes_resends(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     assert cli("submit", "--name", "demo", *LINE, "echo here").code == 5
     ends = []
@@ -265,7 +265,7 @@ def test_a_script_that_was_changed_is_not_sent(cli, fake_slurm):
     assert cli.rows() == [(1, "NOT_SUBMITTED")]
 
 
-def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
+def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     submit(cli, "demo", "echo here", "--label", "team=vision")
     live = cli("resubmit", "1")
     assert (live.code, live.out) == (6, "")
@@ -301,7 +301,7 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert "where 1 was submitted, does not exist" in cli("resubmit", "1").err
 
 
-def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):
+def test_an_invalid_submission_does_not_stop_the_others(cli, fake_slurm):
     for name in "abcd":
         submit(cli, name)
     for job_id in (2, 4):

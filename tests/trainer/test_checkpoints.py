@@ -171,7 +171,7 @@ def small_files() -> object:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_full_disk_keeps_what_was_there(
+def test_full_disk_keeps_the_old_file(
     tmp_path: pathlib.Path, small_files: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = make_store(tmp_path / "checkpoints", 2)

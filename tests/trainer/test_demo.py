@@ -165,7 +165,7 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
     assert item["state"] == "CANCELLED"
 
 
-def test_whoever_reads_it_may_go_away(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_reader_may_close_the_pipe(environ: Mapping[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     words = command(folder, "--set", "args.epochs=100000")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -52,7 +52,7 @@ def test_two_ranks_are_ready(launch: Launch) -> None:
     assert "ok       clock: 1 node(s) within a second" in lines
 
 
-def test_what_is_missing_fails_it(launch: Launch, tmp_path: Path) -> None:
+def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> None:
     result = launch(
         ["-m", "trainers.preflight", "--device=cpu", "--dataset=cifar100",
          f"--data-dir={tmp_path}", f"--run-dir={tmp_path}/none"]
@@ -113,7 +113,7 @@ def test_an_image_for_another_machine_is_said_so(tmp_path: Path) -> None:
     assert preflight.check_image(image, "x86_64").level == preflight.WARNING
 
 
-def test_what_ranks_find_alike_is_said_once() -> None:
+def test_equal_findings_of_ranks_are_reported_once() -> None:
     good = preflight.Verdict(level=preflight.OK, subject="device", text="CPU")
     bad = preflight.Verdict(level=preflight.FAILED, subject="device", text="none")
     assert preflight.merge([("a rank 0", good), ("b rank 1", good)]) == [good]

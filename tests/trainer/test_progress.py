@@ -63,7 +63,7 @@ def test_best_is_better_than_all_before() -> None:
     ]  # fmt: skip
 
 
-def test_ended_run_goes_on_for_other_goals(
+def test_ended_run_continues_towards_other_goals(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [

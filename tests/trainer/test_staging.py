@@ -94,7 +94,7 @@ def _left(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_missing_data_says_where_to_put_it_and_asks_nobody(tmp_path: Path) -> None:
+def test_missing_data_names_the_folder_and_does_not_download(tmp_path: Path) -> None:
     with pytest.raises(errors.DataError) as caught:
         datasets.stage("cifar100", datasets.Options(folder=tmp_path / "data"))
     assert str(caught.value) == (

@@ -209,7 +209,7 @@ def test_loader_gives_what_the_device_gives(
         assert torch.equal(found[name], value), name
 
 
-def test_waiting_for_data_is_measured_and_told(
+def test_data_loading_time_is_measured_and_reported(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]

@@ -101,7 +101,7 @@ def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:
     }
 
 
-def test_job_stops_asks_for_requeue_and_goes_on(
+def test_job_stops_requests_requeue_and_continues(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")

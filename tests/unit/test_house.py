@@ -188,7 +188,7 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
-def test_what_a_tier_leaves_running_is_ended(project: Path) -> None:
+def test_processes_left_by_a_tier_are_ended(project: Path) -> None:
     (project / "tests/trainer/test_x.py").write_text(
         "import pathlib, subprocess\n"
         "def test_a():\n"

@@ -82,16 +82,15 @@ def cancel(
 
 def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Cancel jobs of one scheduler, but no other job that has one of their IDs by now."""
+    _store_request(context, live)
     if context.is_local:
-        _store_request(context, live)
         for job in live:
             context.machine.cancel(str(job.job_id), run_folder.name_in_slurm(job))
         return
+    attempts = {job.row: job.attempt for job in live}
     live, shown = _look_up(context, live)
-    try:
-        _store_request(context, live)
-    except errors.DatabaseError as error:
-        context.reporter.warn(f"scancel runs, but that cannot be stored: {error}")
+    if restarted := [job for job in live if job.attempt != attempts[job.row]]:
+        _store_request(context, restarted)
     ids: list[str] = []
     for tasks in _by_submission(live):
         if not all(job.row in shown for job in tasks):
@@ -102,6 +101,23 @@ def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     context.slurm.cancel(ids)
 
 
+def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
+    """Store the request for the present attempts, before Slurm is asked for anything.
+
+    No rule may continue a job that has just failed, and a cancelled pending task leaves no other
+    trace.
+    """
+    detail = "cancellation requested"
+    try:
+        with context.store.writing() as work:
+            work.events.add_many(
+                (job.row, context.event("cancel", detail, attempt=job.attempt)) for job in live
+            )
+    except errors.DatabaseError as error:
+        # One of these jobs may be what fills the disk.
+        context.reporter.warn(f"Cancelling, but the request cannot be stored: {error}")
+
+
 def _look_up(
     context: contexts.Context, live: Sequence[jobs.Job]
 ) -> tuple[Sequence[jobs.Job], set[int]]:
@@ -110,22 +126,13 @@ def _look_up(
     try:
         current = confirmed.refreshed(context, live)
     except (errors.SlurmError, errors.DatabaseError):
-        # scancel may work all the same; and one of these jobs may be what fills the disk.
+        # scancel may work all the same.
         return live, set()
     # The stored state of a job that a rule has just requeued may be that of its last attempt.
     requeued = {job.row for job in live if job.ended}
     live = [job for job in current if not job.ended or job.row in requeued]
     shown = [job for job in live if not job.ended and not confirmed.not_shown(job, started)]
     return live, {job.row for job in shown}
-
-
-def _store_request(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
-    """Store the request before scancel runs: a cancelled pending task leaves no other trace."""
-    detail = "cancellation requested" if context.is_local else "scancel called"
-    with context.store.writing() as work:
-        work.events.add_many(
-            (job.row, context.event("cancel", detail, attempt=job.attempt)) for job in live
-        )
 
 
 def _withdraw_retries(

@@ -172,7 +172,7 @@ class Store:
         if self.file is not None and backup.resolve() == self.file.resolve():
             raise errors.ConflictError(f"{backup} is the database itself; name a backup of it")
         try:
-            return self._open().restore(backup, _row_checks())[0]
+            return self._open().restore(backup, _row_checks())
         except errors.DatabaseLockedError as error:
             raise errors.ConflictError(str(error)) from error
 

@@ -6,7 +6,7 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
 
-def test_row_37_array_partly_cancelled(lab: cluster.Lab, site: sites.Site) -> None:
+def test_row_37_partly_cancelled_array(lab: cluster.Lab, site: sites.Site) -> None:
     profile = f"{site.home}/config/orchestrator/config.toml"
     text = lab.run(["cat", profile]).stdout
     lab.write(profile, f"{text}submit_grace_seconds = 5\n")

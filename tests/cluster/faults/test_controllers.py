@@ -102,7 +102,7 @@ def test_row_41_two_controllers(
     assert mine == {done["job_id"]}
 
 
-def test_row_42_a_controller_that_was_stopped(
+def test_row_42_suspended_controller(
     row: rows.Row, alice: sites.Site, serving: list[subprocess.Popen[str]]
 ) -> None:
     lab, home = alice.lab, alice.home

@@ -36,7 +36,7 @@ def foreign_lines(columns: int, ours: str) -> tuple[str, ...]:
     return tuple("\x1f".join([job_id, *middle, name]) for job_id, name in names)
 
 
-def test_row_49_twenty_thousand_foreign_jobs(row: rows.Row, tell: Callable[[str], None]) -> None:
+def test_row_49_twenty_thousand_jobs_of_others(row: rows.Row, tell: Callable[[str], None]) -> None:
     lab, home = row.site.lab, row.site.home
     running = row.submit("runs", f"until [ -e {home}/go ]; do sleep 0.2; done")
     waits = row.submit("waits", "true", sbatch="hold = true")

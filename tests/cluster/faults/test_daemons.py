@@ -78,7 +78,7 @@ def seconds_of(site: sites.Site, *argv: str) -> float:
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", pytest.param("mariadbd", marks=pytest.mark.slow)])
 @pytest.mark.early
-def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) -> None:
+def test_row_13_slurmdbd_or_database_hangs(lab: cluster.Lab, row: rows.Row, daemon: str) -> None:
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")
     lab.pause(daemon)
@@ -109,7 +109,7 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
     # I5 of the check after this test: the accounts and we tell the same ends.
 
 
-def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
+def test_row_16_munge_is_down(lab: cluster.Lab, row: rows.Row) -> None:
     lab.reconfigure(extra=LONG_SLURMD_TIMEOUT)
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")

@@ -50,7 +50,7 @@ def test_row_34_suspended_and_stopped(row: rows.Row) -> None:
     assert row.site.job(job_id)["state"] == "COMPLETED"
 
 
-def test_row_38_steps_are_no_jobs(row: rows.Row) -> None:
+def test_row_38_steps_are_not_jobs(row: rows.Row) -> None:
     steps = "srun true; srun sh -c 'exit 3'; srun kill -9 0; true"
     job_id = row.submit("steps", steps)
     row.site.run("wait", job_id)

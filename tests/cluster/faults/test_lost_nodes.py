@@ -30,7 +30,7 @@ def processes(lab: cluster.Lab, host: str, token: str) -> list[hosts.Process]:
 
 
 @pytest.mark.early
-def test_rows_32_and_33_a_node_is_lost_and_its_processes_live_on(row: rows.Row) -> None:
+def test_rows_32_and_33_lost_node_with_live_processes(row: rows.Row) -> None:
     lab = row.site.lab
     again = "requeue = true"
     small = "cpus_per_task = 1"

@@ -20,7 +20,7 @@ def must(lab: cluster.Lab, *argv: str) -> None:
     lab.run(argv, user="root").check_returncode()
 
 
-def test_row_18_a_qos_that_denies_on_its_limit(row: rows.Row) -> None:
+def test_row_18_qos_with_deny_on_limit(row: rows.Row) -> None:
     lab = row.site.lab
     sacctmgr = ("sacctmgr", "-iQ")
     must(lab, *sacctmgr, "add", "qos", "deny")

@@ -81,7 +81,7 @@ def controllers(row: rows.Row) -> Iterator[list[Controller]]:
 
 @pytest.mark.parametrize("lease_seconds", [9, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.early
-def test_the_other_takes_over_and_the_first_is_fenced(
+def test_second_controller_takes_over_and_first_is_fenced(
     row: rows.Row,
     controllers: list[Controller],
     lease_seconds: int,

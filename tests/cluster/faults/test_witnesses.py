@@ -25,7 +25,7 @@ FORGERIES = {
 }
 
 
-def test_row_36_gone_between_two_looks(lab: cluster.Lab, row: rows.Row) -> None:
+def test_row_36_job_gone_between_two_refreshes(lab: cluster.Lab, row: rows.Row) -> None:
     lab.reconfigure(min_job_age_seconds=2)
     ends = {
         row.submit("good", "true"): ("COMPLETED", 0, 0),
@@ -67,7 +67,7 @@ def test_row_46_stale_log_under_the_same_id(row: rows.Row) -> None:
 
 
 @pytest.mark.slow
-def test_row_47_exit_records_that_are_not_this_jobs(lab: cluster.Lab, row: rows.Row) -> None:
+def test_row_47_exit_records_of_other_jobs(lab: cluster.Lab, row: rows.Row) -> None:
     # Without accounts the record is the only witness of an end.
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     sites.Site.make(lab, row.site.home, more="submit_grace_seconds = 4\n")

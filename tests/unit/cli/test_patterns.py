@@ -107,7 +107,7 @@ def test_patterns_of_the_configuration_come_first(home: Path) -> None:
     ]
 
 
-def test_what_is_wrong_is_told_with_its_place(home: Path) -> None:
+def test_errors_name_their_line(home: Path) -> None:
     home.joinpath("orchestrator.toml").write_text(
         'pattern_files = ["none.toml"]\n'
         + OWN.replace("[own", "[pattern.own").replace("name", "nam")

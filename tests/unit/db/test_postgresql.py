@@ -59,7 +59,7 @@ def test_migrations_make_the_models(url: str) -> None:
         assert autogenerate.compare_metadata(context, tables.METADATA) == []
 
 
-def test_what_each_session_asks_of_the_server(url: str) -> None:
+def test_settings_of_each_session(url: str) -> None:
     shown = (
         *("TimeZone", "lock_timeout", "statement_timeout", "tcp_user_timeout"),
         *("tcp_keepalives_idle", "synchronous_commit", "idle_in_transaction_session_timeout"),
@@ -81,7 +81,7 @@ def test_what_each_session_asks_of_the_server(url: str) -> None:
     assert durably == (*alike, "on", "20s", "read committed", "off")
 
 
-def test_one_writes_and_all_see_one_moment(url: str) -> None:
+def test_one_writer_and_consistent_readers(url: str) -> None:
     with database(url) as first, database(url) as second:
         with first.reading() as before:
             assert SettingStore(before).get("a") is None

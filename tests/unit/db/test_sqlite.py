@@ -243,7 +243,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_copy_to_read_lacks_what_a_dead_writer_began(tmp_path: Path, opened: Opened) -> None:
+def test_read_copy_omits_uncommitted_rows_of_a_dead_writer(tmp_path: Path, opened: Opened) -> None:
     """On a network disk: its rollback journal is copied along."""
     path = tmp_path / "x.db"
     network = opened(path, find_locality=lambda _: filesystem.Locality.NETWORK)
@@ -287,7 +287,7 @@ def test_copies_of_killed_readers_do_not_pile_up(
             assert len(list(place.iterdir())) == 2, "what is in use stays"
 
 
-def test_what_was_written_while_it_was_copied_is_copied_anew(
+def test_copy_is_repeated_after_a_concurrent_write(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.db"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ from orchestrator.diagnosis import (
     final_states,
     log_rules,
     pending_reasons,
+    queue,
 )
 from orchestrator.diagnosis.pending_reasons import Prospect
 from orchestrator.jobs import JobState
@@ -158,3 +160,11 @@ def test_every_cause_in_the_code_is_known():
     assert words - {None} <= set(causes.known())
     for rule, _ in log_rules.load_shipped().rules:
         assert list(log_rules._errors(rule)) == [], rule
+
+
+def test_the_names_in_the_numbers_are_known():
+    names = {field.name for field in dataclasses.fields(queue.Request)}
+    names |= {f"partition_{field.name}" for field in dataclasses.fields(queue.Partition)}
+    names |= {"begins_at", "unavailable_nodes", "ahead", "time_limit", "max_time", "too_much"}
+    for reason in pending_reasons.known().values():
+        assert {*re.findall(r"{(.*?)}", reason.numbers)} <= names

@@ -78,7 +78,7 @@ def test_a_pipe_over_the_limit() -> None:
         files.read_bytes("/dev/zero", limit_bytes=10, is_given=True)
 
 
-def test_a_fifo_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fifo_without_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.files.reading._FIFO_TIMEOUT_SECONDS", 0)
     os.mkfifo(tmp_path / "a")
     with pytest.raises(files.NotRegularFileError) as raised:

@@ -42,7 +42,7 @@ def started(entries: list[records.Entry]) -> dict[int, tuple[str, ...]]:
     return {entry.number: given for entry, given in queue.next_jobs(entries)}
 
 
-def test_in_order_and_nobody_overtakes() -> None:
+def test_jobs_start_in_order() -> None:
     running = {"state": JobState.RUNNING, "given": ("1",)}
     assert started(line(running, {"slots": 2}, {}, {})) == {2: ("0", "2"), 3: ("3",)}
     assert started(line(running, {"slots": 4}, {})) == {}

@@ -92,7 +92,7 @@ def test_a_thousand_tasks_fit_into_a_script_and_what_does_not_is_refused(tmp_pat
     assert "and Slurm accepts less than 4194304: split it into several arrays" in str(caught.value)
 
 
-def test_what_tasks_share_stands_once(machine: machines.Machine) -> None:
+def test_shared_text_of_tasks_is_printed_once(machine: machines.Machine) -> None:
     spec = jobs.JobSpec(
         name="x", args={"a": 1, "b": 2}, array=jobs.Array(tasks=({"b": 3}, {"c": True}))
     )

@@ -57,7 +57,7 @@ values = st.text(
 
 
 @hypothesis.given(st.lists(st.tuples(st.from_regex(r"[a-z][a-z-]*", fullmatch=True), values)))
-def test_what_is_quoted_is_read_back(options: list[directives.Option]) -> None:
+def test_quoted_text_is_read_back(options: list[directives.Option]) -> None:
     script = "#!/bin/bash\n" + "".join(f"#SBATCH {directives.quote(o)}\n" for o in options)
     assert directives.parse(script) == options
 

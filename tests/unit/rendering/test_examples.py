@@ -86,7 +86,7 @@ def test_the_comments_of_the_examples_propose_something() -> None:
     }
 
 
-def test_digits_ddp_meets_over_two_nodes_and_stands_alone_on_one() -> None:
+def test_digits_ddp_rendezvous_on_two_nodes_and_standalone_on_one() -> None:
     (file,) = (file for file in EXAMPLES if file.stem == "digits_ddp")
     assert "exec torchrun --standalone " in _render(specs.load(file))
     two = ["resources.nodes=2", "resources.gpus_per_node=2"]

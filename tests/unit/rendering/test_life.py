@@ -57,7 +57,7 @@ def test_the_exit_record_has_the_program_s_code(machine: Machine, code: int) -> 
     ]
 
 
-def test_the_program_is_told_where_it_runs(machine: Machine) -> None:
+def test_program_has_the_run_variables(machine: Machine) -> None:
     script = machine.render(launch=_command("env | grep ^ORCHESTRATOR_ | sort"))
     run_dir = machine.run_dir
     assert machine.run(script, SLURM_RESTART_COUNT="2").stdout.splitlines()[1:] == [
@@ -243,7 +243,7 @@ def test_an_attempt_runs_once_and_the_next_one_runs(machine: Machine) -> None:
     assert (machine.folder / "work" / "ran").read_text() == "run\nrun\n"
 
 
-def test_an_attempt_that_begins_after_the_next_one_runs_nothing(machine: Machine) -> None:
+def test_attempt_that_starts_after_a_later_one_runs_nothing(machine: Machine) -> None:
     script = machine.render(launch=_command("echo run >>ran"))
     assert machine.run(script, SLURM_RESTART_COUNT="10").returncode == 0
     late = machine.run(script, SLURM_RESTART_COUNT="9")
@@ -253,7 +253,7 @@ def test_an_attempt_that_begins_after_the_next_one_runs_nothing(machine: Machine
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
-def test_of_many_jobs_at_once_one_runs(machine: Machine, links: bool) -> None:
+def test_only_one_of_many_jobs_runs(machine: Machine, links: bool) -> None:
     if not links:
         _without_links(machine)
     script = machine.render(launch=_command("echo run >>ran"))
@@ -267,7 +267,7 @@ def test_of_many_jobs_at_once_one_runs(machine: Machine, links: bool) -> None:
     assert (machine.folder / "work" / "ran").read_text() == "run\n"
 
 
-def test_run_by_hand_it_makes_a_folder_of_its_own(machine: Machine) -> None:
+def test_script_run_manually_creates_its_own_folder(machine: Machine) -> None:
     script = machine.render(launch=_command("exit 3"))
     result = machine.run(script, SLURM_JOB_NAME="job", SLURM_JOB_ID="77")
     assert result.returncode == 3

@@ -105,7 +105,7 @@ def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int) -> None:
     assert measured(record(*epochs(50.0), result=result)).size == size
 
 
-def test_ranks_without_gpus_are_those_that_the_spec_starts() -> None:
+def test_ranks_without_gpus_are_the_started_tasks() -> None:
     program = record(*epochs(50.0), job={"gpus": 0}, spec=on("torchrun", 2))
     assert measured(program, "ranks").size == 2
     shell_line = record(*epochs(50.0), job={"gpus": 0}, spec=on("torchrun", 2, command="a.sh"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.slurm import sacct
 
 
-def test_what_a_job_used(recorded):
+def test_usage_of_a_job(recorded):
     lines = recorded.lines("sacct-usage.txt")
     first = sacct.parse_usage([line for line in lines if not line.startswith("2")], None)
     assert first is not None

@@ -73,7 +73,7 @@ def test_secrets_by_their_names_and_ordinary_names_like_them():
     assert variables.secret_names(dict.fromkeys([*ordinary.split(), *more.split()], "x")) == set()
 
 
-def test_what_is_stored_is_an_allow_list():
+def test_stored_variables_are_an_allow_list():
     kept = {
         "PATH": "/usr/bin",
         "LD_LIBRARY_PATH": "/lib",

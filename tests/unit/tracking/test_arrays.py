@@ -51,7 +51,7 @@ def test_a_task_cancelled_by_a_person_ends_after_the_grace() -> None:
         ({}, {"array_job_id": "41", "reused": True}),
     ],
 )
-def test_what_may_have_run_is_lost(fields: dict[str, Any], witnesses: dict[str, Any]) -> None:
+def test_job_that_may_have_run_is_lost(fields: dict[str, Any], witnesses: dict[str, Any]) -> None:
     job = cases.job(
         **{**TASK, "raw_job_id": None, "misses": 2, "missing_since": cases.at(-200), **fields}
     )

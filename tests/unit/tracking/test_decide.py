@@ -351,7 +351,7 @@ def test_a_ghost_does_not_speak_for_the_job_that_slurm_showed() -> None:
     assert after(done, transition).state is JobState.COMPLETED
 
 
-def test_the_claim_decides_which_of_two_is_the_job() -> None:
+def test_owner_file_decides_which_of_two_jobs_runs() -> None:
     waiting = job(observed_at=at(30))
     rows = (row(JobState.FAILED, exit_code=75), ghost(JobState.RUNNING, started_at=at(50)))
     transition = decide(waiting, squeue=rows, owner="42")
@@ -366,7 +366,7 @@ def test_an_id_that_slurm_never_showed_gives_way_to_the_token() -> None:
     assert (now.job_id, now.state) == ("41", JobState.PENDING)
 
 
-def test_a_late_row_of_an_earlier_attempt_does_not_end_one_that_waits() -> None:
+def test_late_row_of_an_earlier_attempt_does_not_end_a_pending_attempt() -> None:
     second = job(state=JobState.PENDING, attempt=1, restart_count=1)
     old = row(JobState.PREEMPTED, source="sacct", started_at=at(5), ended_at=at(30))
     assert after(second, decide(second, sacct=(old,))).state is JobState.PENDING

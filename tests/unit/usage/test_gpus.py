@@ -46,7 +46,7 @@ power.draw [W], uuid, utilization.gpu [%], memory.used [MiB], timestamp
     assert other.power_watts is None
 
 
-def test_without_a_number_the_place_within_a_moment_tells_a_gpu() -> None:
+def test_gpus_without_index_are_numbered_by_order() -> None:
     text = """\
 timestamp, utilization.gpu [%]
 2026/11/21 10:00:00.123, 10 %

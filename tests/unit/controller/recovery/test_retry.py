@@ -104,7 +104,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     return found
 
 
-def test_one_continuation_job_wherever_a_pass_is_killed(
+def test_one_continuation_job_if_a_pass_is_killed_anywhere(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failed(context, "node_fail")
@@ -248,7 +248,7 @@ def test_all_requeues_with_one_refresh(
     assert automatic == {
         ("submit", "intent stored", "user"),
         ("submit", "intent stored", "rules"),
-        ("ask", "requeue is asked", "rules"),
+        ("ask", "requeue requested", "rules"),
         ("ask", "requeue was refused: no", "rules"),
     }
 

@@ -93,7 +93,7 @@ def test_rows_of_accounts_follow_one_another() -> None:
     assert identity.rows_in_sacct(job(), (older, requeued, again)) == (requeued, again)
 
 
-def test_a_row_behind_one_that_never_ended_is_another_job() -> None:
+def test_row_after_one_without_an_end_is_another_job() -> None:
     lost = ended(0, 0, jobs.JobState.RUNNING)
     other = ended(3, 1, jobs.JobState.COMPLETED)
     assert identity.rows_in_sacct(job(), (lost, other)) == (lost,)

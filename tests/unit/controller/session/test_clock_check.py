@@ -182,7 +182,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
 
-def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
+def test_clock_leap_during_a_pass_is_handled_by_the_next_pass(
     context: contexts.Context, host: Host
 ) -> None:
     there = clock_check.check_pass(context).context
@@ -204,7 +204,7 @@ def test_a_machine_that_was_off_for_a_month_catches_up(
     assert len(others) == 100 and {one.state for one in others} == {"skipped"}
 
 
-def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
+def test_schedule_added_with_a_wrong_clock_continues_from_now(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.ahead = MONTH

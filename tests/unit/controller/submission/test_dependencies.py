@@ -34,7 +34,7 @@ COMPLETED, FAILED, RUNNING = (
         ("afternotok:sweep/@3", None, [("afternotok", "sweep/@3")]),
     ],
 )
-def test_what_is_slurms_and_what_is_ours(
+def test_dependencies_of_slurm_and_of_ours(
     text: str, slurms: str | None, named: list[tuple[str, str]]
 ) -> None:
     assert values.form_error("dependency", text) == ""
@@ -46,7 +46,7 @@ def test_what_is_slurms_and_what_is_ours(
 @pytest.mark.parametrize(
     "text", ["after:prep", "afterok:prep?afterok:x", "afterok:@", "afterok:sweep/", "afterok:a b"]
 )
-def test_what_means_nothing(text: str) -> None:
+def test_invalid_dependencies(text: str) -> None:
     assert values.form_error("dependency", text) != ""
 
 

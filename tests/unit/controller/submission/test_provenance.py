@@ -30,7 +30,7 @@ def test_git_is_started_only_below_a_tree(tmp_path: Path, monkeypatch) -> None:
     assert said is not None and said.startswith("git version")
 
 
-def test_git_is_told_of_a_tree_elsewhere(tmp_path: Path, monkeypatch) -> None:
+def test_git_dir_of_the_caller_is_ignored(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
     said = provenance.git_in(tmp_path)(["--version"])
     assert said is not None and said.startswith("git version")
@@ -252,7 +252,7 @@ def test_a_huge_diff_is_not_read_to_its_end(tree: Tree, monkeypatch) -> None:
     assert len(found["git_diff"]) == 1000
 
 
-def test_what_does_not_end_is_given_up(tree: Tree, monkeypatch) -> None:
+def test_hung_git_is_abandoned(tree: Tree, monkeypatch) -> None:
     monkeypatch.setattr(provenance, "GIT_TIMEOUT_SECONDS", 0.5)
     fifo = tree.folder / ".git" / "fifo"
     os.mkfifo(fifo)
