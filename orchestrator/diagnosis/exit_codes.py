@@ -7,18 +7,15 @@ from collections.abc import Mapping
 
 from orchestrator import jobs
 from orchestrator.diagnosis.causes import Cause
+from orchestrator.jobs import JobState
 
 #: The signal number that Slurm reports if it could not set up the job on its node (22.05, 24.11).
 LAUNCH_FAILED_SIGNAL = 53
 #: Slurm itself ended the job, so that exit code and signal say nothing about the program.
 _ENDED_BY_SLURM = frozenset(
     {
-        jobs.JobState.CANCELLED,
-        jobs.JobState.TIMEOUT,
-        jobs.JobState.PREEMPTED,
-        jobs.JobState.NODE_FAIL,
-        jobs.JobState.BOOT_FAIL,
-        jobs.JobState.DEADLINE,
+        *(JobState.CANCELLED, JobState.TIMEOUT, JobState.PREEMPTED),
+        *(JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.DEADLINE),
     }
 )
 _SHELL_CODES: Mapping[int, tuple[Cause, str]] = {

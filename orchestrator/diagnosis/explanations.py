@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs
-from orchestrator.diagnosis import causes, final_states, main_finding, pending_reasons
+from orchestrator.diagnosis import causes, exit_codes, final_states, main_finding, pending_reasons
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Evidence, Explanation, Facts, Finding, Level, Traceback
 from orchestrator.jobs import JobState
@@ -22,11 +22,7 @@ _STATE_LEVELS = {
     "time_limit": Level.ENDED,
     "cancelled": Level.ENDED,
     "nonzero_exit": Level.OUTCOME,
-    "killed": Level.AFTER,
-    "segfault": Level.AFTER,
-    "aborted": Level.AFTER,
-    "shared_memory": Level.AFTER,
-    "illegal_instruction": Level.AFTER,
+    **dict.fromkeys(exit_codes.CRASH_CAUSES.values(), Level.AFTER),
     # 126 and 127 of bash, which printed the name of the program.
     "missing_program": Level.AFTER,
 }

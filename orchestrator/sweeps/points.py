@@ -118,13 +118,14 @@ class Builder:
                 self._problems.add(at, message)
 
     def _point(self, settings: records.Settings) -> records.Point | None:
+        own = [setting for setting in settings if setting.path[0] == "args"]
         try:
             changes = self._changes(settings)
-            shape, spec = self._shape(changes)
+            shape, spec = self._shape(changes, own)
         except errors.SpecError as error:
             self._problems.keep(error.problems)
             return None
-        own = self._with_batch(spec, [s for s in settings if s.path[0] == "args"])
+        own = self._with_batch(spec, own)
         given = {setting.path[1]: setting.value for setting in own}
         origins = {setting.path[1]: setting.at for setting in own}
         for paths, message in checks.argument_findings(("args",), given):
@@ -174,13 +175,18 @@ class Builder:
             ),
         ]
 
-    def _shape(self, changes: list[records.Setting]) -> tuple[records.Shape, jobs.JobSpec]:
-        """Return a shape and its job with the arguments of `[args]`; SpecError."""
+    def _shape(
+        self, changes: list[records.Setting], own: list[records.Setting]
+    ) -> tuple[records.Shape, jobs.JobSpec]:
+        """Return a shape and its job with the arguments of `[args]`; SpecError.
+
+        own: the arguments of its first point.
+        """
         pairs = [[documents.dotted(setting.path), setting.value] for setting in changes]
         changes_key = json.dumps(sorted(pairs, key=str))
         if changes_key not in self._shapes:
             self._shapes[changes_key] = None
-            spec = dataclasses.replace(self._spec(changes), args=self._base_args)
+            spec = dataclasses.replace(self._spec(changes, own), args=self._base_args)
             self._check_ranks(spec, changes)
             text = specs.to_json(dataclasses.replace(spec, args={}))
             hours = resources.hours_of(spec, self._profile)
@@ -197,13 +203,18 @@ class Builder:
             raise errors.SpecError([])
         return known
 
-    def _spec(self, changes: list[records.Setting]) -> jobs.JobSpec:
+    def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
         upper = documents.empty(self._base.origin(()).source)
         for setting in changes:
             origin = self._document.origin(setting.at)
             upper = documents.with_value(upper, setting.path, setting.value, origin)
-        layered = specs.over(self._base, upper)
-        spec = specs.build(layered, [], self._folder)
+        layered = complete = specs.over(self._base, upper)
+        if not layered.get(("launch", "command")) and not layered.get(("launch", "program")):
+            # [retry.changes] may multiply an argument that only the sweep sets.
+            for setting in own:
+                if not any(checks.argument_findings((), {setting.path[1]: setting.value})):
+                    complete = documents.with_value(complete, setting.path, setting.value, "")
+        spec = specs.build(complete, [], self._folder)
         try:
             return profiles.fill(spec, self._profile)
         except errors.SpecError as error:

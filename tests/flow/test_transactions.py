@@ -50,6 +50,8 @@ def test_status_of_four_jobs(
     fake_slurm.set_state(3, "COMPLETED")
     cli("refresh")
     fake_slurm.set_state(1, "RUNNING")
+    # sacct is queried for it.
+    fake_slurm.set_state(2, "COMPLETED")
     if refresh == "--refresh":
         assert transactions(cli, "status", refresh) == ["read", "write", "write", "read"]
     else:

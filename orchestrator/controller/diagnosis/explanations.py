@@ -13,7 +13,14 @@ from pathlib import Path
 from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import clusters, contexts, queries
-from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs, queue
+from orchestrator.diagnosis import (
+    explanations,
+    log_reader,
+    log_rules,
+    pending_jobs,
+    pending_reasons,
+    queue,
+)
 from orchestrator.diagnosis.records import Explanation, Facts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
@@ -24,10 +31,7 @@ READING_SECONDS = 5.0
 #: Time for reading the logs of one job.
 EXPLAIN_SECONDS = 20.0
 _RULES_LIMIT_BYTES = 4 * 1024 * 1024
-_PARTITION_REASON = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
 _LIMIT_REASON = re.compile(r"(?:QOS|Assoc)(?:Grp|Max|Min)|Max\w+PerAccount")
-_QUEUE_REASON = re.compile(r"Priority|Resources")
-_NODE_REASON = re.compile(r"ReqNodeNotAvail|NodeDown")
 _UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 
 
@@ -72,24 +76,25 @@ def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:
 
 
 def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
-    """Ask Slurm at most three questions, selected by the job's reason."""
+    """Ask Slurm at most three questions: what the numbers behind the job's reason need."""
     slurm = context.slurm
     shown = slurm.show_job(job_id)
     if shown is None:
         return queue.Queue()
     request = scontrol.parse_request(shown)
     reason, answers = request.reason, queue.Queue(request=request)
+    numbers = pending_reasons.meaning(reason).numbers
     try:
-        if reason.startswith("Reservation") and request.reservation:
+        if "{reservation}" in numbers and request.reservation:
             reservation = slurm.reservation(request.reservation)
             return dataclasses.replace(answers, reservation=reservation)
-        if _NODE_REASON.match(reason):
+        if "{unavailable_nodes}" in numbers:
             named = _UNAVAILABLE_NODES.search(reason)
             nodes = named[1] if named else request.node_list
             away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
             return dataclasses.replace(answers, unavailable_nodes=away)
-        is_limit, is_queue = _LIMIT_REASON.match(reason), _QUEUE_REASON.match(reason)
-        if not (is_limit or is_queue or _PARTITION_REASON.match(reason)):
+        is_limit, is_queue = _LIMIT_REASON.match(reason), "{ahead}" in numbers
+        if not (is_limit or "{partition_" in numbers or "{too_much}" in numbers):
             return answers
         # If a job names several partitions, the numbers of one of them would mislead.
         if request.partition is None or "," in request.partition:

@@ -141,6 +141,9 @@ class _Stored:
     tracked: list[jobs.Job]
     #: rows of array tasks for which a cancellation was requested
     cancel_requested: set[int]
+    #: when sacct last succeeded, and why it is not called now; ""
+    sacct_good_at: datetime.datetime | None
+    sacct_error: str
 
 
 def _read(work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime) -> _Stored:
@@ -155,6 +158,8 @@ def _read(work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.da
         recent=work.jobs.find(settled),
         tracked=work.jobs.find(tracked),
         cancel_requested=work.events.cancel_requested(tasks),
+        sacct_good_at=work.refreshes.get(facts.cluster).last_good_sacct_at,
+        sacct_error=slurm_queries.sacct_pause(work, facts.cluster, now),
     )
 
 
@@ -175,7 +180,14 @@ def _query(
         reopened += [job for job in stored.tracked if tracking.is_news(job, queue.of(job))]
         selected = [*stored.live, *reopened]
         accounts = slurm_queries.query_accounts(
-            context, facts, selected, queue, observed_at, force=force
+            context,
+            facts,
+            selected,
+            queue,
+            observed_at,
+            good_at=stored.sacct_good_at,
+            error=stored.sacct_error,
+            force=force,
         )
         collector = evidence.Collector(
             context=context,

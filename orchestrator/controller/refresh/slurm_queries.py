@@ -149,9 +149,14 @@ def query_accounts(
     queue: Queue,
     observed_at: datetime.datetime,
     *,
+    good_at: datetime.datetime | None,
+    error: str,
     force: bool = False,
 ) -> Accounts:
-    """Query sacct if necessary; `force`: also while it pauses after a failure."""
+    """Query sacct if necessary; `force`: also while it pauses after a failure.
+
+    good_at: when it last succeeded; error: what sacct_pause() returns.
+    """
     if not facts.accounting:
         return Accounts(accounting=False)
     by_id: dict[str, list[tracking.Observation]] = {}
@@ -166,12 +171,8 @@ def query_accounts(
         and job.missing_since is not None
         and (observed_at - job.missing_since).total_seconds() >= late_seconds
     ]
-    if not missing and not without_id:
-        return Accounts()
-    with context.store.reading() as work:
-        good_at = work.refreshes.get(facts.cluster).last_good_sacct_at
-        error = sacct_pause(work, facts.cluster, observed_at)
-    if not (without_id or force or _is_urgent(missing, good_at, observed_at)):
+    is_urgent = without_id or (missing and _is_urgent(missing, good_at, observed_at))
+    if not is_urgent and not (force and missing):
         return Accounts()
     if error and not force:
         return Accounts(error=error)

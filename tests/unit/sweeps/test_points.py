@@ -107,6 +107,12 @@ def test_points_stored_by_an_earlier_version(expand: Expand) -> None:
         assert [each.spec for each in sweeps.points_of([stored])] == [point.spec]
 
 
+def test_a_retry_changes_an_argument_that_only_the_sweep_sets(expand: Expand) -> None:
+    retry = '[retry]\nmax_retries = 1\nchanges.oom_device."args.width" = "x0.5"\n'
+    sweep = expand('[sweep]\nkind = "grid"\naxes.args.width = [64, 128]\n' + retry)
+    assert [point.spec.args["width"] for point in sweep.points] == [64, 128]
+
+
 def test_partition_limits_are_reported_at_the_axis(refused: Refused) -> None:
     text = '[sweep]\nkind = "grid"\n[sweep.axes]\nresources.gpus_per_node = [4, 8]\n'
     text += 'job.time_limit = ["1:00:00", "3-00"]\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,34 @@ def _add(context: contexts.Context, number: int, log: str) -> int:
             **failed,
         )[0]
     return job.row
+
+
+@pytest.mark.parametrize(
+    ("reasons", "calls"),
+    [
+        ("Priority Resources", ["partition", "jobs_before"]),
+        ("PartitionTimeLimit PartitionNodeLimit PartitionConfig PartitionDown", ["partition"]),
+        ("PartitionInactive MaxMemPerLimit AccountNotAllowed QOSNotAllowed", ["partition"]),
+        ("QOSMaxCpuPerJobLimit AssocGrpCpuLimit MaxJobsPerAccount", ["partition", "limits_of"]),
+        ("ReqNodeNotAvail,UnavailableNodes:n4 NodeDown", ["unavailable_nodes"]),
+        ("Reservation ReservationDeleted", ["reservation"]),
+        ("BeginTime JobHeldUser Dependency Licenses BadConstraints DeadLine None", []),
+    ],
+)
+def test_slurm_is_asked_only_for_the_numbers_of_the_reason(reasons: str, calls: list[str]) -> None:
+    for reason in reasons.split():
+        asked: list[str] = []
+        answers = {"reservation": None, "partition": None, "limits_of": [], "jobs_before": 3}
+        answers["unavailable_nodes"] = ["n4 is down (x)"]
+
+        def method(name: str, asked: list[str] = asked, answers: Any = answers) -> Any:
+            return lambda *arguments: asked.append(name) or answers[name]
+
+        record = {"Reason": reason, "Partition": "a", "Account": "b", "QOS": "c", "Priority": "5"}
+        record |= {"ReqNodeList": "n4", "Reservation": "r", "UserId": "alice(2001)"}
+        slurm = types.SimpleNamespace(show_job=lambda job_id, record=record: record)
+        vars(slurm).update({name: method(name) for name in answers})
+        job: Any = types.SimpleNamespace(raw_job_id=None)
+        context: Any = types.SimpleNamespace(slurm=slurm)
+        explanations._ask(context, job, "12")
+        assert asked == calls, reason
