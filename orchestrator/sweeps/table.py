@@ -44,8 +44,11 @@ class Problems:
     def __init__(self, document: documents.Document) -> None:
         self._document = document
         self._problems: dict[errors.Problem, None] = {}
+        #: of add()
+        self.paths: set[KeyPath] = set()
 
     def add(self, at: KeyPath, message: str) -> None:
+        self.paths.add(at)
         self.keep([self._document.problem(at, message)])
 
     def keep(self, problems: Iterable[errors.Problem]) -> None:
@@ -106,7 +109,7 @@ def _check_kind(table: records.Table, data: Mapping[str, Any], problems: Problem
             problems.add(("sweep", key), message)
     for key in _KINDS[kind][0]:
         # A wrong value is reported already.
-        if data.get(key) in (None, [], {}):
+        if not data.get(key) and ("sweep", key) not in problems.paths:
             problems.add(("sweep", key), f'is missing: kind "{kind}" needs it')
     if kind in ("strong", "weak"):
         if not data.get("gpus") and not data.get("nodes"):

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
             ):
                 found.append(
                     ratios.Ratio(
-                        what=f"{about} / `grep -E -c`{kind}",
+                        label=f"{about} / `grep -E -c`{kind}",
                         ours_seconds=getattr(ours, seconds),
                         bare_seconds=getattr(grep, seconds),
                         budget=most,

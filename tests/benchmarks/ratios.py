@@ -13,7 +13,7 @@ class Ratio:
     """The time of our code divided by that of a reference."""
 
     #: name in the table
-    what: str
+    label: str
     #: of each run, ours and the reference's
     ours_seconds: Sequence[float]
     bare_seconds: Sequence[float]
@@ -32,7 +32,7 @@ class Ratio:
 
 
 def measure(
-    what: str,
+    label: str,
     ours: Callable[[], object],
     bare: Callable[[], object],
     *,
@@ -53,7 +53,7 @@ def measure(
             after()
             if number:
                 kept.append(took)
-    return Ratio(what=what, ours_seconds=seconds[0], bare_seconds=seconds[1], budget=budget)
+    return Ratio(label=label, ours_seconds=seconds[0], bare_seconds=seconds[1], budget=budget)
 
 
 def table(ratios: Sequence[Ratio]) -> str:
@@ -63,6 +63,6 @@ def table(ratios: Sequence[Ratio]) -> str:
         budget = "-" if ratio.budget is None else f"{ratio.budget:.1f}"
         ours, bare = statistics.median(ratio.ours_seconds), statistics.median(ratio.bare_seconds)
         lines.append(
-            f"| {ratio.what} | {ours:.3f} s | {bare:.3f} s | {ratio.value:.2f} | {budget} |"
+            f"| {ratio.label} | {ours:.3f} s | {bare:.3f} s | {ratio.value:.2f} | {budget} |"
         )
     return "\n".join(lines)

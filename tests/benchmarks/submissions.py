@@ -91,7 +91,7 @@ def _arrays(alice: site.Site, count: int, repeats: int) -> list[ratios.Ratio]:
             if number:
                 kept += took
     call = ratios.Ratio(
-        what=f"an array of {count} tasks, imports left out / submitit's `map_array`",
+        label=f"an array of {count} tasks, imports left out / submitit's `map_array`",
         ours_seconds=seconds[0],
         bare_seconds=seconds[1],
         budget=1.2,
@@ -118,14 +118,14 @@ def _one_after_another(alice: site.Site, count: int) -> list[ratios.Ratio]:
     program = _program(alice, "one_after_another.py")
     ours, bare, floor = json.loads(_run(alice, [*program, spec, script, str(count)]))
     one = ratios.Ratio(
-        what=f"{count} single jobs in one process, each / `sbatch`",
+        label=f"{count} single jobs in one process, each / `sbatch`",
         ours_seconds=ours,
         bare_seconds=bare,
         budget=3.0,
     )
     # No budget: it shows the share of the disk and of the fork.
     least = ratios.Ratio(
-        what="a run folder, a durable commit, `sbatch` and a commit, nothing else / `sbatch`",
+        label="a run folder, a durable commit, `sbatch` and a commit, nothing else / `sbatch`",
         ours_seconds=floor,
         bare_seconds=bare,
         budget=None,

@@ -92,8 +92,8 @@ def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib
         steps.insert(0, ["python3", "-m", "venv", f"/opt/{tool}"])
         steps.insert(1, [*pip, "--require-hashes", "-r", f"/srv/{UV_LOCK}"])
     for argv in steps:
-        what = "installing the Python environment"
-        root.enter(base, argv, what=what, binds=binds, env=env, downloads=True)
+        action = "installing the Python environment"
+        root.enter(base, argv, action=action, binds=binds, env=env, downloads=True)
 
 
 def link_checkout(folder: pathlib.Path, scripts: Mapping[str, str]) -> None:

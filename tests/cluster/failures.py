@@ -45,7 +45,7 @@ class Case:
     #: None: nothing is wrong
     cause: str | None
     #: part of the summary or of the evidence
-    told: str
+    evidence: str
     #: keys of the spec by table
     tables: Mapping[str, str]
     #: options of submit
@@ -104,14 +104,14 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="over-time",
         how="`sleep 300`; root sets its end time to now, which acts like its time limit",
         cause="time_limit",
-        told="of its time limit of",
+        evidence="of its time limit of",
         tables=_shell("echo begun; sleep 300"),
     )
     yield Case(
         name="memory-kill",
         how="a step that needs 600 MiB under `mem = 200M`, killed by its cgroup",
         cause="oom_host",
-        told="oom_kill",
+        evidence="oom_kill",
         tables=_shell(
             f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog",
             resources='mem = "200M"',
@@ -121,7 +121,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="memory-kill-of-a-step",
         how="the same, in a script that continues and exits with 1",
         cause="oom_host",
-        told="oom_kill",
+        evidence="oom_kill",
         tables=_shell(
             f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog || exit 1",
             resources='mem = "200M"',
@@ -131,7 +131,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="node-lost",
         how="its host is disconnected from the network",
         cause="node_fail",
-        told=TROUBLED,
+        evidence=TROUBLED,
         tables=_shell(
             "sleep 300",
             job=f'requeue = false\nnodelist = "{TROUBLED}"',
@@ -141,49 +141,49 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="preempted",
         how="a job of higher priority needs its host, in a partition with PreemptMode=CANCEL",
         cause="preempted",
-        told="partition spot",
+        evidence="partition spot",
         tables=_shell("sleep 300", job=f'partition = "spot"\nnodelist = "{TROUBLED}"'),
     )
     yield Case(
         name="cancelled-by-us",
         how="`orchestrator cancel`",
         cause="cancelled",
-        told="you cancelled it with orchestrator cancel",
+        evidence="you cancelled it with orchestrator cancel",
         tables=_shell("sleep 300"),
     )
     yield Case(
         name="cancelled-by-hand",
         how="`scancel` by its own user",
         cause="cancelled",
-        told="you (alice) or your program cancelled it with scancel",
+        evidence="you (alice) or your program cancelled it with scancel",
         tables=_shell("sleep 300"),
     )
     yield Case(
         name="cancelled-by-root",
         how="`scancel` by root",
         cause="cancelled",
-        told="root",
+        evidence="root",
         tables=_shell("sleep 300"),
     )
     yield Case(
         name="cancelled-by-operator",
         how="`scancel` by bob, an operator of the site",
         cause="cancelled",
-        told="bob",
+        evidence="bob",
         tables=_shell("sleep 300"),
     )
     yield Case(
         name="cancelled-while-waiting",
         how="`scancel` by its own user, before it started",
         cause="cancelled",
-        told="while it was pending",
+        evidence="while it was pending",
         tables=_shell("true", sbatch="hold = true"),
     )
     yield Case(
         name="deadline",
         how="held until after its deadline, which root brings forward",
         cause="deadline",
-        told="deadline",
+        evidence="deadline",
         tables=_shell(
             "true", job='time_limit = "1"', sbatch='hold = true\ndeadline = "now+2hours"'
         ),
@@ -192,21 +192,21 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="no-log",
         how="the folder of its log is not writable when it starts",
         cause="launch_failed",
-        told="0:53",
+        evidence="0:53",
         tables=_shell("true", job='output = "{home}/closed/%j.out"', sbatch="hold = true"),
     )
     yield Case(
         name="prolog",
         how="the site's prolog fails on its host; `requeue = false`",
         cause="launch_failed",
-        told="before its script began",
+        evidence="before its script began",
         tables=_shell("true", job=_on(TROUBLED, "false"), sbatch="hold = true"),
     )
     yield Case(
         name="no-run-folder",
         how="its run folder is removed while it is pending",
         cause="run_folder",
-        told="nothing was run",
+        evidence="nothing was run",
         tables=_shell("true", job='output = "{home}/%j.out"', sbatch="hold = true"),
     )
 
@@ -216,56 +216,56 @@ def _set_up() -> Iterator[Case]:
         name="no-module-command",
         how="`modules` on hosts without the command `module`",
         cause="setup_failed",
-        told="no 'module' on n",
+        evidence="no 'module' on n",
         tables=_shell("true", environment='modules = ["NRIS/GPU"]'),
     )
     yield Case(
         name="no-conda",
         how="`conda` on hosts without conda",
         cause="setup_failed",
-        told="no conda on n",
+        evidence="no conda on n",
         tables=_shell("true", environment='conda = "torch"'),
     )
     yield Case(
         name="no-venv",
         how="`venv` names a folder that does not exist",
         cause="setup_failed",
-        told="no virtual environment /home/alice/nosuch",
+        evidence="no virtual environment /home/alice/nosuch",
         tables=_shell("true", environment='venv = "/home/alice/nosuch"'),
     )
     yield Case(
         name="no-secrets",
         how="a secrets file that only the login host has",
         cause="setup_failed",
-        told=f"secrets file {LOGIN_ONLY}/secrets cannot be read",
+        evidence=f"secrets file {LOGIN_ONLY}/secrets cannot be read",
         tables=_shell("true", environment=f'secrets_file = "{LOGIN_ONLY}/secrets"'),
     )
     yield Case(
         name="bad-setup",
         how="a line of `setup` that fails",
         cause="setup_failed",
-        told="exit code 78",
+        evidence="exit code 78",
         tables=_shell("true", environment='setup = "cd /cluster/projects/nosuch || exit 78"'),
     )
     yield Case(
         name="no-image",
         how="a container image that only the login host has",
         cause="container",
-        told=f"{LOGIN_ONLY}/model.sif",
+        evidence=f"{LOGIN_ONLY}/model.sif",
         tables=_shell("true", container=_image(f"{LOGIN_ONLY}/model.sif")),
     )
     yield Case(
         name="bad-image",
         how="a container image that was truncated by a copy",
         cause="container",
-        told="cut.sif",
+        evidence="cut.sif",
         tables=_shell("true", container=_image("{home}/cut.sif")),
     )
     yield Case(
         name="no-bind",
         how="`binds` with a folder that only the login host has",
         cause="container",
-        told=f"{LOGIN_ONLY}/data",
+        evidence=f"{LOGIN_ONLY}/data",
         tables=_shell(
             "true", container=f'{_image(root.IMAGE)}\nbinds = ["{LOGIN_ONLY}/data:/data"]'
         ),
@@ -274,14 +274,14 @@ def _set_up() -> Iterator[Case]:
         name="no-pyxis",
         how="`runtime = pyxis` on a cluster without it",
         cause="container",
-        told="container-image",
+        evidence="container-image",
         tables=_shell("true", container='runtime = "pyxis"\nimage = "docker://pytorch/pytorch"'),
     )
     yield Case(
         name="image-without-program",
         how="a program that is on the host but not in the image",
         cause="missing_file",
-        told=f"{PROGRAMS}/plain.py",
+        evidence=f"{PROGRAMS}/plain.py",
         tables=_shell(
             f"python3 {PROGRAMS}/plain.py --how raises",
             container=_image(root.IMAGE),
@@ -290,8 +290,13 @@ def _set_up() -> Iterator[Case]:
 
 
 def _programs() -> Iterator[Case]:
-    for name, how, cause, told in (("exception", "raise", "python_exception", "KeyError: 'dog'"),):
-        yield Case(name=name, how=how, cause=cause, told=told, tables=_program("plain", "raises"))
+    yield Case(
+        name="exception",
+        how="raise",
+        cause="python_exception",
+        evidence="KeyError: 'dog'",
+        tables=_program("plain", "raises"),
+    )
     plain = (
         ("module", "a Python module that is not installed", "missing_module", "flash_attn"),
         ("library", "a missing shared library", "missing_library", "libcudnn.so.8"),
@@ -317,14 +322,16 @@ def _programs() -> Iterator[Case]:
         ),
         ("diverges", "a learning rate of 1e30", "diverged", "Loss is nan"),
     )
-    for name, how, cause, told in plain:
-        yield Case(name=name, how=how, cause=cause, told=told, tables=_program("plain", name))
+    for name, how, cause, evidence in plain:
+        yield Case(
+            name=name, how=how, cause=cause, evidence=evidence, tables=_program("plain", name)
+        )
     small = f'nodelist = "{SMALL}"'
     yield Case(
         name="full",
         how="a checkpoint larger than the disk (a tmpfs of 1 MiB)",
         cause="disk_full",
-        told="No space left on device",
+        evidence="No space left on device",
         tables=_program("plain", "full", job=small),
     )
     with_torch = 'mem = "2G"'
@@ -332,21 +339,21 @@ def _programs() -> Iterator[Case]:
         name="loader",
         how="batches of a DataLoader worker larger than /dev/shm (1 MiB)",
         cause="shared_memory",
-        told="shared memory",
+        evidence="shared memory",
         tables=_program("alone", "loader", job=small, resources=with_torch),
     )
     torch = (
         ("cuda", "PyTorch uses CUDA on a host without a GPU", "no_device", "NVIDIA driver"),
         ("address", "two TCPStores on one port", "address_in_use", "EADDRINUSE"),
     )
-    for name, how, cause, told in torch:
+    for name, how, cause, evidence in torch:
         tables = _program("alone", name, resources=with_torch)
-        yield Case(name=name, how=how, cause=cause, told=told, tables=tables, long=True)
+        yield Case(name=name, how=how, cause=cause, evidence=evidence, tables=tables, long=True)
     yield Case(
         name="bad-argument",
         how="an unknown argument",
         cause="bad_arguments",
-        told="unrecognized arguments: --epochs 3",
+        evidence="unrecognized arguments: --epochs 3",
         tables=_shell(f"python3 {PROGRAMS}/plain.py --how raises --epochs 3"),
     )
 
@@ -356,63 +363,63 @@ def _shells() -> Iterator[Case]:
         name="exit-3",
         how="`exit 3` without any output",
         cause="nonzero_exit",
-        told="exit code 3",
+        evidence="exit code 3",
         tables=_shell("exit 3"),
     )
     yield Case(
         name="no-program",
         how="a missing program (127)",
         cause="missing_program",
-        told="trian: command not found",
+        evidence="trian: command not found",
         tables=_shell("trian --epochs 3"),
     )
     yield Case(
         name="not-executable",
         how="a script that is not executable (126)",
         cause="permission",
-        told="Permission denied",
+        evidence="Permission denied",
         tables=_shell("{home}/plain.sh"),
     )
     yield Case(
         name="bad-interpreter",
         how="a script with a missing interpreter in its `#!` line (126)",
         cause="missing_program",
-        told="required file not found",
+        evidence="required file not found",
         tables=_shell("{home}/interpreter.sh"),
     )
     yield Case(
         name="shot",
         how="the batch script is killed by SIGKILL",
         cause="killed",
-        told="SIGKILL",
+        evidence="SIGKILL",
         tables=_shell("kill -9 $$"),
     )
     yield Case(
         name="terminated",
         how="the program ends by SIGTERM (143)",
         cause="killed",
-        told="SIGTERM",
+        evidence="SIGTERM",
         tables=_shell("sh -c 'kill -TERM $$'"),
     )
     yield Case(
         name="bus-error",
         how="the program ends by SIGBUS (135)",
         cause="shared_memory",
-        told="SIGBUS",
+        evidence="SIGBUS",
         tables=_shell("sh -c 'kill -BUS $$'"),
     )
     yield Case(
         name="syntax",
         how="a syntax error in a Python program",
         cause="python_exception",
-        told="SyntaxError",
+        evidence="SyntaxError",
         tables=_shell("python3 {home}/syntax.py"),
     )
     yield Case(
         name="bad-exit-kills",
         how="one of two tasks exits with 3 under `srun --kill-on-bad-exit`",
         cause="nonzero_exit",
-        told="task 1: Exited with exit code 3",
+        evidence="task 1: Exited with exit code 3",
         tables=_shell(
             "srun -n 2 --overcommit --kill-on-bad-exit=1"
             " sh -c '[ $SLURM_PROCID = 0 ] && sleep 60; exit 3'",
@@ -426,7 +433,7 @@ def _distributed() -> Iterator[Case]:
         name="rank-raises",
         how="rank 1 of two raises an exception, rank 0 waits in an all_reduce",
         cause="python_exception",
-        told="ValueError: sample 7 has no label",
+        evidence="ValueError: sample 7 has no label",
         tables=_ranks("raises"),
         rank=1,
     )
@@ -434,7 +441,7 @@ def _distributed() -> Iterator[Case]:
         name="rank-late",
         how="rank 1 of two is too late for an all_reduce of gloo",
         cause="gloo_timeout",
-        told="Timed out waiting 4000ms",
+        evidence="Timed out waiting 4000ms",
         long=True,
         tables=_ranks("late"),
         rank=0,
@@ -444,7 +451,7 @@ def _distributed() -> Iterator[Case]:
         name="mismatch",
         how="rank 0 calls all_reduce, rank 1 broadcast",
         cause="collective_mismatch",
-        told="mismatch between collectives",
+        evidence="mismatch between collectives",
         long=True,
         tables=_ranks("mismatch", environment=detail),
     )
@@ -452,7 +459,7 @@ def _distributed() -> Iterator[Case]:
         name="rank-shot",
         how="rank 1 of two is killed by SIGKILL under torchrun",
         cause="killed",
-        told="exitcode: -9",
+        evidence="exitcode: -9",
         long=True,
         tables=_ranks("shot"),
         rank=1,
@@ -466,14 +473,14 @@ def _distributed() -> Iterator[Case]:
         name="no-second-node",
         how="torchrun for two nodes, of which the second never joins",
         cause="rendezvous",
-        told="RendezvousTimeoutError",
+        evidence="RendezvousTimeoutError",
         tables=_shell(alone, **_environment({"resources": 'mem = "2G"'})),
     )
 
 
 def _refused() -> Iterator[Case]:
     configuration = "Requested node configuration is not available"
-    for name, how, cause, told, flag in (
+    for name, how, cause, evidence, flag in (
         ("account", "an unknown account", "bad_account", "Invalid account", "account=x"),
         (
             *("partition", "an unknown partition", "bad_partition"),
@@ -502,7 +509,7 @@ def _refused() -> Iterator[Case]:
             name=f"refused-{name}",
             how=how,
             cause=cause,
-            told=told,
+            evidence=evidence,
             tables=_shell("true"),
             flags=(f"--{flag}",),
             end=End.REFUSED,
@@ -515,7 +522,7 @@ def _waiting() -> Iterator[Case]:
         name="too-long",
         how="five minutes in a partition that allows one",
         cause="bad_resources",
-        told="it requests 00:05:00, partition short allows 00:01:00",
+        evidence="it requests 00:05:00, partition short allows 00:01:00",
         tables=_shell("true", job='partition = "short"\ntime_limit = "00:05:00"'),
         end=waits,
     )
@@ -523,7 +530,7 @@ def _waiting() -> Iterator[Case]:
         name="never-satisfied",
         how="`afterok` of a job that was cancelled",
         cause="dependency",
-        told="DependencyNeverSatisfied",
+        evidence="DependencyNeverSatisfied",
         tables=_shell("true", job='time_limit = "1"\ndependency = "afterok:{parent}"'),
         end=waits,
     )
@@ -531,7 +538,7 @@ def _waiting() -> Iterator[Case]:
         name="held",
         how="`hold = true`",
         cause="held",
-        told="JobHeldUser",
+        evidence="JobHeldUser",
         tables=_shell("true", sbatch="hold = true"),
         end=waits,
     )
@@ -539,7 +546,7 @@ def _waiting() -> Iterator[Case]:
         name="held-by-root",
         how="`scontrol hold` by root",
         cause="held",
-        told="JobHeldAdmin",
+        evidence="JobHeldAdmin",
         tables=_shell("true", sbatch='begin = "now+1hour"'),
         end=waits,
     )
@@ -547,7 +554,7 @@ def _waiting() -> Iterator[Case]:
         name="prolog-requeued",
         how="the site's prolog fails on its host; `requeue = true`",
         cause="launch_failed",
-        told="launch failed requeued held",
+        evidence="launch failed requeued held",
         tables=_shell("true", job=_on(SMALL, "true"), sbatch="hold = true"),
         end=waits,
     )
@@ -555,7 +562,7 @@ def _waiting() -> Iterator[Case]:
         name="more-than-a-job-may",
         how="4 CPUs in a QOS that allows 2 per job",
         cause="limit_reached",
-        told="QOS small allows cpu=2 per job, it requests cpu=4",
+        evidence="QOS small allows cpu=2 per job, it requests cpu=4",
         tables=_shell("true", job='qos = "small"', resources="cpus_per_task = 4"),
         end=waits,
     )
@@ -563,7 +570,7 @@ def _waiting() -> Iterator[Case]:
         name="longer-than-a-job-may",
         how="an hour in a QOS that allows ten minutes",
         cause="limit_reached",
-        told="QOS small allows 00:10:00 per job, it requests 01:00:00",
+        evidence="QOS small allows 00:10:00 per job, it requests 01:00:00",
         tables=_shell("true", job='qos = "small"\ntime_limit = "01:00:00"'),
         end=waits,
     )
@@ -571,7 +578,7 @@ def _waiting() -> Iterator[Case]:
         name="group-is-full",
         how="a second job in a QOS with GrpJobs=1",
         cause=None,
-        told="QOS single allows 1 job at one time, 1 is running",
+        evidence="QOS single allows 1 job at one time, 1 is running",
         tables=_shell("true", job='qos = "single"'),
         end=waits,
     )
@@ -579,7 +586,7 @@ def _waiting() -> Iterator[Case]:
         name="begins-later",
         how="`begin = now+1hour`",
         cause=None,
-        told="BeginTime",
+        evidence="BeginTime",
         tables=_shell("true", sbatch='begin = "now+1hour"'),
         end=waits,
     )
@@ -587,7 +594,7 @@ def _waiting() -> Iterator[Case]:
         name="reserved",
         how="a reservation that begins in an hour",
         cause=None,
-        told="reservation later begins",
+        evidence="reservation later begins",
         tables=_shell("true", job='reservation = "later"'),
         end=waits,
     )
@@ -595,7 +602,7 @@ def _waiting() -> Iterator[Case]:
         name="partition-down",
         how="a partition that is down",
         cause="unavailable",
-        told="partition spot is DOWN",
+        evidence="partition spot is DOWN",
         tables=_shell("true", job='partition = "spot"', sbatch="hold = true"),
         end=waits,
     )
@@ -603,7 +610,7 @@ def _waiting() -> Iterator[Case]:
         name="node-is-gone",
         how="the only host that it requests is down",
         cause="unavailable",
-        told=TROUBLED,
+        evidence=TROUBLED,
         tables=_shell("true", job=f'nodelist = "{TROUBLED}"', sbatch="hold = true"),
         end=waits,
     )
@@ -623,7 +630,7 @@ CASES: tuple[Case, ...] = (
 def table() -> str:
     """The table of docs/explain.md."""
     lines = [
-        f"| {case.name} | {case.how} | {case.cause or 'none: it will start'} | {case.told} |"
+        f"| {case.name} | {case.how} | {case.cause or 'none: it will start'} | {case.evidence} |"
         for case in CASES
     ]
     head = ["| case | how it was produced | cause | what shows it |", "|---|---|---|---|"]

@@ -20,14 +20,14 @@ from tests.cluster import configuration, daemons, hosts, machine, root
 def wait_for(
     predicate: Callable[[], object],
     timeout_seconds: float,
-    what: str,
+    condition: str,
     interval_seconds: float = 0.1,
 ) -> None:
-    """Ask until the answer is true; `TimeoutError` naming `what` after the time."""
+    """Ask until the answer is true; `TimeoutError` naming the condition after the time."""
     deadline = time.monotonic() + timeout_seconds
     while not predicate():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout_seconds:.0f} s for {what}")
+            raise TimeoutError(f"waited {timeout_seconds:.0f} s for {condition}")
         time.sleep(interval_seconds)
 
 
@@ -119,7 +119,7 @@ class Fleet:
         place = pathlib.Path(f"/proc/{init.pid}/root{daemon.pid_file}")
         place.unlink(missing_ok=True)
         argv = [*hosts.enter_command(init), *daemon.start_command(host)]
-        machine.command(argv, what=f"starting {name} on {host}")
+        machine.command(argv, action=f"starting {name} on {host}")
         found: list[hosts.Process] = []
 
         def written() -> bool:

@@ -292,11 +292,11 @@ class Lab:
         self,
         predicate: Callable[[], object],
         timeout_seconds: float,
-        what: str,
+        condition: str,
         interval_seconds: float = 0.1,
     ) -> None:
-        """Ask until the answer is true; `TimeoutError` naming `what` after the time."""
-        fleet.wait_for(predicate, timeout_seconds, what, interval_seconds)
+        """Ask until the answer is true; `TimeoutError` naming the condition after the time."""
+        fleet.wait_for(predicate, timeout_seconds, condition, interval_seconds)
 
     def first_process(self, host: str) -> hosts.Process:
         """The process that a host lives and dies with."""
@@ -336,8 +336,8 @@ class Lab:
 
     def wait_until_idle(self, timeout_seconds: float = 120) -> None:
         """Wait until every node answers and is idle."""
-        what = "every node to be idle"
-        self.wait_for(lambda: self._node_states() == {"idle"}, timeout_seconds, what)
+        condition = "every node to be idle"
+        self.wait_for(lambda: self._node_states() == {"idle"}, timeout_seconds, condition)
 
     def _node_states(self) -> set[str]:
         return set(self.run(["sinfo", "-hN", "-o", "%T"], user="root").stdout.split())

@@ -22,7 +22,7 @@ def lay_out(state: pathlib.Path, base: pathlib.Path, settings: configuration.Set
     write_configuration(state, settings)
     machine.command(
         ["cp", "-a", str(base / root.TABLES), str(state / "lab/mysql")],
-        what="copying MariaDB's first tables",
+        action="copying MariaDB's first tables",
     )
 
 
@@ -47,4 +47,4 @@ def compile_checkout(made: root.Root, python: pathlib.Path, checkout: pathlib.Pa
         f"{environment.CHECKOUT_PLACE}/{name}" for name in ("orchestrator", "db", "trainers")
     ]
     argv = [f"{environment.PLACE}/bin/python", "-m", "compileall", "-q", *folders]
-    root.enter(made.folder, argv, what="compiling the checkout", binds=binds)
+    root.enter(made.folder, argv, action="compiling the checkout", binds=binds)

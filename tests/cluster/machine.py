@@ -58,7 +58,7 @@ def lab_dir() -> pathlib.Path:
 def command(
     argv: Sequence[str | os.PathLike[str]],
     *,
-    what: str,
+    action: str,
     env: Mapping[str, str] | None = None,
     cwd: pathlib.Path | None = None,
     downloads: bool = False,
@@ -72,7 +72,7 @@ def command(
     )
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        text = f"{what} failed (exit code {done.returncode}):\n{tail}"
+        text = f"{action} failed (exit code {done.returncode}):\n{tail}"
         if downloads:
             raise Unavailable(f"{text}\nIs there a network? What was built once needs none.")
         raise LabError(text)

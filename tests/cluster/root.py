@@ -88,7 +88,7 @@ def enter(
     folder: pathlib.Path,
     argv: Sequence[str],
     *,
-    what: str,
+    action: str,
     binds: Mapping[pathlib.Path, str] | None = None,
     env: Mapping[str, str] | None = None,
     downloads: bool = False,
@@ -103,7 +103,7 @@ def enter(
     }
     words = ["sh", "-c", ENTER, "enter", str(folder), pairs, *argv]
     argv = [*machine.CONTAINED, *words]
-    return machine.command(argv, what=what, env=environment, downloads=downloads)
+    return machine.command(argv, action=action, env=environment, downloads=downloads)
 
 
 def key(release: str) -> str:
@@ -211,7 +211,7 @@ def _mmdebstrap(
             *(f"--dpkgopt=path-exclude=/usr/share/{pattern}" for pattern in excluded),
             *(suite, str(target), f"deb {signed}{archive.uri} {suite} main"),
         ],
-        what=f"mmdebstrap of Debian {suite}",
+        action=f"mmdebstrap of Debian {suite}",
         env=environment,
         downloads=True,
     )
@@ -242,20 +242,20 @@ def _install_apptainer(
         "-q",
         *(w for name, value in options.items() for w in ("-o", f"{name}={value}")),
     ]
-    machine.command([*get, "update"], what="apt-get update for sid", downloads=True)
+    machine.command([*get, "update"], action="apt-get update for sid", downloads=True)
     shutil.rmtree(apt / "debs")
     (apt / "debs").mkdir()
     names = ["apptainer", "containernetworking-plugins"]
     if suite == "bookworm":
         names.append("libc6")
     fetch = [*get, "download", *names]
-    machine.command(fetch, what="apt-get download", cwd=apt / "debs", downloads=True)
+    machine.command(fetch, action="apt-get download", cwd=apt / "debs", downloads=True)
     debs = sorted(str(path) for path in (apt / "debs").glob("*.deb"))
     binds = {apt / "debs": "/debs"}
     inside = [f"/debs/{pathlib.Path(path).name}" for path in debs]
     force = ["--force-depends", "--force-breaks"]
-    enter(target, ["dpkg", "-i", *force, *inside], what="dpkg -i apptainer", binds=binds)
-    enter(target, ["apptainer", "--version"], what="apptainer --version")
+    enter(target, ["dpkg", "-i", *force, *inside], action="dpkg -i apptainer", binds=binds)
+    enter(target, ["apptainer", "--version"], action="apptainer --version")
 
 
 def _settle(target: pathlib.Path) -> None:
@@ -263,11 +263,13 @@ def _settle(target: pathlib.Path) -> None:
     for name in MOUNT_POINTS:
         (target / name).mkdir(parents=True, exist_ok=True)
     for user, number in configuration.USERS.items():
-        enter(target, ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", user], what="useradd")
+        enter(
+            target, ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", user], action="useradd"
+        )
     # From 2026 on the package leaves this to systemd. --force: it need not know the host's name.
     shutil.rmtree(target / "var/lib/mysql", ignore_errors=True)
     install = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir=/{TABLES}"]
-    enter(target, [*install, "--skip-test-db", "--force"], what="mariadb-install-db")
+    enter(target, [*install, "--skip-test-db", "--force"], action="mariadb-install-db")
     (target / "etc/hosts").write_text(configuration.hosts_file())
     # The hosts have no way out: a name that /etc/hosts lacks must fail at once, not time out.
     (target / "etc/resolv.conf").unlink(missing_ok=True)
@@ -290,7 +292,7 @@ def _build_image(
     enter(
         target,
         ["apptainer", "--silent", "build", "--force", *fast, IMAGE, "/image"],
-        what="apptainer build",
+        action="apptainer build",
         binds={folder: "/image"},
         env={"APPTAINER_TMPDIR": "/tmp", "APPTAINER_CACHEDIR": "/tmp/cache"},
     )

@@ -192,5 +192,5 @@ def assert_logs_and_reservation(
         site.lab.read(paths["stderr_path"])
     (row,) = site.lab.sacct(ids["sca_dataparallel"], "-X")
     assert (row["NodeList"], found[ids["sca_dataparallel"]]["node_list"]) == ("n4", "n4")
-    told = site.run("show", ids["sca_dataparallel"], "--script").stdout
-    assert "#SBATCH --reservation=SCA\n" in told and "#SBATCH --gres=gpu:2\n" in told
+    output = site.run("show", ids["sca_dataparallel"], "--script").stdout
+    assert "#SBATCH --reservation=SCA\n" in output and "#SBATCH --gres=gpu:2\n" in output

@@ -54,7 +54,7 @@ class Crowd:
     #: job ID by name
     ids: dict[str, str]
     #: the item of `explain` by name
-    told: dict[str, Mapping[str, Any]]
+    explanations: dict[str, Mapping[str, Any]]
 
     def several(self, commands: Sequence[Sequence[str]]) -> list[str]:
         """Run commands of ours in one process; the last line of each."""
@@ -105,13 +105,13 @@ class Crowd:
     def explain(self, names: Sequence[str]) -> None:
         """Have them explained, with one command."""
         for item in self.site.items("explain", *names):
-            self.told[item["name"]] = item
+            self.explanations[item["name"]] = item
 
 
 def helper(name: str, command: str, **tables: str) -> failures.Case:
     """A job that another one needs."""
     tables["launch"] = f'launcher = "python"\ncommand = "{command}"'
-    return failures.Case(name=name, how="", cause=None, told="", tables=tables)
+    return failures.Case(name=name, how="", cause=None, evidence="", tables=tables)
 
 
 def marked(case: failures.Case) -> ParameterSet:
@@ -225,13 +225,13 @@ def produce(made: Crowd) -> None:
 
 @pytest.mark.parametrize("case", [marked(case) for case in failures.CASES])
 def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
-    told = crowd.told[case.name]
-    assert told["cause"] == case.cause, told
-    lines = [told["summary"], *(evidence["text"] for evidence in told["evidence"])]
-    assert any(case.told in line for line in lines), told
-    assert told["cures"] or case.cause is None
+    explanation = crowd.explanations[case.name]
+    assert explanation["cause"] == case.cause, explanation
+    lines = [explanation["summary"], *(evidence["text"] for evidence in explanation["evidence"])]
+    assert any(case.evidence in line for line in lines), explanation
+    assert explanation["cures"] or case.cause is None
     if case.rank is not None:
-        assert told["first_failing_rank"] == case.rank, told
+        assert explanation["first_failing_rank"] == case.rank, explanation
 
 
 @pytest.mark.parametrize("name", ["more-than-a-job-may", "too-long"])
@@ -239,6 +239,6 @@ def test_at_most_three_slurm_calls(crowd: Crowd, name: str) -> None:
     lab = crowd.site.lab
     with lab.faults() as seen:
         asking = crowd.site.with_env(**seen.env)
-        (told,) = asking.items("explain", crowd.ids[name], "--no-refresh")
-    assert told["cause"] == crowd.told[name]["cause"]
+        (explanation,) = asking.items("explain", crowd.ids[name], "--no-refresh")
+    assert explanation["cause"] == crowd.explanations[name]["cause"]
     assert 2 <= len(seen.calls()) <= 3, seen.calls()

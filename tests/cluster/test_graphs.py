@@ -171,17 +171,17 @@ def test_dependents_of_a_retried_job_wait_for_its_continuations(site: sites.Site
     for job_id in (first, bad):
         site.wait_state(job_id, "RUNNING")
     lab.write(f"{site.home}/go", "")
-    told: list[str] = []
+    messages: list[str] = []
 
     def over() -> bool:
-        told.extend(site.run("tick", check=None).stderr.splitlines())
+        messages.extend(site.run("tick", check=None).stderr.splitlines())
         states = {row["name"]: row["state"] for row in site.items("status", "--all")}
         return states["behind"] == states["after"] == "COMPLETED" and states["bad"] == "FAILED"
 
     lab.wait_for(over, 120, "the chains and what waits for them", 0.5)
-    told += site.run("tick", check=None).stderr.splitlines()
+    messages += site.run("tick", check=None).stderr.splitlines()
     again = "the failed job was started again"
-    mine = [line.removeprefix("graphs: ") for line in told if line.startswith("graphs: ")]
+    mine = [line.removeprefix("graphs: ") for line in messages if line.startswith("graphs: ")]
     assert f"{behind} behind now depends on afterok:{first}: {again}" in mine
     vain = f"it can never start: afterok: {bad} (bad) ended FAILED"
     assert [line for line in mine if "can never" in line] == [f"{never} never: {vain}"]

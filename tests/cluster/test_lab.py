@@ -248,9 +248,9 @@ def test_host_start_failure_is_explained() -> None:
     finally:
         os.close(reader)
         os.close(writer)
-    told = str(caught.value)
-    assert told.startswith("host n9 did not start (exit status 1): ")
-    assert "/no/such/folder/cgroup.procs" in told
+    output = str(caught.value)
+    assert output.startswith("host n9 did not start (exit status 1): ")
+    assert "/no/such/folder/cgroup.procs" in output
 
 
 # A cluster of its own in argv[1], tied to this process; it says so and waits to be killed.

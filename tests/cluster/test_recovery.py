@@ -259,9 +259,11 @@ def test_each_task_and_point_continues_independently(site: sites.Site) -> None:
             "COMPLETED",
         ]
     assert len(limited) == 4 and len(rows) == 3 + 2 + 2 * 2
-    told = [one["detail"] for one in rows_events(site, rows, "points") if one["kind"] == "depend"]
+    details = [
+        one["detail"] for one in rows_events(site, rows, "points") if one["kind"] == "depend"
+    ]
     again = found[0]["job_id"]
-    assert told == [f"waits for afterok:{again}: what had failed was started again"]
+    assert details == [f"waits for afterok:{again}: what had failed was started again"]
     curves = site.items("sweep", "report", "points", "--no-plots")
     seen = [
         (one["ranks"], one["windows"], one["throughput"]) for c in curves for one in c["points"]
@@ -389,8 +391,8 @@ def check_exact(site: sites.Site, first: str, expected: dict[tuple[str, int], fl
     assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
     rows = list(dict.fromkeys(link["row"] for link in job["chain"]))
     links = [site.job(f"@{row}") for row in rows]
-    told = [line for link in links for line in trainings.lines(site.lab, link)]
-    assert trainings.epochs(told) == expected
+    lines = [line for link in links for line in trainings.lines(site.lab, link)]
+    assert trainings.epochs(lines) == expected
     result = json.loads(site.lab.read(f"{job['run_dir']}/result.json"))
     epochs = len(expected) // len(trainings.NAMES)
     assert (result["finished"], result["num_samples"]) == (True, epochs * 1438)

@@ -105,9 +105,9 @@ def test_controller_killed_repeatedly(
         lab.wait_for(judged, 240, "all verdicts", 1)
     finally:
         lab.kill(running)
-        _, told = running.communicate()
+        _, output = running.communicate()
     found = firings(quick)
-    assert len({one["planned_at"] for one in found}) == len(found), told
+    assert len({one["planned_at"] for one in found}) == len(found), output
     mine = [one for one in found if one["state"] == "fired"]
     # One more may have come before the schedule was removed.
     at = [datetime.datetime.fromisoformat(one["planned_at"]) for one in mine]

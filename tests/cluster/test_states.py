@@ -89,17 +89,17 @@ def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
 
 def states(job: dict[str, Any]) -> list[str]:
     """The states that the history leads through; each event begins where the last one ended."""
-    told = [event for event in job["events"] if event["state"]]
-    assert [event["detail"] for event in told[:2]] == [
+    events = [event for event in job["events"] if event["state"]]
+    assert [event["detail"] for event in events[:2]] == [
         "intent stored",
         f"sbatch answered {job['job_id']}",
     ]
-    arrows = [re.match(r"(\w+) -> (\w+)", event["detail"]) for event in told[2:]]
+    arrows = [re.match(r"(\w+) -> (\w+)", event["detail"]) for event in events[2:]]
     path = [(arrow[1], arrow[2]) for arrow in arrows if arrow]
-    assert len(path) == len(told) - 2
+    assert len(path) == len(events) - 2
     for (_, arrived), (left, _) in itertools.pairwise([("", "PENDING"), *path]):
         assert left == arrived, path
-    assert [event["state"] for event in told[2:]] == [arrived for _, arrived in path]
+    assert [event["state"] for event in events[2:]] == [arrived for _, arrived in path]
     return ["PENDING", *(arrived for _, arrived in path)]
 
 
@@ -158,8 +158,8 @@ def test_the_script_itself_is_killed(crowd: Crowd) -> None:
 def test_failed_step_in_a_script_that_continues(crowd: Crowd) -> None:
     job = crowd.ended("step")
     assert (job["state"], job["exit_code"], job["exit_signal"]) == ("COMPLETED", 0, 0)
-    told = "a step ended with exit code 7:0, the script itself with 0:0"
-    assert sites.details(job).count(told) == 1
+    message = "a step ended with exit code 7:0, the script itself with 0:0"
+    assert sites.details(job).count(message) == 1
 
 
 def test_a_rank_is_killed(crowd: Crowd) -> None:
@@ -205,8 +205,8 @@ def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None
 
 
 def test_more_time_than_the_partition_allows(crowd: Crowd) -> None:
-    told = "its time limit is longer than the partition allows"
-    assert_never_starts(crowd, "too-long", "PartitionTimeLimit", told)
+    message = "its time limit is longer than the partition allows"
+    assert_never_starts(crowd, "too-long", "PartitionTimeLimit", message)
 
 
 def test_dependency_never_satisfied(crowd: Crowd) -> None:
@@ -214,8 +214,8 @@ def test_dependency_never_satisfied(crowd: Crowd) -> None:
     after = f'time_limit = "1"\ndependency = "afterok:{crowd.ids["parent"]}"'
     crowd.add("child", "true", job=after)
     crowd.site.run("cancel", crowd.ids["parent"])
-    told = "a job it depends on did not end as required; cancel it"
-    assert_never_starts(crowd, "child", "DependencyNeverSatisfied", told)
+    message = "a job it depends on did not end as required; cancel it"
+    assert_never_starts(crowd, "child", "DependencyNeverSatisfied", message)
 
 
 def test_more_nodes_than_the_partition_has(crowd: Crowd) -> None:
@@ -225,29 +225,29 @@ def test_more_nodes_than_the_partition_has(crowd: Crowd) -> None:
         assert "Requested node configuration" in crowd.site.run("submit", spec, check=5).stderr
         return
     crowd.ids["many"] = crowd.site.submit(spec)
-    told = "the partition cannot provide what it requests, such as the number of nodes"
-    assert_never_starts(crowd, "many", "PartitionConfig", told)
+    message = "the partition cannot provide what it requests, such as the number of nodes"
+    assert_never_starts(crowd, "many", "PartitionConfig", message)
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--partition=nosuch",), "invalid partition specified: nosuch"),
         # Slurm refuses it and keeps a FAILED record with reason BadConstraints under its name.
         (("--gpus-per-node=9",), "Requested node configuration is not available"),
     ],
 )
-def test_job_rejected_by_sbatch(crowd: Crowd, flags: tuple[str, ...], told: str) -> None:
+def test_job_rejected_by_sbatch(crowd: Crowd, flags: tuple[str, ...], message: str) -> None:
     command = ("--name=refused", "--launcher=python", "--time-limit=1", *flags, "--", "x.py")
     crowd.site.lab.write(f"{crowd.site.home}/x.py", "")
     done = crowd.site.run("submit", *command, check=5)
     kept = re.search(r"\(stored as (@\d+)\)$", done.stderr.strip())
     assert kept is not None, done.stderr
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: Slurm refused the job: ") and told in done.stderr
+    assert done.stderr.startswith("Error: Slurm refused the job: ") and message in done.stderr
     job = crowd.site.job(kept[1])
     assert (job["state"], job["job_id"]) == ("NOT_SUBMITTED", None)
-    assert told in job["reason"]
+    assert message in job["reason"]
     token = job["run_dir"].rpartition(".")[2]
     assert not [
         row

@@ -182,8 +182,8 @@ def test_rerun_points_wait_for_a_task_of_the_first_array_and_for_a_new_job(
     again = [job_id for job_id, _ in jobs()]
     assert (second, again[2]) == (first.replace("_0", "_1"), second)
     squeue = ["squeue", "-h", "-j", again[1].split("_")[0], "-o", "%E"]
-    told = f"afterok:{again[0]}(unfulfilled),afterok:{second}(unfulfilled)\n"
-    assert lab.run(squeue).stdout == told
+    message = f"afterok:{again[0]}(unfulfilled),afterok:{second}(unfulfilled)\n"
+    assert lab.run(squeue).stdout == message
     lab.write(f"{site.home}/go", "")
     site.run("wait", "--sweep", "many")
     assert points(site) == {"COMPLETED": 4}

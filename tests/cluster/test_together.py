@@ -122,9 +122,9 @@ def assert_never_backwards(text: str) -> None:
 def assert_once(site: sites.Site, job_id: str) -> None:
     """Each step of the job and each number of its log was stored once."""
     (job,) = site.items("show", job_id, "--no-refresh")
-    told = [event["detail"] for event in job["events"]]
-    assert len(set(told)) == len(told)
-    assert told[:2] == ["intent stored", f"sbatch answered {job_id}"]
-    assert told[-1].endswith("-> COMPLETED, exit code 0:0")
+    details = [event["detail"] for event in job["events"]]
+    assert len(set(details)) == len(details)
+    assert details[:2] == ["intent stored", f"sbatch answered {job_id}"]
+    assert details[-1].endswith("-> COMPLETED, exit code 0:0")
     numbers = site.items("metrics", job_id, "--name", "throughput")
     assert [one["value"] for one in numbers] == [1.25, 2.25, 3.25, 4.25, 5.25]

@@ -39,8 +39,8 @@ def running(site: sites.Site, job_id: str) -> None:
 def test_tracked_job_reaches_its_final_state(site: sites.Site) -> None:
     job_id = by_hand(site, "-J", "hand made", "-o", "hand-%j.txt", "-e", "%x.err", argument="3")
     running(site, job_id)
-    told = site.run("track", job_id, "--label", "by=hand").stdout
-    assert told == f"Tracking {job_id} (@1, hand-made): RUNNING\n"
+    output = site.run("track", job_id, "--label", "by=hand").stdout
+    assert output == f"Tracking {job_id} (@1, hand-made): RUNNING\n"
     assert site.run("track", job_id).stdout == f"{job_id} is already tracked as @1 (hand-made)\n"
     (row,) = site.items("status", "--name", "hand-made")
     assert (row["job_id"], row["state"], row["labels"]) == (job_id, "RUNNING", ["by=hand"])
@@ -110,8 +110,8 @@ def test_tracking_an_ended_job(site: sites.Site) -> None:
         lambda: [row["State"] for row in site.lab.sacct(job_id)][:1] == ["FAILED"], 180, "its end"
     )
     site.lab.forget(job_id)
-    told = site.run("track", job_id, "--name", "old").stdout
-    assert told == f"Tracking {job_id} (@1, old): FAILED\n"
+    output = site.run("track", job_id, "--name", "old").stdout
+    assert output == f"Tracking {job_id} (@1, old): FAILED\n"
     job = site.job(job_id)
     assert (job["state"], job["exit_code"], job["nodes"]) == ("FAILED", 4, 1)
     assert [item["value"] for item in site.items("metrics", "@1")] == [100.5]
@@ -121,8 +121,8 @@ def test_tracking_an_array_tracks_all_tasks(site: sites.Site) -> None:
     let_go(site)
     text = BODY.replace('exit "${1:-0}"', 'exit "$SLURM_ARRAY_TASK_ID"')
     job_id = by_hand(site, "--array=0-3%2", "-J", "many", text=text)
-    told = site.run("track", job_id).stdout
-    assert told == f"Tracking {job_id} (@1 to @4, many): 4 tasks\n"
+    output = site.run("track", job_id).stdout
+    assert output == f"Tracking {job_id} (@1 to @4, many): 4 tasks\n"
     site.run("wait", "@1", "@2", "@3", "@4", check=1)
     ends = {item["job_id"]: item["exit_code"] for item in site.items("status", "--all")}
     assert ends == {f"{job_id}_{task}": task for task in range(4)}

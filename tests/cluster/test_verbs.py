@@ -97,8 +97,8 @@ def test_requeue_of_running_and_ended_jobs(site: sites.Site) -> None:
         f"Error: Slurm refused the request for {fixed}: Requested operation is presently disabled ("
     )
     waits = site.run("requeue", runs, check=6)
-    told = f"{runs} is already pending, held; `orchestrator release {runs}` releases it"
-    assert waits.stderr == f"Error: {told}\n"
+    message = f"{runs} is already pending, held; `orchestrator release {runs}` releases it"
+    assert waits.stderr == f"Error: {message}\n"
     released = site.run("release", runs, ended)
     assert re.fullmatch(rf"{runs} is .*\n{ended} is .*\n", released.stdout)
     site.run("wait", runs, ended, timeout_seconds=240)
@@ -113,11 +113,11 @@ def test_requeue_of_purged_jobs(site: sites.Site) -> None:
     job_id = site.submit(site.shell("gone", "true"))
     site.run("wait", job_id)
     site.lab.forget(job_id)
-    told = (
+    message = (
         f"{job_id} has ended (COMPLETED) and Slurm has forgotten it; "
         f"`orchestrator resubmit {job_id}` submits it again as a new job"
     )
-    assert site.run("requeue", job_id, check=6).stderr == f"Error: {told}\n"
+    assert site.run("requeue", job_id, check=6).stderr == f"Error: {message}\n"
     again = site.run("resubmit", job_id, "--parsable").stdout.strip()
     assert again != job_id
     site.run("wait", again)

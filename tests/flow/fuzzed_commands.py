@@ -232,11 +232,11 @@ def _run_all(
     for number, argv in cases:
         os.chdir(folder / "work")
         code, seconds = _run_one(argv, out, err)
-        told = err.read_text(errors="replace")
+        output = err.read_text(errors="replace")
         good = {0} if number == _LAST[0] else DOCUMENTED
-        bad = code not in good or "Traceback" in told or seconds > fuzzing.LIMIT_SECONDS
+        bad = code not in good or "Traceback" in output or seconds > fuzzing.LIMIT_SECONDS
         entry = {"number": number, "argv": argv, "code": code, "seconds": seconds}
-        handle.write(json.dumps({**entry, "err": told[-3000:] if bad else None}) + "\n")
+        handle.write(json.dumps({**entry, "err": output[-3000:] if bad else None}) + "\n")
         handle.flush()
     os._exit(0)
 

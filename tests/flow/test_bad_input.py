@@ -69,7 +69,7 @@ def test_files_that_are_no_specs(cli, unchanged):
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (
             ("a.toml", "b.toml"),
@@ -88,13 +88,13 @@ def test_files_that_are_no_specs(cli, unchanged):
         ),
     ],
 )
-def test_usage(cli, unchanged, argv, told):
+def test_usage(cli, unchanged, argv, message):
     done = cli("submit", *argv)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         "Usage: orchestrator submit [OPTIONS] [SPEC.toml | FILE.sbatch] [-- COMMAND...]\n"
         "Try 'orchestrator submit --help' for help.\n"
-        f"\nError: {told}\n"
+        f"\nError: {message}\n"
     )
 
 
@@ -239,8 +239,8 @@ def quoted(text):
 
 
 def refused_keys(err):
-    told = [line for line in err.splitlines() if not line.startswith("    ")]
-    return {line.split(": ")[1] for line in told[:-1]}
+    lines = [line for line in err.splitlines() if not line.startswith("    ")]
+    return {line.split(": ")[1] for line in lines[:-1]}
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *CONTROL])

@@ -350,8 +350,8 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     assert [found["state"] for found in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
     assert fake_slurm.calls("scancel") == [["2", "3"]]
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
-    told = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
-    assert told[:2] == [
+    lines = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
+    assert lines[:2] == [
         "Error: @5 is a task of an array that is deferred as a whole: "
         "`orchestrator cancel d` cancels all its tasks",
         "@6 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @6` looks for it in "
@@ -512,8 +512,8 @@ def test_format_of_commands_without_rows_is_refused(cli, fake_slurm, argv):
     done = cli(*argv)
     assert (done.code, done.out, fake_slurm.jobs()) == (2, "", [])
     (option,) = {"--dry-run", "--test-only", "--parsable", "--script", "--diff"} & set(argv)
-    told = f"Error: {option} prints plain text: remove --format or --json\n"
-    assert done.err.endswith(told)
+    message = f"Error: {option} prints plain text: remove --format or --json\n"
+    assert done.err.endswith(message)
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,13 @@ def test_zsh_and_fish_show_states(cli: command_line.CommandLine, fake_slurm: Fak
 
 
 @pytest.mark.parametrize(
-    ("shell", "told"), [("bash", "complete -o nosort"), ("zsh", "#compdef"), ("fish", "complete ")]
+    ("shell", "message"),
+    [("bash", "complete -o nosort"), ("zsh", "#compdef"), ("fish", "complete ")],
 )
-def test_the_script_of_each_shell(cli: command_line.CommandLine, shell: str, told: str) -> None:
+def test_the_script_of_each_shell(cli: command_line.CommandLine, shell: str, message: str) -> None:
     done = cli("completion", shell)
     assert done.code == 0
-    assert told in done.out
+    assert message in done.out
     assert "_ORCHESTRATOR_COMPLETE" in done.out
     assert cli("completion", SHELL=f"/usr/bin/{shell}").out == done.out
 

@@ -66,8 +66,8 @@ def test_flipped_bytes(filled: CommandLine, databases: int) -> None:
         files = damage.flips(dice.choice(kinds), dice)
         for words in dice.sample(damage.COMMANDS, 2):
             files.put(filled.database)
-            if told := complaint(*run(filled, words)):
-                wrong.append((number, words, told))
+            if problem := complaint(*run(filled, words)):
+                wrong.append((number, words, problem))
     assert wrong == []
 
 
@@ -87,8 +87,8 @@ def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
         stored = damage.in_one_file(filled.database)
         words = dice.choice(damage.COMMANDS)
         stored.put(filled.database)
-        if told := complaint(*run(filled, words)):
-            wrong.append((name, words, told))
+        if problem := complaint(*run(filled, words)):
+            wrong.append((name, words, problem))
     assert wrong == []
 
 
@@ -320,8 +320,8 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
     with sqlite3.connect(bad) as connection:
         connection.execute("UPDATE submissions SET scheduler = 'x' WHERE id = 3")
     connection.close()
-    told = "submissions row @3: scheduler is 'x', not one of slurm, local"
-    cases = [(f"{bad} cannot be restored: {told}. {end}", 1)]
+    message = "submissions row @3: scheduler is 'x', not one of slurm, local"
+    cases = [(f"{bad} cannot be restored: {message}. {end}", 1)]
     assert [ended(damaged, bad)] == cases
     bad.write_bytes(backup.read_bytes())
     with sqlite3.connect(bad) as connection:
@@ -330,11 +330,11 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
             "UPDATE submissions SET script = 'planted'; END"
         )
     connection.close()
-    told = (
+    message = (
         "the trigger 't' of submissions was not created by orchestrator, and changes what is "
         "stored or read"
     )
-    assert ended(damaged, bad) == (f"{bad} cannot be restored: {told}. {end}", 1)
+    assert ended(damaged, bad) == (f"{bad} cannot be restored: {message}. {end}", 1)
     bad.write_bytes(b"text" * 5000)
     assert ended(damaged, bad) == (
         f"{bad} cannot be restored: file is not a database. {end}",

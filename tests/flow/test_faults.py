@@ -27,7 +27,7 @@ JOB = ("--name", "demo", "--", "train.py")
 
 
 @pytest.mark.parametrize(
-    ("rc", "stderr", "stdout", "told"),
+    ("rc", "stderr", "stdout", "message"),
     [
         (
             1,
@@ -68,17 +68,17 @@ JOB = ("--name", "demo", "--", "train.py")
     ],
     ids=["rejected", "rejected for now", "not sent", "away"],
 )
-def test_a_job_that_slurm_did_not_take(cli, fake_slurm, rc, stderr, stdout, told):
+def test_a_job_that_slurm_did_not_take(cli, fake_slurm, rc, stderr, stdout, message):
     fake_slurm.fail("sbatch", rc=rc, stderr=stderr, stdout=stdout)
     done = cli("submit", *JOB)
     assert (done.code, done.out) == (5, "")
-    assert done.err == f"Error: {told}"
+    assert done.err == f"Error: {message}"
     assert cli.rows("SELECT state, settled, job_id FROM jobs") == [("NOT_SUBMITTED", 1, None)]
     assert len(fake_slurm.calls("sbatch")) == 1
 
 
 @pytest.mark.parametrize(
-    ("rc", "stderr", "stdout", "told"),
+    ("rc", "stderr", "stdout", "message"),
     [
         (
             1,
@@ -92,12 +92,12 @@ def test_a_job_that_slurm_did_not_take(cli, fake_slurm, rc, stderr, stdout, told
     ],
     ids=["timed out", "garbled", "unheard of"],
 )
-def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, told):
+def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, message):
     fake_slurm.fail("sbatch", rc=rc, stderr=stderr, stdout=stdout)
     done = cli("submit", *JOB)
     assert (done.code, done.out) == (5, "")
     assert done.err == (
-        f"Error: {told}. Slurm may or may not have the job.\n"
+        f"Error: {message}. Slurm may or may not have the job.\n"
         "The job is @1 in the database. Do not submit it again: "
         "`orchestrator status @1` looks for it in Slurm.\n"
     )

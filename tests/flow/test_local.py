@@ -717,7 +717,7 @@ def test_a_batch_file_runs_here(here):
 
 
 @pytest.mark.parametrize(
-    ("last", "flags", "told"),
+    ("last", "flags", "message"),
     [
         ("srun python train.py", (), "srun python train.py: srun needs Slurm"),
         ("  time A=b srun hostname", (), "srun needs Slurm"),
@@ -726,12 +726,12 @@ def test_a_batch_file_runs_here(here):
         ("true", ("--dependency", "afterok:12"), "12 is a job ID of Slurm"),
     ],
 )
-def test_a_batch_file_that_needs_slurm(here, last, flags, told):
+def test_a_batch_file_that_needs_slurm(here, last, flags, message):
     path = here.folder / "filed.sbatch"
     path.write_text(BATCH.format(last=last))
     done = here("submit", "--scheduler", "local", *flags, path, CUDA_VISIBLE_DEVICES="0,1,2")
     assert done.code == 3
-    assert told in done.err
+    assert message in done.err
     assert here.rows() == []
 
 

@@ -198,8 +198,8 @@ def test_a_replaced_script_and_another_interpreter(here):
     _, job_id = waiting(here)
     script = Path(job(here, job_id)["run_dir"], "script.sbatch")
     script.write_text(script.read_text().replace("#!/bin/bash", f"#!/bin/bash {evil(here)}", 1))
-    told = f"not started: {script} is not the script that was submitted"
-    assert refused(here, job_id) == told
+    message = f"not started: {script} is not the script that was submitted"
+    assert refused(here, job_id) == message
 
 
 def test_a_replaced_run_folder(here):
@@ -217,7 +217,7 @@ def test_a_replaced_run_folder(here):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda folder: folder.chmod(0o770), "can be written by others: chmod go-w it"),
         (
@@ -227,12 +227,12 @@ def test_a_replaced_run_folder(here):
     ],
     ids=["folder", "script"],
 )
-def test_a_run_folder_that_others_can_write(here, change, told):
+def test_a_run_folder_that_others_can_write(here, change, message):
     _, job_id = waiting(here)
     folder = Path(job(here, job_id)["run_dir"])
     change(folder)
-    between = "" if told.startswith("/") else " "
-    assert refused(here, job_id) == f"not started: {folder}{between}{told}"
+    between = "" if message.startswith("/") else " "
+    assert refused(here, job_id) == f"not started: {folder}{between}{message}"
 
 
 def test_a_run_folder_that_is_a_link(here):
@@ -410,13 +410,13 @@ def planted(here: command_line.CommandLine) -> str:
 
 def test_only_named_variables_of_the_shell_are_stored(here):
     spec = here.spec(RETRY)
-    told = (
+    message = (
         "Variables of this shell that are not passed on (a local job may start later): 9 "
         "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
         "pass one with --inherit NAME\n"
     )
     done = here("submit", "--name", "x", *LINE, "--", "true", **SECRETS)
-    assert (done.code, done.err) == (0, told)
+    assert (done.code, done.err) == (0, message)
     assert here("submit", spec, "--scheduler", "local", **SECRETS).code == 0
     added = ("schedule", "add", "nightly", spec, "--cron", "0 2 * * *", "--scheduler", "local")
     done = here(*added, **SECRETS)

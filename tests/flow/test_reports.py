@@ -132,10 +132,10 @@ def test_nothing_measured(cli, fake_slurm):
 
 
 def test_unknown_baseline(cli):
-    told = "Error: baseline 'x' not found: `orchestrator baseline show` lists all baselines\n"
+    message = "Error: baseline 'x' not found: `orchestrator baseline show` lists all baselines\n"
     for words in (("show", "x"), ("show", "x", "--all")):
         done = cli("baseline", *words)
-        assert (done.code, done.err) == (4, told)
+        assert (done.code, done.err) == (4, message)
 
 
 def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):

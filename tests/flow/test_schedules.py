@@ -74,8 +74,8 @@ def test_messages_of_the_commands(cli, fake_slurm):
     given = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}
     assert cli(*add, "--inherit", "KEPT", **given).code == 0
     again = cli(*add)
-    told = "Error: schedule nightly already exists: use --replace"
-    assert (again.code, again.err[: len(told)]) == (6, told)
+    message = "Error: schedule nightly already exists: use --replace"
+    assert (again.code, again.err[: len(message)]) == (6, message)
     ((environment,),) = cli.rows("SELECT environment FROM schedules")
     kept = json.loads(environment)
     assert not {"API_TOKEN", "OTHER"} & set(kept) and kept["KEPT"] == "yes"

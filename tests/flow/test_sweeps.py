@@ -179,10 +179,10 @@ def test_deferred_points_are_not_submitted_after_a_killed_cancel(cli, fake_slurm
     with sqlite3.connect(cli.database) as database:
         database.execute("UPDATE sweeps SET state = 'cancelled'")
     database.close()
-    told = (
+    message = (
         "is not submitted again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
     )
-    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
+    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(message) == 3)
     assert len(fake_slurm.calls("sbatch")) == 1
     assert states(cli) == {"NOT_SUBMITTED": 6}
     assert cli("sweep", "resume", "grid").out == "Submitted 6 points of sweep grid (@1)\n"
@@ -196,8 +196,8 @@ def test_cancelled_sweep_does_not_wait_for_its_baseline(cli, fake_slurm):
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
     with stores.Store(cli.location) as store, store.writing() as work:
         work.sweeps.set_state(work.sweeps.get(1), "cancelled")
-    told = "is not submitted again: its sweep study is cancelled: "
-    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
+    message = "is not submitted again: its sweep study is cancelled: "
+    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(message) == 3)
 
 
 def test_cancel_stops_a_running_resume(cli, fake_slurm, grid):
@@ -422,9 +422,9 @@ def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slu
     assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 deferred\n")
     fake_slurm.set_state("1_0", "FAILED", exit="1:0")
     fake_slurm.set_state("1_1", "FAILED", exit="1:0")
-    told = cli("refresh", **environ).err
+    output = cli("refresh", **environ).err
     why = "is not submitted again: 2 baseline points of its sweep failed\n"
-    assert f"@3 {why}" in told and f"@5 {why}" in told
+    assert f"@3 {why}" in output and f"@5 {why}" in output
     assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
     # First the baseline anew, then what was never sent.
     assert cli("sweep", "rerun", "study").out == "Submitted 6 points of sweep study (@1)\n"

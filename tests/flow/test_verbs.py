@@ -26,8 +26,8 @@ def submit(cli, name="demo", command="echo here", *more):
     assert done.code == 0, done.err
 
 
-def told(cli, reference):
-    """What the history says, oldest first, less the cause of a failure."""
+def history(cli, reference):
+    """Return the events of a job, oldest first, without the cause of a failure."""
     (job,) = cli("show", reference, "--json", "--no-refresh").items
     return [
         (event["source"], event["detail"]) for event in job["events"] if event["kind"] != "cause"
@@ -35,7 +35,7 @@ def told(cli, reference):
 
 
 def changes(fake_slurm):
-    """The calls of scontrol that change something."""
+    """Return the calls of scontrol that change something."""
     return [argv for argv in fake_slurm.calls("scontrol") if argv[0] not in ("show", "ping", "-o")]
 
 
@@ -62,9 +62,9 @@ def test_hold_and_release(cli, fake_slurm):
     assert re.fullmatch(r"1 is [A-Z]+.*\n2 is [A-Z]+.*\n", done.out)
     assert changes(fake_slurm)[2:] == [["release", "1,2"]]
     assert cli("wait", "1", "2").code == 0
-    assert ("user", "scontrol hold requested") in told(cli, "1")
-    assert ("user", "scontrol release requested") in told(cli, "1")
-    assert ("squeue", "SUBMITTING -> PENDING") not in told(cli, "1")
+    assert ("user", "scontrol hold requested") in history(cli, "1")
+    assert ("user", "scontrol release requested") in history(cli, "1")
+    assert ("squeue", "SUBMITTING -> PENDING") not in history(cli, "1")
     done = cli("release", "1")
     assert (done.code, done.out) == (6, "")
     assert done.err == "Error: 1 has ended (COMPLETED)\n"
@@ -112,7 +112,7 @@ def test_requests_refused_by_slurm(cli, fake_slurm):
         "ended, `orchestrator resubmit 1` submits it again)\n"
     )
     refused = "scontrol requeue was refused: Requested operation is presently disabled"
-    assert told(cli, "1")[-1] == ("user", refused)
+    assert history(cli, "1")[-1] == ("user", refused)
     away = "Unable to contact slurm controller (connect failure)\n"
     fake_slurm.fail("scontrol", stderr=away)
     done = cli("hold", "2")
@@ -192,7 +192,7 @@ def test_submissions_that_never_reached_slurm_are_resent(cli, fake_slurm):
     assert cli("wait", "1").code == 0
     # It ran where it was submitted first.
     assert cli("logs", "1").out.splitlines()[1:] == [str(cli.folder), "here"]
-    details = [detail for _, detail in told(cli, "1")]
+    details = [detail for _, detail in history(cli, "1")]
     assert details.count("sent again, with the same token and folder") == 2
     (job,) = cli("show", "1", "--json").items
     assert (job["row"], job["state"], job["reason"]) == (1, "COMPLETED", None)
@@ -286,8 +286,8 @@ def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     assert (new["name"], new["labels"]) == (old["name"], ["team=vision"])
     scripts = [(fake_slurm.folder / f"script.{number}").read_text() for number in (1, 2)]
     assert scripts[0] == scripts[1] == cli("show", "2", "--script").out
-    assert ("user", "resubmitted as @2") in told(cli, "@1")
-    assert ("user", "resubmits @1") in told(cli, "@2")
+    assert ("user", "resubmitted as @2") in history(cli, "@1")
+    assert ("user", "resubmits @1") in history(cli, "@2")
     assert cli("wait", "2").code == 0
     assert cli("logs", "2").out.splitlines()[1:] == ["here"]
     papers = json.loads((cli.run_folders()[0] / "provenance.json").read_text())

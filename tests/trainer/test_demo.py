@@ -102,11 +102,11 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == "Ignored without Slurm: resources.mem\n"
-    told = normalized(done.stdout)
-    assert told.startswith(TOLD), told
-    assert "\nState:       COMPLETED\n" in told
-    assert "\nTotal processes: 2\nTraining completed successfully.\n" in told
-    assert METRICS.format(folder=folder) in told
+    output = normalized(done.stdout)
+    assert output.startswith(TOLD), output
+    assert "\nState:       COMPLETED\n" in output
+    assert "\nTotal processes: 2\nTraining completed successfully.\n" in output
+    assert METRICS.format(folder=folder) in output
     # One folder, and nothing in the home.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]
     assert list((tmp_path / "home").iterdir()) == []
@@ -114,8 +114,8 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     # As its last words say: with these variables the commands know of the job.
     exports = "\n".join(re.findall(r"^  export ORCHESTRATOR_.*$", done.stdout, re.MULTILINE))
     words = ["bash", "-c", f'{exports}\nexec "$0" -m orchestrator status --json', sys.executable]
-    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
-    assert [item["job_id"] for item in json.loads(told)["items"]] == ["local-1"]
+    output = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    assert [item["job_id"] for item in json.loads(output)["items"]] == ["local-1"]
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
@@ -160,8 +160,8 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
     assert "Traceback" not in rest
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
     there = {**environ, "ORCHESTRATOR_STATE_DIR": f"{folder}/state"}
-    told = subprocess.run(words, env=there, capture_output=True, check=True).stdout
-    (item,) = json.loads(told)["items"]
+    output = subprocess.run(words, env=there, capture_output=True, check=True).stdout
+    (item,) = json.loads(output)["items"]
     assert item["state"] == "CANCELLED"
 
 
@@ -175,11 +175,11 @@ def test_reader_may_close_the_pipe(environ: Mapping[str, str], tmp_path: Path) -
             if line.startswith("local-1 waits"):
                 break
         demo.stdout.close()
-        told = demo.stderr.read()
+        output = demo.stderr.read()
         assert demo.wait(TIMEOUT_SECONDS) == 1
-    assert "Traceback" not in told
+    assert "Traceback" not in output
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
     there = {**environ, "ORCHESTRATOR_STATE_DIR": f"{folder}/state"}
-    told = subprocess.run(words, env=there, capture_output=True, check=True).stdout
-    (item,) = json.loads(told)["items"]
+    output = subprocess.run(words, env=there, capture_output=True, check=True).stdout
+    (item,) = json.loads(output)["items"]
     assert item["state"] == "CANCELLED"

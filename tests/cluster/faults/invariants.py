@@ -82,8 +82,8 @@ def illegal_steps(job: Mapping[str, Any]) -> list[str]:
     An end may become another end (`FAILED -> OUT_OF_MEMORY`).
     """
     breaches = []
-    told = [event for event in job["events"] if event["state"]]
-    for before, after in itertools.pairwise(told):
+    events = [event for event in job["events"] if event["state"]]
+    for before, after in itertools.pairwise(events):
         step = f"{before['state']} -> {after['state']} ({after['detail']})"
         arrow = re.match(r"(\w+) -> (\w+)", after["detail"])
         if arrow and (arrow[1], arrow[2]) != (before["state"], after["state"]):
@@ -97,8 +97,8 @@ def illegal_steps(job: Mapping[str, Any]) -> list[str]:
             and after["attempt"] == before["attempt"]
         ):
             breaches.append(f"I3: {job['name']}: {step} without a new attempt")
-    if told and told[-1]["state"] != job["state"]:
-        breaches.append(f"I3: {job['name']} is {job['state']}, its history says {told[-1]}")
+    if events and events[-1]["state"] != job["state"]:
+        breaches.append(f"I3: {job['name']} is {job['state']}, its history says {events[-1]}")
     started, ended = job["started_at"], job["ended_at"]
     if (job["elapsed_seconds"] or 0) < 0 or (started and ended and started > ended):
         breaches.append(f"I3: {job['name']} ended before it began")

@@ -102,8 +102,8 @@ def test_row_13_slurmdbd_or_database_hangs(lab: cluster.Lab, row: rows.Row, daem
     begun = time.monotonic()
     processes = {row.site.popen("cancel", runs): 0, row.site.popen("wait", three): 1}
     for process, code in processes.items():
-        told = process.communicate(timeout=300)
-        assert process.returncode == code, told
+        output = process.communicate(timeout=300)
+        assert process.returncode == code, output
     assert time.monotonic() - begun < DETAILS_SECONDS + ACCOUNTS_HANG_SECONDS
     lab.resume(daemon)
     # I5 of the check after this test: the accounts and we tell the same ends.
@@ -118,8 +118,8 @@ def test_row_16_munge_is_down(lab: cluster.Lab, row: rows.Row) -> None:
     assert re.match(r"Error: sbatch could not .*[Mm]unge.* Nothing was submitted. ", said), said
     (job,) = row.site.items("status", "--refresh", "--name", "runs")
     assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
-    told = row.site.run("status", "--no-refresh").stderr
-    assert re.match(r"Stale since 20\S+: Slurm does not respond: .*[Mm]unge", told), told
+    output = row.site.run("status", "--no-refresh").stderr
+    assert re.match(r"Stale since 20\S+: Slurm does not respond: .*[Mm]unge", output), output
     assert row.site.run("cancel", runs, check=5).stdout == ""
     lab.start("munged")
     job = row.site.wait_state(runs, "RUNNING")
@@ -158,8 +158,8 @@ def test_row_16_munge_hangs(
         lab.wait_for(lambda: time.monotonic() - begun > HANG_SECONDS, 120, "munge to hang", 0.5)
         assert (sends.poll(), looks.poll()) == (None, None)
         lab.resume("munged")
-        told = looks.communicate(timeout=120)
-        assert looks.returncode == 0, told
+        output = looks.communicate(timeout=120)
+        assert looks.returncode == 0, output
         stdout, stderr = sends.communicate(timeout=120)
         if sends.returncode == 5:
             # "Unexpected missing socket error": the connection is older than slurmctld waits.

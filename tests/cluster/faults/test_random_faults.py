@@ -53,8 +53,8 @@ class Users:
     #: no more is to be done
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
     submitted: int = 0
-    #: names of jobs that submit said to have submitted -> the job ID that it told
-    told: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: names of jobs that submit said to have submitted -> the job ID that it printed
+    printed_ids: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def spec(self, chance: random.Random) -> tuple[str, str]:
         """Write the spec of one more job; its name and its place."""
@@ -80,10 +80,10 @@ class Users:
             self.heard(name, "many", line)
 
     def heard(self, name: str, how: str, line: str) -> None:
-        """Note what a submission told: its exit code and its last word."""
+        """Record the exit code of a submission and the last word it printed."""
         self.world.note(f"submit {name} ({how}): {line}")
         if found := re.fullmatch(r"0 Submitted batch job (\d+) .*", line):
-            self.told[name] = found[1]
+            self.printed_ids[name] = found[1]
 
     def submit(self, chance: random.Random) -> None:
         """Keep enough jobs in flight, some by a process that dies or has a wrong clock."""
@@ -170,13 +170,17 @@ def wait_for_all_ends(world: injections.World) -> None:
 
 
 def check(world: injections.World, users: Users) -> None:
-    """The invariants of every row, and what the users were told."""
+    """Check the invariants of every row and the job IDs that the users saw."""
     row = world.row
     row.most["sbatch"] = users.submitted
     row.check()
     known = {job["name"]: job for job in row.jobs()}
-    wrong = {name: job_id for name, job_id in users.told.items() if known[name]["job_id"] != job_id}
-    assert not wrong, f"told these IDs: {wrong}"
+    wrong = {
+        name: job_id
+        for name, job_id in users.printed_ids.items()
+        if known[name]["job_id"] != job_id
+    }
+    assert not wrong, f"other job IDs were printed: {wrong}"
     begun = {line.split()[1] for line in row.site.lab.read(f"{row.site.home}/journal").splitlines()}
     completed = [job for job in known.values() if job["state"] == "COMPLETED"]
     unseen = [job for job in completed if job["run_dir"].rpartition("/")[2] not in begun]

@@ -43,9 +43,9 @@ def test_row_17_submit_limit(row: rows.Row) -> None:
     ids = [row.submit(f"held-{n}", "true", "--qos=tiny", sbatch="hold = true") for n in range(3)]
     said = row.refused("fourth", "--qos=tiny")
     assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
-    told = "You have reached your submit limit: submit again when some of your jobs have ended."
+    message = "You have reached your submit limit: submit again when some of your jobs have ended."
     assert said.endswith(
-        f" {told} (stored as @4; `orchestrator resubmit --queue @4` "
+        f" {message} (stored as @4; `orchestrator resubmit --queue @4` "
         f"submits it as soon as Slurm accepts it)\n"
     )
     assert row.site.run("cancel", ids[0]).stdout == f"{ids[0]} is CANCELLED\n"

@@ -102,9 +102,9 @@ def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> No
         said = row.refused("refused")
         assert said.startswith("Error: Slurm refused the job for now: ")
         assert "I/O error writing script/environment to file. Submit it again later." in said
-        told = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
+        output = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
         words = "deferred: I/O error writing script/environment to file"
-        assert told.startswith(f"@3 {words}; next try at ")
+        assert output.startswith(f"@3 {words}; next try at ")
         assert row.site.job(running)["state"] == "RUNNING"
         must(lab, "rm", f"{STATE}/filler")
         # Sent when it is due, by the one who waits for it; on a slow machine it was due before too.

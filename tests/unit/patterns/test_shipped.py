@@ -241,8 +241,8 @@ def written(path: pathlib.Path) -> list[str]:
             where = f"{one.step if one.step is not None else ''}\t" + (
                 f"{one.epoch if one.epoch is not None else ''}"
             )
-            told = f"{one.name}\t{one.value}\t{one.unit}\t{where}\t{one.source}"
-            rows.append(f"{path.name}\t{one.line}\t{told}")
+            message = f"{one.name}\t{one.value}\t{one.unit}\t{where}\t{one.source}"
+            rows.append(f"{path.name}\t{one.line}\t{message}")
     return rows
 
 

@@ -59,7 +59,7 @@ def test_retried_causes_match_the_diagnosis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "facts", "history", "told"),
+    ("cause", "facts", "history", "message"),
     [
         ("preempted", {}, [], "preempted: a continuation job is submitted (1 of at most 3)"),
         ("node_fail", {}, [], "node_fail: the job is requeued in 00:01:00 (1 of at most 3)"),
@@ -130,17 +130,19 @@ def test_retried_causes_match_the_diagnosis() -> None:
         ),
     ],
 )
-def test_decisions(cause: str, facts: dict[str, Any], history: list[Decision], told: str) -> None:
-    assert decide(cause, history=history, **facts).detail == told
+def test_decisions(
+    cause: str, facts: dict[str, Any], history: list[Decision], message: str
+) -> None:
+    assert decide(cause, history=history, **facts).detail == message
 
 
 def test_budget_and_selected_causes() -> None:
     spent = decide("preempted", dataclasses.replace(RULES, gpu_hours=10), gpu_hours=10.04)
-    told = "10.0 of 10 GPU-hours are used (retry.gpu_hours); no retry"
+    message = "10.0 of 10 GPU-hours are used (retry.gpu_hours); no retry"
     assert (spent.action, spent.rule, spent.detail) == (
         Action.NONE,
         "retry.gpu_hours",
-        f"preempted: {told}",
+        f"preempted: {message}",
     )
     chosen = dataclasses.replace(RULES, on=("node_fail",))
     assert decide("preempted", chosen).rule == "retry.on"
@@ -195,7 +197,7 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("job.name", "y", "job.name cannot be changed"),
         ("resources.memory", "x2", "resources.memory cannot be changed"),
@@ -204,10 +206,10 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
         ("job.time_limit", "1 hour", "job.time_limit must be minutes or a time such as"),
     ],
 )
-def test_values_that_cannot_be_changed(key: str, value: str, told: str) -> None:
+def test_values_that_cannot_be_changed(key: str, value: str, message: str) -> None:
     with pytest.raises(changes.CannotChangeError) as caught:
         changes.changed(SPEC, key, value)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_changes_of_all_kinds() -> None:

@@ -152,7 +152,7 @@ class Machine:
             raise
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
-    def told(self, command: str) -> list[list[str]]:
+    def calls(self, command: str) -> list[list[str]]:
         """Return the arguments of each call of a command."""
         file = self.folder / "fake" / f"{command}.log"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

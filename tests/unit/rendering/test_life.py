@@ -144,7 +144,7 @@ def test_term_makes_no_success_of_a_program_that_saves_and_ends(machine: Machine
     _terminate(process)
     assert process.returncode == 143
     assert machine.record() == _expected(rc=143)
-    assert machine.told("scontrol") == []
+    assert machine.calls("scontrol") == []
 
 
 def test_term_is_left_to_slurm_where_srun_runs_the_tasks(machine: Machine) -> None:
@@ -175,7 +175,7 @@ def test_usr1_lets_the_program_save_and_requeues_the_job(machine: Machine) -> No
     result = _usr1(machine, SAVES)
     assert (result.returncode, result.stderr) == (0, "")
     assert re.fullmatch(r"USR1 \d+\n", (machine.run_dir / "stop.0.0").read_text())
-    assert machine.told("scontrol") == [["requeue", "41"]]
+    assert machine.calls("scontrol") == [["requeue", "41"]]
     assert machine.record() == _expected(outcome="requeue")
 
 
@@ -183,14 +183,14 @@ def test_the_last_task_of_an_array_requeues_itself_alone(machine: Machine) -> No
     # It has the array's own job ID.
     array = {"SLURM_ARRAY_JOB_ID": "41", "SLURM_ARRAY_TASK_ID": "3"}
     assert _usr1(machine, SAVES, **array).returncode == 0
-    assert machine.told("scontrol") == [["requeue", "41_3"]]
+    assert machine.calls("scontrol") == [["requeue", "41_3"]]
     assert (machine.run_dir / "exit.3.0.json").exists()
     assert (machine.run_dir / "owner.3").read_text() == "41\n"
 
 
 def test_a_program_that_fails_is_not_requeued(machine: Machine) -> None:
     assert _usr1(machine, SAVES, CODE="2").returncode == 2
-    assert machine.told("scontrol") == []
+    assert machine.calls("scontrol") == []
     assert machine.record() == _expected(rc=2)
 
 
@@ -207,7 +207,7 @@ def test_requeues_have_an_end(machine: Machine) -> None:
     assert result.stderr == (
         "orchestrator: not requeued after 20 restarts (ORCHESTRATOR_RESTART_LIMIT)\n"
     )
-    assert machine.told("scontrol") == []
+    assert machine.calls("scontrol") == []
     assert machine.record(attempt=20) == _expected(attempt=20, rc=1)
 
 

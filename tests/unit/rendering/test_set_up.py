@@ -123,8 +123,8 @@ MODULE = {
 def test_modules_are_loaded_in_their_order(machine: Machine) -> None:
     environment = jobs.Environment(modules=("NRIS/GPU", "a b;touch canary"))
     assert _run(machine, environment=environment, environ=MODULE) == ""
-    told = (machine.folder / "fake" / "module.log").read_text()
-    assert told == "purge\nload NRIS/GPU\nload a b;touch canary\n"
+    output = (machine.folder / "fake" / "module.log").read_text()
+    assert output == "purge\nload NRIS/GPU\nload a b;touch canary\n"
 
 
 def test_a_module_that_is_missing_ends_the_job(machine: Machine) -> None:
@@ -184,7 +184,7 @@ def test_a_container_sees_the_run_folder_and_our_trainer(machine: Machine) -> No
         launch=jobs.Launch(module="trainers.train", nproc_per_node=2),
     )
     assert machine.run(script, PYTHONPATH="/site").returncode == 0
-    (words,) = machine.told("apptainer")
+    (words,) = machine.calls("apptainer")
     trainers = Path(__file__).resolve().parents[3] / "trainers"
     assert words[: words.index("bash")] == [
         *["exec", "--nv", "--bind", str(machine.run_dir), "--bind", str(machine.folder / "work")],
@@ -209,7 +209,7 @@ def _torchrun(machine: Machine, launch: jobs.Launch, nodes: int) -> list[list[st
     script = machine.render(launch=launch, resources=resources, args={"a_b": -1.5, "c": True})
     result = machine.run(script, SLURM_JOB_NUM_NODES=str(nodes), SLURM_JOB_ID="1234567")
     assert result.returncode == 0, result.stderr
-    return sorted(machine.told("torchrun"))
+    return sorted(machine.calls("torchrun"))
 
 
 def test_torchrun_on_one_node(machine: Machine) -> None:
@@ -219,7 +219,7 @@ def test_torchrun_on_one_node(machine: Machine) -> None:
         *["--max-restarts=0", f"--log-dir={machine.run_dir}/torchrun"],
         *["-m", "trainers.train", "--a-b", "-1.5", "--c"],
     ]
-    assert machine.told("scontrol") == []
+    assert machine.calls("scontrol") == []
 
 
 def test_torchrun_on_several_nodes_meets_at_the_first(machine: Machine) -> None:
@@ -233,7 +233,7 @@ def test_torchrun_on_several_nodes_meets_at_the_first(machine: Machine) -> None:
         *["--no-python", "./train", "-x", "--a-b", "-1.5", "--c"],
     ]
     assert client == [word.replace("is_host=1", "is_host=0") for word in host]
-    (srun,) = machine.told("srun")
+    (srun,) = machine.calls("srun")
     assert srun[:5] == [
         *["--nodes=2", "--ntasks=2", "--ntasks-per-node=1"],
         *["--kill-on-bad-exit=1", "--wait=60"],
@@ -245,7 +245,7 @@ def test_without_a_first_node_the_job_ends(machine: Machine) -> None:
     result = machine.run(script, FAKE_HEAD="")
     assert result.returncode == 78
     assert result.stderr == ("orchestrator: scontrol on n1 does not name the nodes of this job\n")
-    assert machine.told("srun") == []
+    assert machine.calls("srun") == []
 
 
 def test_srun_gives_each_rank_its_numbers(machine: Machine) -> None:
@@ -364,7 +364,7 @@ def test_arguments_arrive_through_torchrun_as_they_were_written(machine: Machine
     resources = jobs.Resources(nodes=2)
     script = machine.render(launch=jobs.Launch(script="a.py"), resources=resources, args=args)
     assert machine.run(script, SLURM_JOB_NUM_NODES="2").returncode == 0
-    for words in machine.told("torchrun"):
+    for words in machine.calls("torchrun"):
         assert words[words.index("a.py") + 1 :] == [
             *["--message", HOSTILE],
             *["--list", "a b", "--list", "", "--list", "$x", "--small", "1e-05"],

@@ -206,7 +206,7 @@ def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cron, told",
+    "cron, message",
     [
         ("0 2 * *", "write five fields"),
         ("@reboot", "write five fields"),
@@ -215,16 +215,16 @@ def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
         ("0 0 31 2 *", "its day-of-month is invalid or never occurs"),
     ],
 )
-def test_invalid_expressions(cron: str, told: str) -> None:
-    with pytest.raises(calendars.ScheduleError, match=told):
+def test_invalid_expressions(cron: str, message: str) -> None:
+    with pytest.raises(calendars.ScheduleError, match=message):
         calendars.Calendar(cron, "UTC")
 
 
 def test_an_unknown_time_zone() -> None:
     with pytest.raises(calendars.ScheduleError) as found:
         calendars.Calendar("@daily", "Europe/Olso")
-    told = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"
-    assert str(found.value) == told
+    message = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"
+    assert str(found.value) == message
 
 
 def test_notes_of_changes() -> None:

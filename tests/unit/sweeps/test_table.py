@@ -114,6 +114,10 @@ sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
             "sweep.toml:12: sweep.samples: must be >= 1 (got 0)",
         ),
         (
+            '[sweep]\nkind = "grid"\naxes = []\n',
+            "sweep.toml:12: sweep.axes: must be a table of keys and their values (got [])",
+        ),
+        (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { choice = [1, 2] }\n',
             "sweep.toml:12: sweep.samples: only 2 different points were drawn: request fewer, or "
             'use kind "grid" for all combinations',

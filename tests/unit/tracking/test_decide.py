@@ -411,7 +411,7 @@ def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "step", "told"),
+    ("state", "code", "step", "message"),
     [
         (
             JobState.COMPLETED,
@@ -433,7 +433,7 @@ def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
         (JobState.TIMEOUT, 0, (0, 15), []),
     ],
 )
-def test_a_failed_step_is_reported_once(state, code, step, told):
+def test_a_failed_step_is_reported_once(state, code, step, message):
     live = job(state=JobState.RUNNING, started_at=at(5), observed_at=at(10))
     ended = row(
         state,
@@ -447,7 +447,7 @@ def test_a_failed_step_is_reported_once(state, code, step, told):
         step_state=JobState.FAILED,
     )
     transition = decide(live, sacct=(ended,))
-    assert [event.detail for event in transition.events if event.kind == "note"] == told
+    assert [event.detail for event in transition.events if event.kind == "note"] == message
     known = dataclasses.replace(live, **transition.changes)
     again = decide(known, sacct=(ended,))
     assert [event for event in again.events if event.kind == "note"] == []

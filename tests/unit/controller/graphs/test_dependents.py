@@ -107,16 +107,16 @@ def test_spec_of_another_version_is_skipped(queue: Queue) -> None:
     assert queue.asked == [("5", "afterok:2")]
 
 
-@pytest.mark.parametrize("state, told", [("RUNNING", "afterok:1"), ("COMPLETED", "")])
-def test_dependency_is_set_again_after_a_requeue(queue: Queue, state: str, told: str) -> None:
+@pytest.mark.parametrize("state, message", [("RUNNING", "afterok:1"), ("COMPLETED", "")])
+def test_dependency_is_set_again_after_a_requeue(queue: Queue, state: str, message: str) -> None:
     failed = queue.add(jobs.JobState.FAILED, recovers=True)
     waits = queue.add(jobs.JobState.PENDING, failed, reason="DependencyNeverSatisfied")
     assert dependents.update(queue.context) == [], "what follows is not decided"
     queue.change(failed, state=jobs.JobState(state), attempt=1)
-    sentence = f"now depends on {told or 'nothing'}: the failed job was started again"
+    sentence = f"now depends on {message or 'nothing'}: the failed job was started again"
     assert dependents.update(queue.context) == [f"2 x {sentence}"]
     assert dependents.update(queue.context) == [], "until Slurm says again that it waits in vain"
-    assert queue.asked == [("2", told)]
+    assert queue.asked == [("2", message)]
     queue.change(failed, state=jobs.JobState.FAILED, recovers=None)
     queue.change(waits, reason="DependencyNeverSatisfied")
     assert dependents.update(queue.context) == [

@@ -131,8 +131,8 @@ def test_planned_retry_of_a_cancelled_graph(
         found.extend(graphs.close(context, graph))
 
     monkeypatch.setattr(continuation, "_close", cancelled)
-    told = "local-1 is not continued: its graph g was cancelled"
-    assert retry.step(context)[1:] == [told]
+    message = "local-1 is not continued: its graph g was cancelled"
+    assert retry.step(context)[1:] == [message]
     assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
     assert retry.step(context) == []
 

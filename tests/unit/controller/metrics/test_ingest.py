@@ -97,11 +97,11 @@ def test_number_of_statements_is_independent_of_the_number_of_jobs(
 
 
 def test_an_unreadable_spec_does_not_stop_other_jobs(context: contexts.Context) -> None:
-    told: list[str] = []
-    speaking = context.with_reporter(builders.messages_to(told))
+    messages: list[str] = []
+    speaking = context.with_reporter(builders.messages_to(messages))
     unread, other = add(context, 1, spec='{"of_later": 1}'), add(context, 2)
     assert ingest.ingest(speaking, [unread, other]).stored == 1
-    (sentence,) = told
+    (sentence,) = messages
     assert sentence.startswith(f"@{unread.row}: its metrics were not read: stored spec: ")
     with pytest.raises(errors.SpecError):
         ingest.ingest(context, [unread])

@@ -82,7 +82,7 @@ class Bench:
             work.jobs.change(job.row, changes)
             work.events.add(job.row, event)
 
-    def told(self) -> list[tuple[str, str | None]]:
+    def deliveries(self) -> list[tuple[str, str | None]]:
         """Return all notices, oldest first, and where each is."""
         with self.store.reading() as work:
             return [
@@ -126,7 +126,7 @@ def test_nothing_before_the_first_channel_is_sent(bench: Bench) -> None:
     bench.end(other)
     bench.channels = {"log": listed(bench)}
     assert bench.step() == bench.later(99999) == []
-    assert bench.told() == []
+    assert bench.deliveries() == []
 
 
 def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
@@ -154,7 +154,7 @@ def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
         ]
         ((_, content),) = got_hook.received
         assert content["text"].startswith("*2 notifications: 2 failures*\n")
-    assert [state for _, state in bench.told()] == ["sent"] * 4
+    assert [state for _, state in bench.deliveries()] == ["sent"] * 4
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -164,10 +164,10 @@ def test_errors_of_receivers(bench: Bench) -> None:
         bench.step()
         bench.end(bench.add(1)[0])
         server.answers = [(404, ""), (307, "http://elsewhere.example/path")]
-        (told,) = bench.later(10)
-        assert told.endswith("http://127.0.0.1/***: 404 Not Found no such hook")
-        (told,) = bench.later(300)
-        assert told.endswith(
+        (message,) = bench.later(10)
+        assert message.endswith("http://127.0.0.1/***: 404 Not Found no such hook")
+        (message,) = bench.later(300)
+        assert message.endswith(
             "redirects to http://elsewhere.example/***: put the new address into the configuration"
         )
         assert server.received == []
@@ -179,9 +179,9 @@ def test_given_up_after_a_day(bench: Bench) -> None:
     bench.step()
     (job,) = bench.add(1)
     bench.end(job)
-    told = [line for _ in range(60) for line in bench.later(3600)]
-    assert 18 <= len(told) <= 26, "about every hour, and then no more"
-    assert told[-1].startswith("1 notification by hook given up after a day: http://127.0.0.1/***")
+    lines = [line for _ in range(60) for line in bench.later(3600)]
+    assert 18 <= len(lines) <= 26, "about every hour, and then no more"
+    assert lines[-1].startswith("1 notification by hook given up after a day: http://127.0.0.1/***")
     with bench.store.reading() as work:
         event = work.events.of_job(job.row)[-1]
         assert work.notices.counts() == {("hook", "failed"): 1}
@@ -274,8 +274,8 @@ def test_array_sends_one_notice_at_its_end(bench: Bench) -> None:
         assert bench.later(10) == []
         state = jobs.JobState.COMPLETED if place else jobs.JobState.TIMEOUT
         bench.end(job, state, cause=None if place else "time_limit")
-    told = "notification by {}: 9 demo1: 2 COMPLETED, 1 TIMEOUT"
-    assert bench.later(10) == [f"Sent 1 {told.format(name)}" for name in ("all", "log")]
+    message = "notification by {}: 9 demo1: 2 COMPLETED, 1 TIMEOUT"
+    assert bench.later(10) == [f"Sent 1 {message.format(name)}" for name in ("all", "log")]
     (well,) = bench.add(2)
     bench.end(well, jobs.JobState.COMPLETED, cause=None)
     assert bench.later(10) == ["Sent 1 notification by all: @4 demo2: COMPLETED"]
@@ -288,7 +288,7 @@ def test_only_jobs_with_the_labels(bench: Bench) -> None:
     bench.end(bench.add(1, labels=("team=b",))[0])
     bench.end(bench.add(2, labels=("x", "team=a"))[0])
     assert bench.later(10) == ["Sent 1 notification by log: @2 demo2: FAILED, code"]
-    assert [subject for subject, _ in bench.told()] == ["@2 demo2: FAILED, code"]
+    assert [subject for subject, _ in bench.deliveries()] == ["@2 demo2: FAILED, code"]
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -300,8 +300,8 @@ def test_secret_file_readable_by_others_is_not_used(bench: Bench) -> None:
         bench.channels = {"hook": config.Channel(kind="webhook", url_file="~/hook.url")}
         bench.step()
         bench.end(bench.add(1)[0])
-        (told,) = bench.later(10)
-        assert told.endswith("other users can read ~/hook.url: `chmod 600 ~/hook.url`")
+        (message,) = bench.later(10)
+        assert message.endswith("other users can read ~/hook.url: `chmod 600 ~/hook.url`")
         secret.chmod(0o600)
         assert bench.later(99) == ["Sent 1 notification by hook: @1 demo1: FAILED, code"]
         assert len(server.received) == 1

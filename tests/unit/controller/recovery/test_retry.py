@@ -182,8 +182,10 @@ def test_wait_ends_with_the_chain_that_another_process_continues(
 def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jobs.Job]) -> None:
     waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
     job = failed(context, "node_fail", retry=waits)
-    (told,) = retry.step(context)
-    assert told.startswith("local-1 node_fail: a continuation job is submitted in 00:01:00 (1 of")
+    (message,) = retry.step(context)
+    assert message.startswith(
+        "local-1 node_fail: a continuation job is submitted in 00:01:00 (1 of"
+    )
     (outcome,) = cancel.cancel(context, all_jobs(context))
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
@@ -383,8 +385,8 @@ def test_invisible_folder_counts_as_lost_after_two_days(
         (decided,) = work.recovery.of_jobs([now.row])
     assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
     assert newest.detail == decided.detail
-    told = f"{why} for 48 h"
-    assert newest.detail == (f"{told}; no retry" if gone == "scratch" else told)
+    message = f"{why} for 48 h"
+    assert newest.detail == (f"{message}; no retry" if gone == "scratch" else message)
 
 
 def test_no_requeue_without_the_lease(

@@ -187,10 +187,10 @@ def test_a_job_is_fired_with_its_intent(
     with pytest.raises(Killed):
         triggers.step(make(tmp_path, mortal, clock))
     assert outcomes(context) == [("waiting", None)] and sent == []
-    (told,) = triggers.step(context)
+    (message,) = triggers.step(context)
     (fired,) = history(context)
     at = f"@{fired.job_row}, one"
-    assert told == f"Schedule hourly: 2026-11-22T09:00Z submitted batch job 1 ({at})"
+    assert message == f"Schedule hourly: 2026-11-22T09:00Z submitted batch job 1 ({at})"
     assert fired.state == "fired" and len(sent) == 1
 
 
@@ -235,10 +235,10 @@ def test_an_invalid_configuration_fails_after_a_while(
     clock.now += HOUR
     written = tmp_path / "orchestrator.toml"
     written.write_text("[prof")
-    (told,) = triggers.step(context)
+    (message,) = triggers.step(context)
     ((state, reason),) = outcomes(context)
     assert state == "waiting" and "orchestrator.toml" in (reason or "") and sent == []
-    assert told == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
+    assert message == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
     assert triggers.step(context) == []
     # Who asks for it now is told now, and it does not come later by itself.
     by_hand, _ = management.run_now(context, "hourly")
