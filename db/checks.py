@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from db import tables
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.jobs import ATTEMPTS, JOBS, SUBMISSIONS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES
 
@@ -126,10 +126,10 @@ def _check_row(
     for (column, processor), value in zip(processors, row, strict=True):
         try:
             if value is None and not column.nullable:
-                raise kinds.DamagedValueError(table.name, column.name, None, "")
+                raise column_types.DamagedValueError(table.name, column.name, None, "")
             values[column.name] = value if processor is None else processor(value)
-        except kinds.DamagedValueError as error:
-            problem = kinds.wrong_value(column.name, value, error.expected)
+        except column_types.DamagedValueError as error:
+            problem = column_types.wrong_value(column.name, value, error.expected)
             damaged.append((column.name, problem))
     if check is not None and not damaged:
         damaged = [(name, f"{name} {problem}") for name, problem in check(values)]
@@ -173,7 +173,7 @@ def _search(
             yield Finding(
                 table=table.name, row=_key(table, row), column=column, problem=f"{column} {text}"
             )
-    except kinds.DamagedValueError:
+    except column_types.DamagedValueError:
         # check_table reported it.
         return
     except exc.DBAPIError as error:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from db import schema, tables
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.jobs import SETTINGS
 from orchestrator import errors
 
@@ -273,7 +273,7 @@ class Database(abc.ABC):
                     f"{error.filename or 'The database'} cannot be used ({error.strerror}). "
                     "Make it writable, or set state_dir to another folder."
                 ) from error
-        except kinds.DamagedValueError as error:
+        except column_types.DamagedValueError as error:
             problem = self._row_of(error)
             self._damage = errors.DamagedRowError(f"{problem}. {self.damaged()}", problem=problem)
             raise self._damage from error
@@ -281,7 +281,7 @@ class Database(abc.ABC):
             self._damage = error
             raise
 
-    def _row_of(self, error: kinds.DamagedValueError) -> str:
+    def _row_of(self, error: column_types.DamagedValueError) -> str:
         """Return which row has the value: only its column was known where it was read."""
         from db import checks
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 from orchestrator import errors
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def read_version(connection: sa.Connection, shown_name: str) -> str | None:
     if "alembic_version" in tables:
         version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
     if version is not None and not _REVISION.fullmatch(str(version)):
-        raise kinds.DamagedValueError(
+        raise column_types.DamagedValueError(
             "alembic_version", "version_num", version, "the number of a revision"
         )
     if version is None and "submissions" in tables:
-        raise kinds.DamagedValueError("alembic_version", "version_num", None, "")
+        raise column_types.DamagedValueError("alembic_version", "version_num", None, "")
     if version is None and set(tables) - {"alembic_version"}:
         raise errors.DamageError(
             f"{shown_name} is a database of another program. "

@@ -33,7 +33,7 @@ if typing.TYPE_CHECKING:
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 #: Attempts to copy a file that changes meanwhile.
-_MOST_COPIES = 3
+_MAX_COPIES = 3
 #: SQL in a foreign database could run whenever something is stored. We create no trigger; views of
 #: the user change nothing.
 _TRIGGERS_AND_VIEWS = (
@@ -150,7 +150,7 @@ class SqliteDatabase(database.Database):
         """Return a copy of the file as it is now; OSError if that is impossible."""
         from db.sqlite import copies
 
-        for _ in range(1 + _MOST_COPIES):
+        for _ in range(1 + _MAX_COPIES):
             # Another mount of the disk, or space freed just now, lets other processes write
             # meanwhile: a new copy may be torn.
             if self._copy is not None and self._copy[0].is_current():

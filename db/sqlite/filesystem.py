@@ -42,7 +42,7 @@ _SQLITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 
 #: suffix of a checked backup that is to replace the database file
 READY = ".restore-ready"
 _FIRST_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 0.1
 
 
 class Locality(enum.Enum):
@@ -120,7 +120,7 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
                     f"`fuser {path}` on its host shows which one; try again when it has ended."
                 )
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
         yield descriptor
     finally:
         os.close(descriptor)

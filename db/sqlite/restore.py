@@ -23,7 +23,7 @@ from orchestrator import errors
 _LOCK_SECONDS = 30.0
 _DRAFT = ".restore-draft"
 #: The findings about a backup are counted up to this number.
-_MOST_COUNTED = 1000
+_MAX_COUNTED = 1000
 #: Files of SQLite that belong to the database file with this name.
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -55,7 +55,7 @@ def check(copy: database.Database, backup: pathlib.Path, row_checks: checks.RowC
     try:
         if copy.version() is None:
             raise errors.DamageError("it has no tables")
-        findings = list(itertools.islice(copy.findings(row_checks), _MOST_COUNTED))
+        findings = list(itertools.islice(copy.findings(row_checks), _MAX_COUNTED))
         if findings:
             more = f", and {len(findings) - 1} more" if findings[1:] else ""
             raise errors.DamageError(f"{findings[0]}{more}")

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import ATTEMPTS, USED_FIGURES
 from orchestrator import jobs
 
 _ATTEMPT, _USED = ATTEMPTS.c, USED_FIGURES.c
 
 
-class AttemptStore(queries.Store):
+class AttemptStore(base.Store):
     """The attempts of jobs within one transaction."""
 
     def put(self, attempts: Iterable[tuple[int, jobs.Attempt]]) -> None:
@@ -26,7 +26,7 @@ class AttemptStore(queries.Store):
 
     def of_jobs(self, rows: Collection[int]) -> dict[int, list[jobs.Attempt]]:
         """Return the attempts of many jobs by row, each job's oldest first."""
-        statement = sa.select(ATTEMPTS).where(queries.among(_ATTEMPT.job_row, rows))
+        statement = sa.select(ATTEMPTS).where(base.among(_ATTEMPT.job_row, rows))
         attempts: dict[int, list[jobs.Attempt]] = {}
         for row in self._rows(statement.order_by(_ATTEMPT.job_row, _ATTEMPT.number)):
             fields = row._asdict()

@@ -6,14 +6,14 @@ import datetime
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.sweeps import BASELINES
 from orchestrator.reports import records
 
 _BASELINE = BASELINES.c
 
 
-class BaselineStore(queries.Store):
+class BaselineStore(base.Store):
     """Baselines within one transaction."""
 
     def add(
@@ -25,7 +25,7 @@ class BaselineStore(queries.Store):
 
     def newest(self, *, name: str | None = None) -> list[records.Baseline]:
         """Return baselines, newest first."""
-        statement = queries.select(BASELINES, records.Baseline).order_by(_BASELINE.id.desc())
+        statement = base.select(BASELINES, records.Baseline).order_by(_BASELINE.id.desc())
         if name is not None:
             statement = statement.where(_BASELINE.name == name)
         return self._records(records.Baseline, statement)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import DEPENDENCIES, JOBS, SUBMISSIONS
 from db.tables.service import RECOVERIES
 from db.tables.sweeps import SWEEP_POINTS
@@ -16,7 +16,7 @@ from orchestrator.jobs import dependency
 _JOB, _DEPENDENCY, _POINT = JOBS.c, DEPENDENCIES.c, SWEEP_POINTS.c
 
 
-class DependencyStore(queries.Store):
+class DependencyStore(base.Store):
     """Dependencies within one transaction."""
 
     def add(self, job_row: int, dependencies: Sequence[dependency.Dependency]) -> None:
@@ -87,14 +87,14 @@ class DependencyStore(queries.Store):
             sa.select(recovery.job_row)
             .join(JOBS, _JOB.row == recovery.job_row)
             .where(
-                queries.among(recovery.job_row, job_rows),
+                base.among(recovery.job_row, job_rows),
                 recovery.state == "planned",
                 recovery.action != "none",
                 recovery.attempt == _JOB.attempt,
             )
         )
         undecided = sa.select(_JOB.row).where(
-            queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True), _JOB.state != "COMPLETED"
+            base.among(_JOB.row, job_rows), _JOB.recovers.is_(True), _JOB.state != "COMPLETED"
         )
         return {*self._scalars(planned), *self._scalars(undecided)}
 
@@ -103,7 +103,7 @@ class DependencyStore(queries.Store):
         statement = (
             sa.select(SUBMISSIONS.c.token, sa.func.count())
             .join(JOBS, _JOB.submission_id == SUBMISSIONS.c.id)
-            .where(queries.among(SUBMISSIONS.c.token, tokens))
+            .where(base.among(SUBMISSIONS.c.token, tokens))
             .group_by(SUBMISSIONS.c.token)
         )
         return self._pairs(statement)

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import JOB_EVENTS, JOBS
 from orchestrator import jobs
 
 _EVENT = JOB_EVENTS.c
-_SELECT = queries.select(JOB_EVENTS, jobs.JobEvent)
+_SELECT = base.select(JOB_EVENTS, jobs.JobEvent)
 
 
-class EventStore(queries.Store):
+class EventStore(base.Store):
     """The history of jobs within one transaction."""
 
     def add(self, row: int, event: jobs.JobEvent) -> None:
@@ -57,7 +57,7 @@ class EventStore(queries.Store):
         statement = (
             sa.select(_EVENT.job_row, sa.func.min(_EVENT.at))
             .join(JOBS, JOBS.c.row == _EVENT.job_row)
-            .where(queries.among(_EVENT.job_row, rows), _EVENT.kind == kind)
+            .where(base.among(_EVENT.job_row, rows), _EVENT.kind == kind)
             .where(_EVENT.attempt == JOBS.c.attempt)
             .group_by(_EVENT.job_row)
         )

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import JOBS
 from db.tables.service import GRAPH_NODES, GRAPHS
 from db.tables.sweeps import SWEEP_POINTS, SWEEPS
 from orchestrator.graphs import records
 
 _GRAPH, _NODE = GRAPHS.c, GRAPH_NODES.c
-_SELECT_GRAPHS = queries.select(GRAPHS, records.StoredGraph)
-_SELECT_NODES = queries.select(GRAPH_NODES, records.StoredNode)
+_SELECT_GRAPHS = base.select(GRAPHS, records.StoredGraph)
+_SELECT_NODES = base.select(GRAPH_NODES, records.StoredNode)
 
 
-class GraphStore(queries.Store):
+class GraphStore(base.Store):
     """The graphs within one transaction."""
 
     def add(

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import JOBS, SUBMISSIONS
 from db.tables.sweeps import SWEEP_POINTS
 from orchestrator import jobs
@@ -20,7 +20,7 @@ _OF_SUBMISSION = ("token", "cluster", "scheduler", "name", "run_dir")
 SELECT_JOBS = sa.select(*_JOB, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).join_from(
     JOBS, SUBMISSIONS
 )
-_SELECT_SUBMISSIONS = queries.select(SUBMISSIONS, jobs.Submission)
+_SELECT_SUBMISSIONS = base.select(SUBMISSIONS, jobs.Submission)
 _IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
 _UPDATE_JOB = sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row"))
 _SUBMITTER_FIELDS = ("host", "boot_id", "pid", "start_ticks")
@@ -29,7 +29,7 @@ _CHANGEABLE = {*_JOB.keys()} - {"row", "submission_id", "array_task", "created_a
 _COUNTS = ("attempt", "restart_count", "misses", "refusals", "version")
 
 
-class JobStore(queries.Store):
+class JobStore(base.Store):
     """Submissions and their jobs within one transaction."""
 
     def add_submission(
@@ -72,7 +72,7 @@ class JobStore(queries.Store):
         self._insert_many(JOBS, new)
         added = SELECT_JOBS.where(
             _JOB.submission_id == number,
-            queries.among(_JOB.array_task, [job["array_task"] for job in new]),
+            base.among(_JOB.array_task, [job["array_task"] for job in new]),
         )
         return records(self._rows(added.order_by(_JOB.row)))
 
@@ -90,7 +90,7 @@ class JobStore(queries.Store):
     def specs(self, tokens: Collection[str]) -> dict[str, str]:
         """Return the specs of these submissions, as JSON by token."""
         statement = sa.select(_SUBMISSION.token, _SUBMISSION.spec)
-        return self._pairs(statement.where(queries.among(_SUBMISSION.token, tokens)))
+        return self._pairs(statement.where(base.among(_SUBMISSION.token, tokens)))
 
     def set_request_hash(self, token: str, sha256: str) -> None:
         """Store the hash of the request to the local runner."""
@@ -115,12 +115,12 @@ class JobStore(queries.Store):
 
     def of_submissions(self, tokens: Collection[str]) -> list[jobs.Job]:
         """Return the jobs of these submissions, oldest first."""
-        statement = SELECT_JOBS.where(queries.among(_SUBMISSION.token, tokens))
+        statement = SELECT_JOBS.where(base.among(_SUBMISSION.token, tokens))
         return records(self._rows(statement.order_by(_JOB.row)))
 
     def tasks(self, token: str) -> list[jobs.Task]:
         """Return the jobs of a submission (the tasks of an array), oldest first."""
-        of_token = queries.select(JOBS, jobs.Task).join(SUBMISSIONS)
+        of_token = base.select(JOBS, jobs.Task).join(SUBMISSIONS)
         of_token = of_token.where(_SUBMISSION.token == token)
         return self._records(jobs.Task, of_token.order_by(_JOB.row))
 
@@ -174,7 +174,7 @@ class JobStore(queries.Store):
         Return the rows that were changed. Needs a write transaction: no other process writes
         between the check of the versions and the change.
         """
-        rows = queries.among(_JOB.row, [row for row, _, _ in changes])
+        rows = base.among(_JOB.row, [row for row, _, _ in changes])
         statement = sa.select(_JOB.row, _JOB.version).where(rows)
         versions = self._pairs(statement)
         by_columns: dict[frozenset[str], list[dict[str, object]]] = {}
@@ -193,7 +193,7 @@ class JobStore(queries.Store):
     def confirm(self, rows: Collection[int], at: datetime.datetime) -> None:
         """Store that these jobs were observed unchanged at this time; a later time stays."""
         is_older = sa.or_(_JOB.observed_at.is_(None), _JOB.observed_at < at)
-        self._update(JOBS, {"observed_at": at}, queries.among(_JOB.row, rows), is_older)
+        self._update(JOBS, {"observed_at": at}, base.among(_JOB.row, rows), is_older)
 
 
 def records(rows: Sequence[sa.Row[Any]]) -> list[jobs.Job]:
@@ -232,18 +232,18 @@ def _matching(query: jobs.JobQuery) -> sa.Select[Any]:
 
 def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
     if query.rows:
-        yield queries.among(_JOB.row, query.rows)
+        yield base.among(_JOB.row, query.rows)
     if query.job_ids:
         columns = (_JOB.job_id, _JOB.raw_job_id, _JOB.array_job_id)
-        yield _any_of(*(queries.among(column, query.job_ids) for column in columns))
+        yield _any_of(*(base.among(column, query.job_ids) for column in columns))
     if query.names:
-        yield queries.among(_SUBMISSION.name, query.names)
+        yield base.among(_SUBMISSION.name, query.names)
     for label in query.labels:
-        yield queries.has_label(_JOB.labels, label)
+        yield base.has_label(_JOB.labels, label)
     if query.sweeps or query.sweep_rows:
         point = SWEEP_POINTS.c
-        newest = sa.select(point.job_row).where(queries.among(point.sweep_id, query.sweep_rows))
-        yield _any_of(queries.among(_JOB.sweep, query.sweeps), _JOB.row.in_(newest))
+        newest = sa.select(point.job_row).where(base.among(point.sweep_id, query.sweep_rows))
+        yield _any_of(base.among(_JOB.sweep, query.sweeps), _JOB.row.in_(newest))
     if query.states:
         yield _JOB.state.in_(query.states)
     if query.partitions:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.service import LEASES
 from orchestrator import jobs
 from orchestrator.jobs import leases
@@ -17,7 +17,7 @@ _LEASE = LEASES.c
 _NAME = "controller"
 
 
-class LeaseStore(queries.Store):
+class LeaseStore(base.Store):
     """The lease within one transaction."""
 
     @property

@@ -8,17 +8,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.metrics import LOG_CURSORS
 from orchestrator import errors, metrics
 
 _CURSOR = LOG_CURSORS.c
 #: Fields in the JSON of the column `carry`.
 _READING = ("attempt", "banner", "skipping", "fingerprint")
-_SELECT = queries.select(LOG_CURSORS, metrics.LogCursor).add_columns(_CURSOR.carry)
+_SELECT = base.select(LOG_CURSORS, metrics.LogCursor).add_columns(_CURSOR.carry)
 
 
-class LogCursorStore(queries.Store):
+class LogCursorStore(base.Store):
     """The log cursors within one transaction."""
 
     def of(self, row: int) -> list[metrics.LogCursor]:
@@ -29,7 +29,7 @@ class LogCursorStore(queries.Store):
         """Return the cursors of many jobs by row."""
         statement = _SELECT.add_columns(_CURSOR.job_row).order_by(_CURSOR.id)
         cursors: dict[int, list[metrics.LogCursor]] = {}
-        for row in self._rows(statement.where(queries.among(_CURSOR.job_row, rows))):
+        for row in self._rows(statement.where(base.among(_CURSOR.job_row, rows))):
             fields = row._asdict()
             cursors.setdefault(fields.pop("job_row"), []).append(_record(fields))
         return cursors
@@ -37,7 +37,7 @@ class LogCursorStore(queries.Store):
     def paths(self, rows: Collection[int]) -> dict[int, str]:
         """Return the path of each cursor of these jobs by the cursor's number."""
         statement = sa.select(_CURSOR.id, _CURSOR.path)
-        return self._pairs(statement.where(queries.among(_CURSOR.job_row, rows)))
+        return self._pairs(statement.where(base.among(_CURSOR.job_row, rows)))
 
     def move(
         self, row: int, cursor: metrics.LogCursor, *, expect: metrics.LogCursor | None

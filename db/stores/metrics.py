@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
-from db import queries
-from db.stores import log_cursors
+from db.stores import base, log_cursors
 from db.tables.metrics import LOG_CURSORS, METRIC_LINES, METRIC_PLACES, METRIC_SETS
 from orchestrator import jobs, metrics
 
@@ -52,7 +51,7 @@ class _MetricSet(NamedTuple):
     names: tuple[tuple[str, str], ...]
 
 
-class MetricStore(queries.Store):
+class MetricStore(base.Store):
     """The metrics of jobs within one transaction."""
 
     def add(self, row: int, lines: Sequence[metrics.ParsedLine]) -> int:
@@ -124,8 +123,8 @@ class MetricStore(queries.Store):
         places: dict[int, list[int]] = {}
         for number in sorted(ids):
             places.setdefault(number // METRIC_PLACES, []).append(number % METRIC_PLACES)
-        lines = self._rows(_SELECT_LINES.where(queries.among(_LINE.id, places)))
-        of_lines = self._sets(queries.among(_SET.id, {line.set_id for line in lines}))
+        lines = self._rows(_SELECT_LINES.where(base.among(_LINE.id, places)))
+        of_lines = self._sets(base.among(_SET.id, {line.set_id for line in lines}))
         sets = {metric_set.id: metric_set for metric_set in of_lines}
         return [
             metrics.MetricRow(
@@ -151,7 +150,7 @@ class MetricStore(queries.Store):
     def of_file(self, row: int, path: str) -> Iterator[list[metrics.ParsedLine]]:
         """Yield the stored lines of a file as they were parsed, part by part."""
         sets = self._sets_of_file(row, path)
-        statement = _SELECT_LINES.where(queries.among(_LINE.set_id, sets))
+        statement = _SELECT_LINES.where(base.among(_LINE.set_id, sets))
         for part in self._connection.execute(statement).partitions(_FETCH_ROWS):
             yield [
                 metrics.ParsedLine(
@@ -178,7 +177,7 @@ class MetricStore(queries.Store):
         sets = self._sets_of_file(row, path)
         statement = sa.select(_LINE.set_id, _LINE.line).order_by(_LINE.id)
         count, previous, restarted = 0, 0, False
-        for set_id, line in self._fetched(statement.where(queries.among(_LINE.set_id, sets))):
+        for set_id, line in self._fetched(statement.where(base.among(_LINE.set_id, sets))):
             count += len(sets[set_id].names)
             restarted = restarted or (line is not None and line < previous)
             previous = line or previous
@@ -186,7 +185,7 @@ class MetricStore(queries.Store):
 
     def delete_file(self, row: int, path: str) -> None:
         """Delete the metrics of a file; the lines are deleted with their sets (foreign key)."""
-        of_file = queries.among(_SET.id, self._sets_of_file(row, path))
+        of_file = base.among(_SET.id, self._sets_of_file(row, path))
         self._connection.execute(sa.delete(METRIC_SETS).where(of_file))
 
     def _all_ids(
@@ -230,7 +229,7 @@ class MetricStore(queries.Store):
     ) -> Iterator[tuple[int, int]]:
         """Yield IDs of lines and their sets; with `last` only that many, the newest first."""
         statement = sa.select(_LINE.id, _LINE.set_id)
-        statement = statement.where(queries.among(_LINE.set_id, set_ids))
+        statement = statement.where(base.among(_LINE.set_id, set_ids))
         for column, least, most in (
             (_LINE.step, query.first_step, query.last_step),
             (_LINE.epoch, query.first_epoch, query.last_epoch),
@@ -251,7 +250,7 @@ class MetricStore(queries.Store):
         return itertools.chain.from_iterable(parts)
 
     def _sets_of_jobs(self, job_rows: Iterable[int]) -> list[_MetricSet]:
-        return self._sets(queries.among(_SET.job_row, list(job_rows)))
+        return self._sets(base.among(_SET.job_row, list(job_rows)))
 
     def _sets_of_file(self, row: int, path: str) -> dict[int, _MetricSet]:
         cursor = LOG_CURSORS.c

@@ -8,14 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.service import DELIVERIES, NOTICES
 from db.tables.sweeps import SWEEP_POINTS
 from orchestrator.notices import records
 
 _NOTICE, _DELIVERY = NOTICES.c, DELIVERIES.c
 _UNSENT = _DELIVERY.state.in_(("waiting", "sending"))
-_SELECT_NOTICES = queries.select(NOTICES, records.Notice)
+_SELECT_NOTICES = base.select(NOTICES, records.Notice)
 #: What is stored of records.Notice.
 _NOTICE_FIELDS = tuple(_SELECT_NOTICES.selected_columns.keys())
 _SELECT_DELIVERIES: sa.Select[Any] = _SELECT_NOTICES.add_columns(
@@ -25,18 +25,18 @@ _SELECT_DELIVERIES: sa.Select[Any] = _SELECT_NOTICES.add_columns(
 )
 
 
-class NoticeStore(queries.Store):
+class NoticeStore(base.Store):
     """The notices within one transaction."""
 
     def sweeps_of_jobs(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return the sweep of each job that is the newest of its point, by job row."""
         point = SWEEP_POINTS.c
-        of_jobs = queries.among(point.job_row, job_rows)
+        of_jobs = base.among(point.job_row, job_rows)
         return self._pairs(sa.select(point.job_row, point.sweep_id).where(of_jobs))
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that have a notice."""
-        return {*self._scalars(sa.select(_NOTICE.key).where(queries.among(_NOTICE.key, keys)))}
+        return {*self._scalars(sa.select(_NOTICE.key).where(base.among(_NOTICE.key, keys)))}
 
     def add(self, notice: records.Notice, channels: Sequence[str], at: datetime.datetime) -> None:
         """Store a notice, to be sent through these channels."""
@@ -90,7 +90,7 @@ class NoticeStore(queries.Store):
     ) -> None:
         """Change fields of these deliveries."""
         rows = [delivery.notice_row for delivery in deliveries]
-        of_these = _DELIVERY.channel == channel, queries.among(_DELIVERY.notice_id, rows)
+        of_these = _DELIVERY.channel == channel, base.among(_DELIVERY.notice_id, rows)
         self._update(DELIVERIES, values, *of_these)
 
     def give_up(self, channel: str, error: str) -> int:

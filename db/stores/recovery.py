@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import JOBS, SUBMISSIONS
 from db.tables.metrics import METRIC_LINES, METRIC_SETS
 from db.tables.service import RECOVERIES
@@ -18,7 +18,7 @@ from orchestrator.recovery import records
 _JOB, _RECOVERY = JOBS.c, RECOVERIES.c
 
 
-class RecoveryStore(queries.Store):
+class RecoveryStore(base.Store):
     """The decisions within one transaction."""
 
     def undecided(self, clusters: Collection[str] | None, limit: int, after: int = 0) -> list[int]:
@@ -90,7 +90,7 @@ class RecoveryStore(queries.Store):
         Returns the rows of the jobs that had a planned decision.
         """
         planned = [stored for stored in self.of_jobs(job_rows) if stored.state == "planned"]
-        is_undecided = queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True)
+        is_undecided = base.among(_JOB.row, job_rows), _JOB.recovers.is_(True)
         self._update(JOBS, {"recovers": None, "version": _JOB.version + 1}, *is_undecided)
         return {
             stored.job_row for stored in planned if self.finish(stored, "refused", detail=detail)
@@ -98,7 +98,7 @@ class RecoveryStore(queries.Store):
 
     def of_jobs(self, job_rows: Collection[int]) -> list[records.StoredDecision]:
         """Return the decisions about these jobs, oldest first."""
-        statement = sa.select(RECOVERIES).where(queries.among(_RECOVERY.job_row, job_rows))
+        statement = sa.select(RECOVERIES).where(base.among(_RECOVERY.job_row, job_rows))
         return _decisions(self._rows(statement.order_by(_RECOVERY.id)))
 
     def chain(self, row: int) -> list[int]:
@@ -133,7 +133,7 @@ class RecoveryStore(queries.Store):
         """Return by row the row of the job that continues each of these jobs."""
         # A job is newer than the job that it continues, so following the chain always ends.
         statement = sa.select(_JOB.continues, _JOB.row).where(
-            queries.among(_JOB.continues, list(job_rows)), _JOB.row > _JOB.continues
+            base.among(_JOB.continues, list(job_rows)), _JOB.row > _JOB.continues
         )
         return self._pairs(statement.order_by(_JOB.row))
 

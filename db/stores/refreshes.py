@@ -6,7 +6,7 @@ import datetime
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import REFRESHES
 from orchestrator.tracking import records
 
@@ -16,7 +16,7 @@ _CLAIM = datetime.timedelta(seconds=120)
 _LONGEST_CLAIM = datetime.timedelta(seconds=600)
 
 
-class RefreshStore(queries.Store):
+class RefreshStore(base.Store):
     """The state of querying Slurm within one transaction."""
 
     def get(self, cluster: str) -> records.RefreshState:

@@ -7,17 +7,17 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.service import FIRINGS, SCHEDULES
 from orchestrator.schedules import records
 
 _SCHEDULE, _TRIGGER = SCHEDULES.c, FIRINGS.c
-_SELECT_SCHEDULES = queries.select(SCHEDULES, records.Schedule)
-_SELECT_TRIGGERS = queries.select(FIRINGS, records.Trigger)
+_SELECT_SCHEDULES = base.select(SCHEDULES, records.Schedule)
+_SELECT_TRIGGERS = base.select(FIRINGS, records.Trigger)
 _HAS_NO_VERDICT = _TRIGGER.verdict_at.is_(None)
 
 
-class ScheduleStore(queries.Store):
+class ScheduleStore(base.Store):
     """The schedules within one transaction. Neither schedules nor triggers are ever deleted."""
 
     def add(self, payload: records.Payload, **fields: object) -> records.Schedule:
@@ -49,7 +49,7 @@ class ScheduleStore(queries.Store):
 
     def payload(self, row: int) -> records.Payload:
         """Return what a schedule submits."""
-        statement = queries.select(SCHEDULES, records.Payload).where(_SCHEDULE.id == row)
+        statement = base.select(SCHEDULES, records.Payload).where(_SCHEDULE.id == row)
         return self._records(records.Payload, statement)[0]
 
     def add_triggers(
@@ -144,7 +144,7 @@ class ScheduleStore(queries.Store):
 
     def submitted_any(self, job_rows: Collection[int]) -> bool:
         """Return whether one of these jobs was submitted at a planned time."""
-        of_jobs = queries.among(_TRIGGER.job_row, job_rows)
+        of_jobs = base.among(_TRIGGER.job_row, job_rows)
         statement = sa.select(_TRIGGER.id).where(of_jobs, _TRIGGER.by_hand.is_(False)).limit(1)
         return self._connection.scalar(statement) is not None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.tables.jobs import SETTINGS
 from orchestrator import errors
 
 
-class SettingStore(queries.Store):
+class SettingStore(base.Store):
     """The settings within one transaction."""
 
     def get(self, key: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from db import queries
+from db.stores import base
 from db.stores import jobs as job_store
 from db.tables.jobs import JOBS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES, SWEEPS
@@ -18,10 +18,10 @@ from orchestrator.sweeps import records
 
 _SWEEP, _SHAPE, _POINT, _JOB = SWEEPS.c, SWEEP_SHAPES.c, SWEEP_POINTS.c, JOBS.c
 _POINT_FIELDS = ("identity", "name", "repeat", "settings", "changes")
-_SELECT_SWEEPS = queries.select(SWEEPS, records.StoredSweep).add_columns(_SWEEP.spec)
+_SELECT_SWEEPS = base.select(SWEEPS, records.StoredSweep).add_columns(_SWEEP.spec)
 
 
-class SweepStore(queries.Store):
+class SweepStore(base.Store):
     """Sweeps within one transaction."""
 
     def add(self, sweep: records.Sweep, **fields: object) -> records.StoredSweep:
@@ -94,7 +94,7 @@ class SweepStore(queries.Store):
 
     def _shapes(self, row: int) -> dict[int, records.Shape]:
         """Return the shapes of a sweep by their IDs."""
-        statement = queries.select(SWEEP_SHAPES, records.Shape).where(_SHAPE.sweep_id == row)
+        statement = base.select(SWEEP_SHAPES, records.Shape).where(_SHAPE.sweep_id == row)
         statement = statement.add_columns(_SHAPE.id, _SHAPE.shape.label("key"))
         shapes = [row._asdict() for row in self._rows(statement.order_by(_SHAPE.id))]
         return {fields.pop("id"): records.Shape(**fields) for fields in shapes}
@@ -106,7 +106,7 @@ class SweepStore(queries.Store):
     def points(self, row: int) -> list[records.StoredPoint]:
         """Return the points of a sweep in their order, each with its newest job."""
         shapes, newest = self._shapes(row), {job.row: job for job in self.jobs(row)}
-        statement = queries.select(SWEEP_POINTS, records.StoredPoint)
+        statement = base.select(SWEEP_POINTS, records.StoredPoint)
         statement = statement.add_columns(_POINT.shape_id, _POINT.job_row)
         points = []
         for point in self._rows(statement.where(_POINT.sweep_id == row).order_by(_POINT.number)):
@@ -159,7 +159,7 @@ class SweepStore(queries.Store):
             sa.select(_POINT.sweep_id, sa.func.count().label("points"), *columns)
             .select_from(SWEEP_POINTS)
             .outerjoin(JOBS, _POINT.job_row == _JOB.row)
-            .where(queries.among(_POINT.sweep_id, rows))
+            .where(base.among(_POINT.sweep_id, rows))
             .group_by(_POINT.sweep_id, *columns)
             .order_by(_POINT.sweep_id, sa.func.min(_POINT.number))
         )
@@ -181,7 +181,7 @@ class SweepStore(queries.Store):
                 without_limit.label("points_without_time_limit"),
             )
             .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
-            .where(queries.among(_POINT.sweep_id, rows))
+            .where(base.among(_POINT.sweep_id, rows))
             .group_by(_POINT.sweep_id)
         )
         totals: list[dict[str, Any]] = [row._asdict() for row in self._rows(statement)]
@@ -248,7 +248,7 @@ class SweepStore(queries.Store):
             .select_from(SWEEP_POINTS)
             .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
             .outerjoin(JOBS, _POINT.job_row == _JOB.row)
-            .where(_POINT.sweep_id == row, queries.among(_SHAPE.shape, shapes))
+            .where(_POINT.sweep_id == row, base.among(_SHAPE.shape, shapes))
             # By its label: PostgreSQL takes an expression with bound values for two expressions.
             .group_by("whose", _JOB.state)
             .order_by(sa.func.min(_POINT.number))

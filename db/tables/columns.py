@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 
 #: Constraint names are fixed, so that a migration can name what it changes on any database.
 METADATA = sa.MetaData(
@@ -22,21 +22,21 @@ def table(name: str, *items: sa.schema.SchemaItem, numbered: bool = False) -> sa
     """Define a table. `numbered`: SQLite, too, never assigns the number of a deleted row again."""
     new = sa.Table(name, METADATA, *items, sqlite_autoincrement=numbered)
     for column in new.c:
-        if isinstance(column.type, kinds.Checked):
+        if isinstance(column.type, column_types.CheckedType):
             column.type = column.type.of_column(name, column.name)
     return new
 
 
-def key(name: str, kind: kinds.Checked = kinds.WHOLE) -> sa.Column[int]:
+def key(name: str, kind: column_types.CheckedType = column_types.WHOLE) -> sa.Column[int]:
     """Define the column that numbers the rows."""
     return sa.Column(name, kind, primary_key=True)
 
 
-def required(kind: kinds.Checked, *names: str) -> list[sa.Column[object]]:
+def required(kind: column_types.CheckedType, *names: str) -> list[sa.Column[object]]:
     return [sa.Column(name, kind, nullable=False) for name in names]
 
 
-def optional(kind: kinds.Checked, *names: str) -> list[sa.Column[object]]:
+def optional(kind: column_types.CheckedType, *names: str) -> list[sa.Column[object]]:
     return [sa.Column(name, kind, nullable=True) for name in names]
 
 
@@ -45,7 +45,7 @@ def reference(
 ) -> sa.Column[int]:
     """Define a foreign key. `with_parent`: rows are deleted with the row that they name."""
     foreign_key = sa.ForeignKey(target, ondelete="CASCADE" if with_parent else None)
-    return sa.Column(name, kinds.WHOLE, foreign_key, nullable=optional)
+    return sa.Column(name, column_types.WHOLE, foreign_key, nullable=optional)
 
 
 def index(*columns: str) -> sa.Index:

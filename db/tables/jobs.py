@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.columns import index, key, optional, reference, required, table
 
 #: Facts about this installation, such as `installation_id`.
 SETTINGS = table(
     "settings",
-    sa.Column("key", kinds.TEXT, primary_key=True),
-    *required(kinds.TEXT, "value"),
+    sa.Column("key", column_types.TEXT, primary_key=True),
+    *required(column_types.TEXT, "value"),
 )
 
 #: One intended sbatch each.
 SUBMISSIONS = table(
     "submissions",
     key("id"),
-    *required(kinds.TEXT, "token", "cluster", "name", "run_dir", "script"),
-    *required(kinds.SCHEDULER, "scheduler"),
-    *required(kinds.TIME, "created_at"),
+    *required(column_types.TEXT, "token", "cluster", "name", "run_dir", "script"),
+    *required(column_types.SCHEDULER, "scheduler"),
+    *required(column_types.TIME, "created_at"),
     # Hash of the request to the local runner. NULL: a Slurm job, or a version before 0009.
-    *optional(kinds.TEXT, "request_sha256"),
-    *required(kinds.DOCUMENT, "spec", "provenance"),
+    *optional(column_types.TEXT, "request_sha256"),
+    *required(column_types.DOCUMENT, "spec", "provenance"),
     sa.UniqueConstraint("token"),
     index("name"),
     numbered=True,
@@ -36,32 +36,36 @@ JOBS = table(
     key("row"),
     reference("submission_id", "submissions.id", with_parent=True),
     # 0 for a job that is no array.
-    *required(kinds.COUNT, "array_task", "attempt", "restart_count", "misses"),
+    *required(column_types.COUNT, "array_task", "attempt", "restart_count", "misses"),
     # The version grows with each change, so that a change made from an older view is refused.
-    *required(kinds.COUNT, "version"),
-    sa.Column("refusals", kinds.COUNT, nullable=False, server_default=sa.text("0")),
-    *required(kinds.STATE, "state"),
-    *required(kinds.FLAG, "settled"),
-    *required(kinds.TIME, "created_at"),
-    *optional(kinds.TEXT, "job_id", "raw_job_id", "array_job_id", "raw_state", "reason", "cause"),
-    *optional(kinds.TEXT, "partition", "account", "qos", "node_list", "sweep"),
-    *optional(kinds.TEXT, "stdout_path", "stderr_path", "submitter_host", "submitter_boot_id"),
+    *required(column_types.COUNT, "version"),
+    sa.Column("refusals", column_types.COUNT, nullable=False, server_default=sa.text("0")),
+    *required(column_types.STATE, "state"),
+    *required(column_types.FLAG, "settled"),
+    *required(column_types.TIME, "created_at"),
+    *optional(
+        column_types.TEXT, "job_id", "raw_job_id", "array_job_id", "raw_state", "reason", "cause"
+    ),
+    *optional(column_types.TEXT, "partition", "account", "qos", "node_list", "sweep"),
+    *optional(
+        column_types.TEXT, "stdout_path", "stderr_path", "submitter_host", "submitter_boot_id"
+    ),
     # The whole name in Slurm of a job that orchestrator did not submit. NULL: NAME.TOKEN.
-    *optional(kinds.TEXT, "tracked_name"),
-    *optional(kinds.COUNT, "array_task_id", "nodes", "gpus", "cpus", "submitter_pid"),
-    *optional(kinds.WHOLE, "exit_code", "exit_signal"),
-    *optional(kinds.large(0, kinds.MOST_SECONDS), "time_limit_seconds"),
-    *optional(kinds.LARGE, "submitter_start_ticks"),
-    *optional(kinds.TIME, "submitted_at", "started_at", "ended_at", "observed_at"),
-    *optional(kinds.TIME, "missing_since", "grace_since"),
+    *optional(column_types.TEXT, "tracked_name"),
+    *optional(column_types.COUNT, "array_task_id", "nodes", "gpus", "cpus", "submitter_pid"),
+    *optional(column_types.WHOLE, "exit_code", "exit_signal"),
+    *optional(column_types.large(0, column_types.MAX_SECONDS), "time_limit_seconds"),
+    *optional(column_types.LARGE, "submitter_start_ticks"),
+    *optional(column_types.TIME, "submitted_at", "started_at", "ended_at", "observed_at"),
+    *optional(column_types.TIME, "missing_since", "grace_since"),
     # When a submission that Slurm does not have is sent again.
-    *optional(kinds.TIME, "resend_at"),
-    *required(kinds.TEXTS, "labels"),
-    *optional(kinds.ALERTS, "alerts"),
+    *optional(column_types.TIME, "resend_at"),
+    *required(column_types.TEXTS, "labels"),
+    *optional(column_types.ALERTS, "alerts"),
     # Row of the job that this one continues. For a foreign key SQLite would copy the table.
-    *optional(kinds.WHOLE, "continues"),
+    *optional(column_types.WHOLE, "continues"),
     # Its [retry] still has to decide what follows its end; else NULL.
-    *optional(kinds.FLAG, "recovers"),
+    *optional(column_types.FLAG, "recovers"),
     sa.UniqueConstraint("submission_id", "array_task"),
     *(index(name) for name in ("settled", "created_at", "ended_at", "resend_at")),
     *(index(name) for name in ("job_id", "raw_job_id", "array_job_id", "sweep", "continues")),
@@ -73,11 +77,11 @@ JOBS = table(
 ATTEMPTS = table(
     "attempts",
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.COUNT, "number"),
-    *required(kinds.STATE, "state"),
-    *optional(kinds.TEXT, "raw_state", "reason", "node_list"),
-    *optional(kinds.WHOLE, "exit_code", "exit_signal"),
-    *optional(kinds.TIME, "submitted_at", "started_at", "ended_at"),
+    *required(column_types.COUNT, "number"),
+    *required(column_types.STATE, "state"),
+    *optional(column_types.TEXT, "raw_state", "reason", "node_list"),
+    *optional(column_types.WHOLE, "exit_code", "exit_signal"),
+    *optional(column_types.TIME, "submitted_at", "started_at", "ended_at"),
     sa.PrimaryKeyConstraint("job_row", "number"),
 )
 
@@ -85,21 +89,21 @@ ATTEMPTS = table(
 USED_FIGURES = table(
     "used_figures",
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.COUNT, "attempt"),
-    *required(kinds.DOCUMENT, "figures"),
+    *required(column_types.COUNT, "attempt"),
+    *required(column_types.DOCUMENT, "figures"),
     sa.PrimaryKeyConstraint("job_row", "attempt"),
 )
 
 #: What was observed or done; rows are only added.
 JOB_EVENTS = table(
     "job_events",
-    key("id", kinds.LARGE_KEY),
+    key("id", column_types.LARGE_KEY),
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.TIME, "at"),
-    *required(kinds.TEXT, "kind", "source", "detail"),
-    *required(kinds.COUNT, "attempt"),
-    *optional(kinds.STATE, "state"),
-    *optional(kinds.TEXT, "raw_state"),
+    *required(column_types.TIME, "at"),
+    *required(column_types.TEXT, "kind", "source", "detail"),
+    *required(column_types.COUNT, "attempt"),
+    *optional(column_types.STATE, "state"),
+    *optional(column_types.TEXT, "raw_state"),
     index("job_row"),
     numbered=True,
 )
@@ -109,19 +113,19 @@ DEPENDENCIES = table(
     "dependencies",
     key("id"),
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.word("afterok", "afterany", "afternotok"), "kind"),
+    *required(column_types.word("afterok", "afterany", "afternotok"), "kind"),
     reference("on_job", "jobs.row", optional=True),
     reference("on_sweep", "sweeps.id", optional=True),
     # Row of the newest continuation job that the dependency in Slurm names.
-    *optional(kinds.WHOLE, "turned_to"),
+    *optional(column_types.WHOLE, "turned_to"),
     *(index(name) for name in ("job_row", "on_job", "on_sweep")),
 )
 
 #: When Slurm last answered for a cluster, and which process queries it now.
 REFRESHES = table(
     "refreshes",
-    sa.Column("cluster", kinds.TEXT, primary_key=True),
-    *optional(kinds.TIME, "last_good_squeue_at", "last_good_sacct_at", "last_tried_at"),
-    *optional(kinds.TIME, "failing_since", "claimed_until"),
-    *optional(kinds.TEXT, "last_error", "holder"),
+    sa.Column("cluster", column_types.TEXT, primary_key=True),
+    *optional(column_types.TIME, "last_good_squeue_at", "last_good_sacct_at", "last_tried_at"),
+    *optional(column_types.TIME, "failing_since", "claimed_until"),
+    *optional(column_types.TEXT, "last_error", "holder"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.columns import index, key, optional, reference, required, table
 
 #: Values in a row of `metric_lines`; a line with more values takes several rows.
@@ -15,13 +15,13 @@ LOG_CURSORS = table(
     "log_cursors",
     key("id"),
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.TEXT, "path"),
+    *required(column_types.TEXT, "path"),
     # Text: st_dev and st_ino are unsigned 64-bit numbers, which no integer column holds.
-    *required(kinds.DIGITS, "device", "inode"),
-    *required(kinds.large(0), "offset_bytes", "line"),
+    *required(column_types.DIGITS, "device", "inode"),
+    *required(column_types.large(0), "offset_bytes", "line"),
     # JSON of the reader: partial line, attempt, and what patterns keep from line to line.
-    *required(kinds.CARRY, "carry"),
-    *required(kinds.TIME, "updated_at"),
+    *required(column_types.CARRY, "carry"),
+    *required(column_types.TIME, "updated_at"),
     sa.UniqueConstraint("job_row", "path"),
     numbered=True,
 )
@@ -33,14 +33,15 @@ METRIC_SETS = table(
     reference("job_row", "jobs.row", with_parent=True),
     # log_cursors.id of the file. No foreign key: each deleted cursor would search all sets; both
     # are deleted with their job.
-    *optional(kinds.WHOLE, "log_id"),
-    *required(kinds.COUNT, "attempt"),
-    *required(kinds.TEXT, "source"),
-    *optional(kinds.LARGE, "rank", "world_size"),
+    *optional(column_types.WHOLE, "log_id"),
+    *required(column_types.COUNT, "attempt"),
+    *required(column_types.TEXT, "source"),
+    *optional(column_types.LARGE, "rank", "world_size"),
     # Names and units of the values, in their places; NULL after the last one.
-    *required(kinds.TEXT, "name0", "unit0"),
+    *required(column_types.TEXT, "name0", "unit0"),
     *optional(
-        kinds.TEXT, *(f"{part}{n}" for n in range(1, METRIC_PLACES) for part in ("name", "unit"))
+        column_types.TEXT,
+        *(f"{part}{n}" for n in range(1, METRIC_PLACES) for part in ("name", "unit")),
     ),
     index("job_row"),
     numbered=True,
@@ -51,12 +52,12 @@ METRIC_SETS = table(
 #: a reader that follows the metrics of a job asks for those after the last number.
 METRIC_LINES = table(
     "metric_lines",
-    key("id", kinds.LARGE_KEY),
+    key("id", column_types.LARGE_KEY),
     reference("set_id", "metric_sets.id", with_parent=True),
-    *optional(kinds.LARGE, "step", "epoch", "line"),
-    *optional(kinds.FOREIGN_TIME, "time"),
+    *optional(column_types.LARGE, "step", "epoch", "line"),
+    *optional(column_types.FOREIGN_TIME, "time"),
     # In the places of the names in the set; NULL is NaN.
-    *optional(kinds.REAL, *(f"value{place}" for place in range(METRIC_PLACES))),
+    *optional(column_types.REAL, *(f"value{place}" for place in range(METRIC_PLACES))),
     index("set_id"),
     numbered=True,
 )

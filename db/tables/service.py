@@ -4,52 +4,52 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.columns import index, key, optional, reference, required, table
 
 #: Which process acts as the controller. The row stays when the lease is given back.
 LEASES = table(
     "leases",
-    sa.Column("name", kinds.TEXT, primary_key=True),
+    sa.Column("name", column_types.TEXT, primary_key=True),
     # The fence grows with each new holder: what an earlier one still writes is refused. The
     # renewals grow with each renewal, so that an observer needs no clock of another host.
-    *required(kinds.large(0), "fence", "renewals"),
+    *required(column_types.large(0), "fence", "renewals"),
     # The process that holds it, as in jobs.Submitter; NULL: none. Its command: serve or tick.
-    *optional(kinds.TEXT, "host", "boot_id", "command"),
-    *optional(kinds.WHOLE, "pid"),
-    *optional(kinds.large(0), "start_ticks"),
-    *optional(kinds.TIME, "since", "renewed_at"),
+    *optional(column_types.TEXT, "host", "boot_id", "command"),
+    *optional(column_types.WHOLE, "pid"),
+    *optional(column_types.large(0), "start_ticks"),
+    *optional(column_types.TIME, "since", "renewed_at"),
     # Without a renewal for so long another process may take it over.
-    *required(kinds.REAL, "seconds"),
+    *required(column_types.REAL, "seconds"),
 )
 
 SCHEDULES = table(
     "schedules",
     key("id"),
     # The zone `tz` is an IANA name; `source` is the spec file.
-    *required(kinds.TEXT, "name", "cron", "tz", "source"),
+    *required(column_types.TEXT, "name", "cron", "tz", "source"),
     # Where it was added, and where it submits.
-    *required(kinds.TEXT, "folder", "profile", "cluster"),
-    *required(kinds.SCHEDULER, "scheduler"),
-    *required(kinds.word("active", "paused", "removed"), "state"),
-    *required(kinds.word("job", "sweep"), "kind"),
-    *required(kinds.word("latest", "skip", "all"), "catchup"),
-    *required(kinds.word("skip", "queue", "allow"), "overlap"),
-    *required(kinds.large(0, kinds.MOST_SECONDS), "grace_seconds", "jitter_seconds"),
+    *required(column_types.TEXT, "folder", "profile", "cluster"),
+    *required(column_types.SCHEDULER, "scheduler"),
+    *required(column_types.word("active", "paused", "removed"), "state"),
+    *required(column_types.word("job", "sweep"), "kind"),
+    *required(column_types.word("latest", "skip", "all"), "catchup"),
+    *required(column_types.word("skip", "queue", "allow"), "overlap"),
+    *required(column_types.large(0, column_types.MAX_SECONDS), "grace_seconds", "jitter_seconds"),
     # Its sweeps are compared with this baseline; NULL: with earlier sweeps.
-    *optional(kinds.TEXT, "baseline"),
+    *optional(column_types.TEXT, "baseline"),
     # When it was added or replaced: its history starts here.
-    *required(kinds.TIME, "created_at"),
+    *required(column_types.TIME, "created_at"),
     # Planned times up to this one have their triggers.
-    *required(kinds.TIME, "decided_until"),
-    *required(kinds.COUNT, "version"),
+    *required(column_types.TIME, "decided_until"),
+    *required(column_types.COUNT, "version"),
     # SHA-256 of the spec file; NULL: there is none.
-    *optional(kinds.TEXT, "source_hash"),
-    *required(kinds.COMMAND, "argv"),
+    *optional(column_types.TEXT, "source_hash"),
+    *required(column_types.COMMAND, "argv"),
     # For a sweep the keys of the file with those of the command line, else the spec of the job.
-    *required(kinds.JSON, "spec"),
+    *required(column_types.JSON, "spec"),
     # The environment variables of its jobs: those of the shell where it was added.
-    *required(kinds.VARIABLES, "environment"),
+    *required(column_types.VARIABLES, "environment"),
     index("name"),
     numbered=True,
 )
@@ -60,17 +60,17 @@ FIRINGS = table(
     key("id"),
     reference("schedule_id", "schedules.id", with_parent=True),
     # The trigger is due at its planned time plus the jitter.
-    *required(kinds.TIME, "planned_at", "due_at", "decided_at"),
+    *required(column_types.TIME, "planned_at", "due_at", "decided_at"),
     # Requested by `schedule run`.
-    *required(kinds.FLAG, "by_hand"),
-    *required(kinds.word("waiting", "fired", "skipped", "failed"), "state"),
-    *optional(kinds.TEXT, "reason"),
+    *required(column_types.FLAG, "by_hand"),
+    *required(column_types.word("waiting", "fired", "skipped", "failed"), "state"),
+    *optional(column_types.TEXT, "reason"),
     reference("sweep_id", "sweeps.id", optional=True),
     reference("job_row", "jobs.row", optional=True),
     # Result of the regression check after the end of its jobs: ok, regression, ...
-    *optional(kinds.TEXT, "verdict"),
-    *optional(kinds.JSON, "verdict_detail"),
-    *optional(kinds.TIME, "verdict_at"),
+    *optional(column_types.TEXT, "verdict"),
+    *optional(column_types.JSON, "verdict_detail"),
+    *optional(column_types.TIME, "verdict_at"),
     # Refuses a second decision about a planned time.
     sa.UniqueConstraint("schedule_id", "planned_at"),
     # Finds the few that are pending, or fired and not checked yet.
@@ -85,18 +85,18 @@ RECOVERIES = table(
     "recoveries",
     key("id"),
     reference("job_row", "jobs.row", with_parent=True),
-    *required(kinds.COUNT, "attempt"),
-    *required(kinds.TEXT, "cause", "rule", "detail"),
-    *required(kinds.word("requeue", "continue", "none"), "action"),
-    *required(kinds.word("planned", "done", "refused"), "state"),
-    *required(kinds.TIME, "decided_at"),
-    *optional(kinds.TIME, "due_at"),
+    *required(column_types.COUNT, "attempt"),
+    *required(column_types.TEXT, "cause", "rule", "detail"),
+    *required(column_types.word("requeue", "continue", "none"), "action"),
+    *required(column_types.word("planned", "done", "refused"), "state"),
+    *required(column_types.TIME, "decided_at"),
+    *optional(column_types.TIME, "due_at"),
     # The continuation job.
     reference("next_job_row", "jobs.row", optional=True),
     # The last step of the attempt; NULL: unknown.
-    *optional(kinds.LARGE, "step"),
+    *optional(column_types.LARGE, "step"),
     # The changes: keys of the spec, excluded nodes.
-    *optional(kinds.ARGUMENTS, "changes"),
+    *optional(column_types.ARGUMENTS, "changes"),
     sa.UniqueConstraint("job_row", "attempt"),
     index("state"),
     numbered=True,
@@ -106,13 +106,13 @@ RECOVERIES = table(
 GRAPHS = table(
     "graphs",
     key("id"),
-    *required(kinds.TEXT, "name", "source", "folder", "profile", "cluster"),
-    *required(kinds.word("open", "cancelled"), "state"),
-    *required(kinds.SCHEDULER, "scheduler"),
-    *required(kinds.TIME, "created_at"),
-    *required(kinds.COMMAND, "argv"),
+    *required(column_types.TEXT, "name", "source", "folder", "profile", "cluster"),
+    *required(column_types.word("open", "cancelled"), "state"),
+    *required(column_types.SCHEDULER, "scheduler"),
+    *required(column_types.TIME, "created_at"),
+    *required(column_types.COMMAND, "argv"),
     # The environment variables of its jobs.
-    *required(kinds.VARIABLES, "environment"),
+    *required(column_types.VARIABLES, "environment"),
     index("name"),
     numbered=True,
 )
@@ -121,19 +121,19 @@ GRAPHS = table(
 GRAPH_NODES = table(
     "graph_nodes",
     reference("graph_id", "graphs.id", with_parent=True),
-    *required(kinds.TEXT, "name", "source"),
+    *required(column_types.TEXT, "name", "source"),
     # From 1, each after the nodes that it depends on.
-    *required(kinds.whole(1), "place"),
-    *required(kinds.word("job", "sweep"), "kind"),
+    *required(column_types.whole(1), "place"),
+    *required(column_types.word("job", "sweep"), "kind"),
     # Pairs [kind of dependency, node].
-    *required(kinds.PAIRS, "after"),
+    *required(column_types.PAIRS, "after"),
     # NULL before it is submitted.
     reference("job_row", "jobs.row", optional=True),
     reference("sweep_id", "sweeps.id", optional=True),
     # Why it is not submitted; NULL: it may be.
-    *optional(kinds.TEXT, "given_up"),
+    *optional(column_types.TEXT, "given_up"),
     # For a sweep the keys of the file, else the spec of the job.
-    *required(kinds.JSON, "spec"),
+    *required(column_types.JSON, "spec"),
     sa.PrimaryKeyConstraint("graph_id", "name"),
 )
 
@@ -141,11 +141,11 @@ NOTICES = table(
     "notices",
     key("id"),
     # Names what happened, so that it is reported once: "end:@7:0".
-    sa.Column("key", kinds.TEXT, nullable=False, unique=True),
+    sa.Column("key", column_types.TEXT, nullable=False, unique=True),
     # The kind: end, failure, regression, stall, missed.
-    *required(kinds.TEXT, "kind", "subject", "body"),
-    *required(kinds.TIME, "created_at"),
-    *optional(kinds.WHOLE, "job_row", "sweep_id", "schedule_id"),
+    *required(column_types.TEXT, "kind", "subject", "body"),
+    *required(column_types.TIME, "created_at"),
+    *optional(column_types.WHOLE, "job_row", "sweep_id", "schedule_id"),
     numbered=True,
 )
 
@@ -154,12 +154,12 @@ DELIVERIES = table(
     "deliveries",
     reference("notice_id", "notices.id", with_parent=True),
     # Its name in the configuration.
-    *required(kinds.TEXT, "channel"),
-    *required(kinds.word("waiting", "sending", "sent", "failed"), "state"),
-    *required(kinds.COUNT, "tries"),
-    *required(kinds.TIME, "next_at"),
-    *optional(kinds.TIME, "sent_at"),
-    *optional(kinds.TEXT, "error"),
+    *required(column_types.TEXT, "channel"),
+    *required(column_types.word("waiting", "sending", "sent", "failed"), "state"),
+    *required(column_types.COUNT, "tries"),
+    *required(column_types.TIME, "next_at"),
+    *optional(column_types.TIME, "sent_at"),
+    *optional(column_types.TEXT, "error"),
     sa.PrimaryKeyConstraint("notice_id", "channel"),
     index("state", "next_at"),
 )

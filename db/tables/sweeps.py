@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db.tables import kinds
+from db.tables import column_types
 from db.tables.columns import index, key, optional, reference, required, table
 
 SWEEPS = table(
     "sweeps",
     key("id"),
-    *required(kinds.TEXT, "name", "kind", "cluster", "profile"),
+    *required(column_types.TEXT, "name", "kind", "cluster", "profile"),
     # The spec file, and the folder of the submission.
-    *required(kinds.TEXT, "source", "folder"),
+    *required(column_types.TEXT, "source", "folder"),
     # Nothing more of a cancelled sweep is submitted.
-    *required(kinds.word("open", "cancelled"), "state"),
-    *required(kinds.SCHEDULER, "scheduler"),
-    *optional(kinds.whole(1), "max_running"),
-    *required(kinds.TIME, "created_at"),
+    *required(column_types.word("open", "cancelled"), "state"),
+    *required(column_types.SCHEDULER, "scheduler"),
+    *optional(column_types.whole(1), "max_running"),
+    *required(column_types.TIME, "created_at"),
     # The keys of the spec file, with those of the command line.
-    *required(kinds.JSON, "spec"),
+    *required(column_types.JSON, "spec"),
     index("name"),
     numbered=True,
 )
@@ -29,11 +29,11 @@ SWEEP_SHAPES = table(
     "sweep_shapes",
     key("id"),
     reference("sweep_id", "sweeps.id", with_parent=True),
-    *required(kinds.TEXT, "shape"),
+    *required(column_types.TEXT, "shape"),
     # Of one point that runs until its time limit; NULL if that is unknown.
-    *optional(kinds.REAL, "gpu_hours", "node_hours"),
+    *optional(column_types.REAL, "gpu_hours", "node_hours"),
     # The job with the arguments that all points start with.
-    *required(kinds.DOCUMENT, "spec"),
+    *required(column_types.DOCUMENT, "spec"),
     index("sweep_id"),
 )
 
@@ -42,14 +42,14 @@ SWEEP_POINTS = table(
     "sweep_points",
     reference("sweep_id", "sweeps.id", with_parent=True),
     # From 1, in the order of the sweep.
-    *required(kinds.whole(1), "number"),
-    *required(kinds.TEXT, "identity", "name"),
-    *required(kinds.COUNT, "repeat"),
+    *required(column_types.whole(1), "number"),
+    *required(column_types.TEXT, "identity", "name"),
+    *required(column_types.COUNT, "repeat"),
     reference("shape_id", "sweep_shapes.id"),
     # NULL before the point is submitted. A job of a point is never deleted alone.
     reference("job_row", "jobs.row", optional=True),
     # By dotted key: the varied settings, and the values of the spec that they change.
-    *required(kinds.ARGUMENTS, "settings", "changes"),
+    *required(column_types.ARGUMENTS, "settings", "changes"),
     sa.PrimaryKeyConstraint("sweep_id", "number"),
     sa.UniqueConstraint("sweep_id", "identity"),
     # A job belongs to one point, and the states of all points are read from this index.
@@ -62,10 +62,10 @@ BASELINES = table(
     "baselines",
     key("id"),
     # The source is the jobs, the sweep or the file of the measurements.
-    *required(kinds.TEXT, "name", "source"),
-    *required(kinds.TIME, "created_at"),
-    *required(kinds.COUNT, "runs"),
-    *required(kinds.DOCUMENT, "measurements"),
+    *required(column_types.TEXT, "name", "source"),
+    *required(column_types.TIME, "created_at"),
+    *required(column_types.COUNT, "runs"),
+    *required(column_types.DOCUMENT, "measurements"),
     index("name"),
     numbered=True,
 )

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import orchestrator
-from orchestrator.cli import process
+from orchestrator.cli import interrupts
 from orchestrator.cli.output import terminal
 
 if typing.TYPE_CHECKING:
@@ -151,11 +151,11 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     terminal.escape_streams()
     try:
-        process.raise_on_interrupt()
+        interrupts.raise_on_interrupt()
         code = _run()
     except KeyboardInterrupt:
         # Ctrl-C was pressed twice; the first one printed the message.
-        code = process.INTERRUPTED
+        code = interrupts.INTERRUPTED
     except (ClosedOutputError, BrokenPipeError):
         # End as cat and ls do.
         _discard(sys.stdout, sys.stderr)
@@ -169,7 +169,7 @@ def main() -> None:
                 err=True,
             )
         code = 1
-    process.end_on_interrupt()
+    interrupts.end_on_interrupt()
     # Python would search all objects for garbage once more at its end.
     gc.freeze()
     sys.exit(code)
@@ -199,18 +199,18 @@ def _run() -> int:
         click.echo(f"Error: {text!a} contains a byte that is not UTF-8", err=True)
         return click.UsageError.exit_code
     except Exception as exc:
-        if process.is_interrupt(exc):
+        if interrupts.is_interrupt(exc):
             return _interrupted()
-        click.echo(process.report_unexpected(exc, os.environ), err=True)
-        return process.UNEXPECTED
+        click.echo(interrupts.report_unexpected(exc, os.environ), err=True)
+        return interrupts.UNEXPECTED
     return result if isinstance(result, int) else 0
 
 
 def _interrupted() -> int:
     # A second Ctrl-C ends the process without another message.
-    process.end_on_interrupt()
+    interrupts.end_on_interrupt()
     click.echo("Interrupted.", err=True)
-    return process.INTERRUPTED
+    return interrupts.INTERRUPTED
 
 
 def _discard(*streams: typing.TextIO | None) -> None:

@@ -61,7 +61,7 @@ def check(context: contexts.Context, form: str = options.form) -> None:
     rows = [{**dataclasses.asdict(finding), "problem": str(finding)} for finding in findings]
     output.print_rows("checks", rows, ["problem"], form)
     if findings:
-        more = " or more" if len(findings) == stores.MOST_FINDINGS else ""
+        more = " or more" if len(findings) == stores.MAX_FINDINGS else ""
         problems = output.count(len(findings), "problem")
         raise errors.DatabaseError(f"{problems}{more} found. {context.store.damage_advice}")
     output.note("The database is intact.")

@@ -56,7 +56,7 @@ def list_notices(
 @notice_commands.command("test", "orchestrator notices test mail")
 def test(context: contexts.Context, channel: str = argument()) -> None:
     """Send a test message over a channel."""
-    from orchestrator.controller.notices import send
+    from orchestrator.controller.notices import delivery
 
     channels = context.configuration.notices
     if channel not in channels:
@@ -65,7 +65,7 @@ def test(context: contexts.Context, channel: str = argument()) -> None:
             f"channel {channel!r} is not in the configuration. Channels: {known}. Add "
             f"[notices.{channel}] to the user's configuration file"
         )
-    note = send.send_test(context, channel)
+    note = delivery.send_test(context, channel)
     click.echo(f"Sent a test message over {channel}: {channels[channel].receiver}")
     if note:
         output.note(note)

@@ -150,7 +150,7 @@ class _Trial:
         rows: list[dict[str, object]] = []
         last_match = 0
         for self.lines, text in _read_lines(log):
-            metrics = self._matcher.match(text, line=self.lines)
+            metrics = self._matcher.metrics_of_line(text, line=self.lines)
             self.matches.update({_pattern_of(metric) for metric in metrics})
             if metrics and last_match != self.lines:
                 self.matching_lines += 1

@@ -28,7 +28,7 @@ from orchestrator.cli.output import schedule_rows
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import intents, render
+from orchestrator.controller.submission import intents, job_scripts
 from orchestrator.controller.sweeps import plan
 from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
@@ -165,10 +165,10 @@ def _checked(
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:
         request = spec_options.request(job, configuration)
-        is_local = render.is_local(configuration, os.environ)
+        is_local = job_scripts.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
-        script = render.render(configuration, request, is_local=is_local)
-        render.refuse_too_many_tasks(request, clusters.facts(context))
+        script = job_scripts.render(configuration, request, is_local=is_local)
+        job_scripts.refuse_too_many_tasks(request, clusters.facts(context))
         intents.check(context, request.spec, script.text)
         inherit = set(request.spec.environment.inherit)
         spec = json.loads(specs.to_json(request.spec))

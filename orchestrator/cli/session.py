@@ -136,7 +136,7 @@ def refresh(context: contexts.Context, refresh: bool | None) -> freshness.Freshn
         if refresh is None and freshness.nothing_is_due(context):
             return None
         # It imports everything that talks to Slurm.
-        from orchestrator.controller.resubmission import resend
+        from orchestrator.controller.resubmission import deferred_jobs
 
-        plan = resend.make_plan(context, floor_seconds=0 if refresh else None)
-    return resend.refresh_or_warn(context, plan)
+        plan = deferred_jobs.make_plan(context, floor_seconds=0 if refresh else None)
+    return deferred_jobs.refresh_or_warn(context, plan)

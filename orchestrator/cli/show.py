@@ -170,7 +170,7 @@ def _fields(
     yield "Name", job.name
     raw = "" if job.raw_state in (None, job.state) else f" (Slurm: {job.raw_state})"
     yield "State", f"{job.state}{raw}"
-    yield "Reason", pending_reasons.explain(job)
+    yield "Reason", pending_reasons.reason_sentence(job)
     yield "Next try", row["resend_at"]
     yield "Next start", row["next_start_at"]
     for alert in job.current_alerts:

@@ -15,7 +15,7 @@ import click
 
 from orchestrator import config, specs
 from orchestrator.cli import output
-from orchestrator.controller.submission import render
+from orchestrator.controller.submission import job_scripts
 from orchestrator.toml import schema
 
 if typing.TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _flag_option(flag: specs.Flag) -> click.Option:
     )
 
 
-def request(job: JobOptions, configuration: config.Configuration) -> render.Request:
+def request(job: JobOptions, configuration: config.Configuration) -> job_scripts.Request:
     """Return the job that the options describe. Raises SpecError with all problems."""
     if job.batch_file is not None:
         return _batch_request(job.batch_file, job, configuration)
@@ -99,7 +99,7 @@ def request(job: JobOptions, configuration: config.Configuration) -> render.Requ
             "orchestrator submit --name x --nodes 1 -- train.py"
         )
     spec = specs.load(path, job.settings, job.flags, program, environ=os.environ)
-    return render.Request(
+    return job_scripts.Request(
         spec=config.with_profile(spec, configuration.profile),
         source=str(path) if path else shlex.join(["flags", *program]),
         argv=sys.argv,
@@ -127,7 +127,7 @@ def is_sweep(job: JobOptions) -> bool:
     return path is not None and "sweep" in specs.read(path)[0].data
 
 
-def print_command_line(request: render.Request) -> None:
+def print_command_line(request: job_scripts.Request) -> None:
     """Print the options of a batch file's job that are not in the script."""
     if request.spec.launch.batch_file is not None and request.spec.sbatch:
         from orchestrator.rendering import batch_file
@@ -137,7 +137,7 @@ def print_command_line(request: render.Request) -> None:
 
 def _batch_request(
     path: Path, job: JobOptions, configuration: config.Configuration
-) -> render.Request:
+) -> job_scripts.Request:
     from orchestrator.rendering import batch_file
 
     batch = batch_file.read(path, runs_dir=configuration.runs_dir)
@@ -149,7 +149,7 @@ def _batch_request(
     spec = config.with_profile(spec, configuration.profile)
     given = specs.keys_given(job.settings, job.flags, os.environ)
     options = batch_file.command_line(batch, spec, given, configuration.profile)
-    return render.Request(
+    return job_scripts.Request(
         spec=dataclasses.replace(spec, sbatch=options), source=str(path), argv=sys.argv
     )
 

@@ -180,18 +180,18 @@ def refresh(context: contexts.Context) -> None:
     most once. Exit code 5 if Slurm does not respond.
     """
     from orchestrator.controller.metrics import ingest
-    from orchestrator.controller.resubmission import resend
+    from orchestrator.controller.resubmission import deferred_jobs
 
     with context.store.reading() as work:
         # Before the refresh, so that the log of a job that ends in it is read to its end.
         live = [job.row for job in work.jobs.find(jobs.JobQuery(live=True, limit=None))]
-    fresh = resend.refresh_and_send(context, floor_seconds=0)
+    fresh = deferred_jobs.refresh_and_send(context, floor_seconds=0)
     stored = ingest.ingest_rows(context, live)
     if fresh.busy:
         output.note("Another process is asking Slurm now; its result is used.")
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not responded since {since}: {fresh.last_error}")
-    if fresh.accounts_error:
-        output.note(f"Exit codes and times may be missing: {fresh.accounts_error}")
+    if fresh.sacct_error:
+        output.note(f"Exit codes and times may be missing: {fresh.sacct_error}")
     output.note(f"{fresh.changed} jobs changed, {stored} metrics read")

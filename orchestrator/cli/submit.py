@@ -13,7 +13,7 @@ from orchestrator import errors, jobs
 from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
-from orchestrator.controller.submission import render as rendering
+from orchestrator.controller.submission import job_scripts
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
@@ -32,7 +32,7 @@ def render(
     """
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
-    terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
+    terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
     spec_options.print_command_line(request)
 
 
@@ -66,7 +66,7 @@ def submit(
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
     if dry_run:
-        terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
+        terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
         spec_options.print_command_line(request)
         return
     from orchestrator.controller.submission import submit as submission
@@ -180,17 +180,17 @@ def track(
     The ID of an array means all its tasks. A job that ended can be tracked while squeue or sacct
     still shows it.
     """
-    from orchestrator.controller.refresh import tracked_jobs
+    from orchestrator.controller.actions import track_jobs
 
-    if name is not None and (misfit := tracked_jobs.name_misfit(name)):
+    if name is not None and (misfit := track_jobs.name_misfit(name)):
         raise click.UsageError(f"--name {misfit}")
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
-    options = tracked_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
+    options = track_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
     problems: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
         try:
-            tracked, already = tracked_jobs.track(context, job_id, options)
+            tracked, already = track_jobs.track(context, job_id, options)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue

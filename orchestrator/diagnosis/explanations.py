@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from orchestrator import jobs
 from orchestrator.diagnosis import causes, exit_codes, final_states, main_finding, pending_reasons
 from orchestrator.diagnosis.causes import Cause
-from orchestrator.diagnosis.records import Evidence, Explanation, Facts, Finding, Level, Traceback
+from orchestrator.diagnosis.records import (
+    Evidence,
+    Explanation,
+    Finding,
+    JobFacts,
+    Level,
+    Traceback,
+)
 from orchestrator.jobs import JobState
 
 _EVIDENCE_LINES = 4
@@ -40,7 +47,7 @@ _BATCH_PER_RANK = (
 )
 
 
-def explain(facts: Facts) -> Explanation:
+def explain(facts: JobFacts) -> Explanation:
     """Return why a job failed; for a job that has not failed, its state and what looks unusual."""
     job = facts.job
     if job is not None and not job.ended and not facts.is_earlier_attempt:
@@ -85,9 +92,9 @@ def advice_for_ranks(
     return tuple(advice)
 
 
-def _live(facts: Facts, job: jobs.Job) -> Explanation:
+def _live(facts: JobFacts, job: jobs.Job) -> Explanation:
     if job.state is not JobState.RUNNING or job.reason not in (None, "", "None"):
-        reason = pending_reasons.explain(job)
+        reason = pending_reasons.reason_sentence(job)
         summary = f"the job has not ended: {job.state}" + (f", {reason}" if reason else "")
     elif facts.last_line:
         summary = "the job is running; the last line of its log is:"
@@ -103,7 +110,7 @@ def _live(facts: Facts, job: jobs.Job) -> Explanation:
     )
 
 
-def _failed(facts: Facts) -> Explanation:
+def _failed(facts: JobFacts) -> Explanation:
     findings = list(facts.findings)
     state = final_states.finding(facts)
     if state is not None:
@@ -155,7 +162,7 @@ def _without_job_end(finding: Finding) -> Finding:
     return finding
 
 
-def _unexplained(facts: Facts, summary: str) -> Explanation:
+def _unexplained(facts: JobFacts, summary: str) -> Explanation:
     cause = None if facts.job is None else "unknown"
     cures: tuple[str, ...] = ("check the log of stderr or of another rank",)
     if cause is not None:
@@ -187,7 +194,7 @@ def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
     return None
 
 
-def _details(facts: Facts, main: Finding, findings: Sequence[Finding]) -> dict[str, object]:
+def _details(facts: JobFacts, main: Finding, findings: Sequence[Finding]) -> dict[str, object]:
     other_lines = Counter(
         str(finding.cause)
         for finding in main_finding.last_group(findings)

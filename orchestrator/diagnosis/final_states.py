@@ -7,7 +7,7 @@ import re
 from orchestrator import jobs
 from orchestrator.diagnosis import exit_codes
 from orchestrator.diagnosis.causes import Cause
-from orchestrator.diagnosis.records import Evidence, Facts, Finding, Source
+from orchestrator.diagnosis.records import Evidence, Finding, JobFacts, Source
 from orchestrator.jobs import JobState
 from orchestrator.toml import values
 
@@ -40,7 +40,7 @@ _REJECTIONS = {
 }
 
 
-def finding(facts: Facts) -> Finding | None:
+def finding(facts: JobFacts) -> Finding | None:
     """Return what the final state shows; None if the job is still there or has succeeded."""
     job = facts.job
     result = None if job is None or not job.ended else _result(facts, job)
@@ -65,7 +65,7 @@ def evidence(job: jobs.Job) -> Evidence:
     return Evidence(text=text, source=source)
 
 
-def earlier_attempts(facts: Facts) -> tuple[str, ...]:
+def earlier_attempts(facts: JobFacts) -> tuple[str, ...]:
     """Return one line about the end of each attempt before the newest one."""
     newest = 0 if facts.job is None else facts.job.attempt
     return tuple(
@@ -81,7 +81,7 @@ def rejection_cause(message: str) -> Cause:
     return next(matches, "not_submitted")
 
 
-def _result(facts: Facts, job: jobs.Job) -> _Result | None:
+def _result(facts: JobFacts, job: jobs.Job) -> _Result | None:
     nodes, where, after = job.node_list, _on(job.node_list), _after_start(job)
     match job.state:
         case JobState.TIMEOUT:
@@ -130,7 +130,7 @@ def _time_limit(job: jobs.Job) -> _Result:
     return "time_limit", summary, (longer,)
 
 
-def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
+def _cancelled(facts: JobFacts, job: jobs.Job) -> _Result:
     requests = [event for event in facts.events if event.kind == "cancel"]
     user, when = facts.cancelled_by, _when(job)
     if requests and user in (None, facts.user):

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from orchestrator.diagnosis.queue import Limit, Request
+from orchestrator.diagnosis.pending_facts import Limit, PendingRequest
 from orchestrator.toml import values
 
 # Source: job_reason_codes.html and slurm_protocol_defs.c of 22.05 to 26.05: QOSMaxCpuPerUserLimit,
@@ -46,7 +46,7 @@ class Exceeded:
     beyond: bool = False
 
 
-def exceeded(reason: str, request: Request, limits: Sequence[Limit]) -> Exceeded | None:
+def exceeded(reason: str, request: PendingRequest, limits: Sequence[Limit]) -> Exceeded | None:
     """Return the limit that the reason means, preferably one that the job exceeds.
 
     None if the reason means no limit, or if Slurm did not report it (parent accounts, other users).
@@ -81,7 +81,7 @@ def _limit_name(parts: re.Match[str]) -> tuple[str, tuple[str, ...]]:
     return f"{kind}TRES{time}{scope}", _RESOURCES[resource]
 
 
-def _exceeded(limit: Limit, request: Request) -> Exceeded | None:
+def _exceeded(limit: Limit, request: PendingRequest) -> Exceeded | None:
     """Return how request and usage compare with a limit; None if it cannot be the reason."""
     name, allowed, used = limit.name, limit.allowed, limit.used
     if name.startswith(("GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESMins")):

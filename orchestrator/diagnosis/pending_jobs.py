@@ -8,8 +8,13 @@ import re
 from orchestrator import jobs
 from orchestrator.diagnosis import causes, limits, pending_reasons
 from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.pending_facts import (
+    Partition,
+    PendingFacts,
+    PendingRequest,
+    Reservation,
+)
 from orchestrator.diagnosis.pending_reasons import Prospect
-from orchestrator.diagnosis.queue import Partition, Queue, Request, Reservation
 from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.jobs import JobState
 from orchestrator.toml import values
@@ -33,7 +38,7 @@ def is_pending(job: jobs.Job) -> bool:
     )
 
 
-def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
+def explain(job: jobs.Job, queue: PendingFacts, now: datetime.datetime) -> Explanation:
     """Return why the job is pending and what has to happen before it starts."""
     if job.job_id is None:
         return _not_in_slurm(job)
@@ -102,7 +107,7 @@ def _cause(job: jobs.Job, meaning: pending_reasons.Reason, prospect: Prospect) -
     return meaning.cause or general
 
 
-def _numbers(template: str, request: Request, queue: Queue) -> str:
+def _numbers(template: str, request: PendingRequest, queue: PendingFacts) -> str:
     """Return the numbers behind a reason; "" if Slurm did not report all of them."""
     ahead = {0: "no jobs are", 1: "1 job is"}.get(queue.before or 0, f"{queue.before} jobs are")
     known: dict[str, object] = {
@@ -140,7 +145,7 @@ def _state(reservation: Reservation | None) -> str:
     return f" is {reservation.state}{until}"
 
 
-def _too_much(request: Request, partition: Partition) -> str:
+def _too_much(request: PendingRequest, partition: Partition) -> str:
     cpus, name = request.resources.get("cpu", 0), partition.name
     for number, unit, most, limit in (
         (request.nodes or 0, "nodes", partition.max_nodes, "allows {} per job"),
@@ -152,7 +157,7 @@ def _too_much(request: Request, partition: Partition) -> str:
     return ""
 
 
-def _allowed_seconds(word: str, queue: Queue, limit: limits.Exceeded | None) -> int | None:
+def _allowed_seconds(word: str, queue: PendingFacts, limit: limits.Exceeded | None) -> int | None:
     """Return the longest time limit that the partition or the QOS allows, if it is the reason."""
     if limit is not None and limit.limit.name == "MaxWallPJ":
         return limit.limit.allowed * 60

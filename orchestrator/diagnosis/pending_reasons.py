@@ -79,7 +79,7 @@ def meaning(reason: str) -> Reason:
     return next(matches, Reason(Prospect.WILL_START, f"Slurm reports {reason}"))
 
 
-def explain(job: jobs.Job) -> str:
+def reason_sentence(job: jobs.Job) -> str:
     """Return what the job's reason means; "" if it has none."""
     reason = job.reason or ""
     if job.state not in PENDING_STATES:
@@ -90,9 +90,9 @@ def explain(job: jobs.Job) -> str:
     return f"{known.prospect.label}: {known.sentence} ({reason})"
 
 
-def explain_stuck(job: jobs.Job) -> str:
+def stuck_sentence(job: jobs.Job) -> str:
     """Return why a pending job does not start without intervention; "" if it does."""
     if job.state not in PENDING_STATES or not job.reason:
         return ""
     is_stuck = meaning(job.reason).prospect in (Prospect.ACTION, Prospect.NEVER)
-    return explain(job) if is_stuck else ""
+    return reason_sentence(job) if is_stuck else ""

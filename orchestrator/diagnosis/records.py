@@ -108,7 +108,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
+class JobFacts:
     """What is known about a job and its end."""
 
     #: None for `explain --log`

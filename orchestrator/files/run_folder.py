@@ -27,7 +27,7 @@ _ATTEMPT = re.compile(r"attempt\.(?P<task>\d{1,10})\.(?P<number>\d{1,10})", re.A
 #: An exit record is some 150 bytes; the script does not write larger ones.
 _RECORD_LIMIT_BYTES = 16 * 1024
 #: The largest exit status of a shell.
-_MOST_RC = 255
+_MAX_RC = 255
 #: The kernel accepts at most 6 MiB of arguments and variables; JSON makes up to six times of it.
 _ENVIRONMENT_LIMIT_BYTES = 64 * 1024 * 1024
 _EMPTY: Mapping[str, str] = types.MappingProxyType({})
@@ -141,7 +141,7 @@ class RunFolder:
             return None
         if identity != (token, owner, str(task), str(attempt)):
             return None
-        return ExitRecord(rc=rc, outcome=outcome) if done is True and 0 <= rc <= _MOST_RC else None
+        return ExitRecord(rc=rc, outcome=outcome) if done is True and 0 <= rc <= _MAX_RC else None
 
     def environment(self, file_name: str = ENVIRONMENT) -> dict[str, str] | None:
         """Return the environment of a deferred submission or a continuation job."""

@@ -18,7 +18,7 @@ IN_FULL = 20
 #: A longer subject would be folded in mail.
 _SUBJECT_CHARACTERS = 150
 #: The first pause after a receiver failed, which doubles each time, and the longest one.
-_FIRST_SECONDS, _LONGEST_SECONDS = 60.0, 3600.0
+_FIRST_SECONDS, _MAX_SECONDS = 60.0, 3600.0
 #: After this time a notification is given up.
 GIVE_UP_SECONDS = 24 * 3600.0
 _MAX_ROWS = 10
@@ -166,7 +166,7 @@ def message(notices: Sequence[Notice], channel: str, origin: str, at: datetime.d
 
 def retry_seconds(tries: int, key: str) -> float:
     """Return the pause after so many tries; it differs by key, so that senders do not collide."""
-    seconds = min(_FIRST_SECONDS * 2.0 ** min(tries - 1, 20), _LONGEST_SECONDS)
+    seconds = min(_FIRST_SECONDS * 2.0 ** min(tries - 1, 20), _MAX_SECONDS)
     draw = int.from_bytes(hashlib.sha256(f"{key}:{tries}".encode()).digest()[:4], "big") / 2**32
     return seconds * (0.8 + 0.4 * draw)
 

@@ -71,14 +71,14 @@ class Matcher:
         """A message for each regex that was too slow."""
         return [message for message in self._slow.values() if message]
 
-    def match(
+    def metrics_of_line(
         self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
     ) -> list[jobs.Metric]:
         """Return the metrics of a line one by one."""
-        lines = self.read(text, attempt=attempt, path=path, line=line)
+        lines = self.parse_line(text, attempt=attempt, path=path, line=line)
         return [metric for parsed in lines for metric in parsed.metrics()]
 
-    def read(
+    def parse_line(
         self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
     ) -> list[metrics.ParsedLine]:
         """Return the metrics of a line, per pattern. Lines must come in the log's order.

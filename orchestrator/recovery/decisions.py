@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs
 from orchestrator.jobs import retry
-from orchestrator.recovery.records import Action, Decision, Facts
+from orchestrator.recovery.records import Action, Decision, FailedJob
 from orchestrator.specs import changes as spec_changes
 from orchestrator.toml import values
 
@@ -36,7 +36,7 @@ class _NoRetry(Exception):
 
 
 def decide(
-    facts: Facts, rules: jobs.Retry, history: Sequence[Decision], now: datetime.datetime
+    facts: FailedJob, rules: jobs.Retry, history: Sequence[Decision], now: datetime.datetime
 ) -> Decision:
     """Return what follows the failure.
 
@@ -84,7 +84,7 @@ def decide(
     )
 
 
-def _check_cause(facts: Facts, rules: jobs.Retry) -> None:
+def _check_cause(facts: FailedJob, rules: jobs.Retry) -> None:
     cause = facts.cause
     if facts.cancelled or cause == "cancelled":
         raise _NoRetry("cancelled", "its cancellation was requested")
@@ -104,7 +104,7 @@ def _check_cause(facts: Facts, rules: jobs.Retry) -> None:
 
 
 def _check_limits(
-    facts: Facts, rules: jobs.Retry, starts: Sequence[Decision], same_cause: Sequence[Decision]
+    facts: FailedJob, rules: jobs.Retry, starts: Sequence[Decision], same_cause: Sequence[Decision]
 ) -> str:
     """Return the number of this start and the limit: "2 of at most 3"."""
     cause, most = facts.cause, rules.max_retries or 0
@@ -125,7 +125,7 @@ def _check_limits(
     return f"{done + 1} of at most {most}"
 
 
-def _check_progress(facts: Facts, rules: jobs.Retry, same_cause: Sequence[Decision]) -> str:
+def _check_progress(facts: FailedJob, rules: jobs.Retry, same_cause: Sequence[Decision]) -> str:
     """Return the progress as the beginning of a sentence.
 
     A job that reached its time limit must have come further than the last one that did.
@@ -144,7 +144,7 @@ def _check_progress(facts: Facts, rules: jobs.Retry, same_cause: Sequence[Decisi
     return reached or "it left a checkpoint; "
 
 
-def _changes(facts: Facts, rules: jobs.Retry) -> dict[str, jobs.ArgumentValue]:
+def _changes(facts: FailedJob, rules: jobs.Retry) -> dict[str, jobs.ArgumentValue]:
     """Return the keys of the spec that the next start changes, with their new values."""
     changes: dict[str, jobs.ArgumentValue] = {}
     spec = facts.spec

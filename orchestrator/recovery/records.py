@@ -25,7 +25,7 @@ class Action(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
+class FailedJob:
     """What is known about a failed job."""
 
     #: a cause of diagnosis, and its title: "a GPU ran out of memory"

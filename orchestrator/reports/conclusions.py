@@ -11,7 +11,7 @@ from orchestrator.reports import display, records
 from orchestrator.scaling import regression
 
 #: So many curves are listed after the fastest.
-_MOST_SLOWER = 5
+_MAX_SLOWER = 5
 _LAWS = {"amdahl": "Amdahl's law", "usl": "the Universal Scalability Law"}
 
 
@@ -104,9 +104,9 @@ def fastest(curves: Sequence[records.Curve]) -> list[str]:
         best, *slower = sorted(rows, key=lambda row: -row.point.throughput.value)
         if not slower:
             continue
-        listed = [f"{row.curve} {_relative(row, best)}" for row in slower[:_MOST_SLOWER]]
-        if len(slower) > _MOST_SLOWER:
-            listed.append(f"and {len(slower) - _MOST_SLOWER} slower")
+        listed = [f"{row.curve} {_relative(row, best)}" for row in slower[:_MAX_SLOWER]]
+        if len(slower) > _MAX_SLOWER:
+            listed.append(f"and {len(slower) - _MAX_SLOWER} slower")
         lines.append(
             f"{display.size(size, best.unit)}: {best.curve} is fastest; throughput relative to "
             f"it: {', '.join(listed)}"

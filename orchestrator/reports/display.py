@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from orchestrator import scaling
 
 #: The memory of more ranks is shown as a range.
-_MOST_RANKS = 4
+_MAX_RANKS = 4
 _UNIT_WORDS = {"gpus": ("GPU", "GPUs"), "ranks": ("rank", "ranks"), "nodes": ("node", "nodes")}
 
 
@@ -62,7 +62,7 @@ def gibibytes(values: Iterable[float]) -> str:
     texts = [f"{value / 2**30:.2f}" for value in values]
     if len(set(texts)) < 2:
         return f"{texts[0]} GiB" if texts else ""
-    if len(texts) > _MOST_RANKS:
+    if len(texts) > _MAX_RANKS:
         return f"{min(texts, key=float)} to {max(texts, key=float)} GiB"
     return f"{', '.join(texts)} GiB"
 

@@ -17,7 +17,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _GUIDE = "#888888"
 #: With more sizes, their ticks overlap.
-_MOST_TICKS = 12
+_MAX_TICKS = 12
 _DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
@@ -90,7 +90,7 @@ def _scale(axes: Any, figure: figures.Figure) -> None:
             axes.yaxis.set_major_formatter(
                 ticker.FuncFormatter(lambda y, _: f"{y:,.0f}" if y >= 1.0 else f"{y:.4g}")
             )
-    if len(figure.sizes) <= _MOST_TICKS:
+    if len(figure.sizes) <= _MAX_TICKS:
         axes.xaxis.set_major_locator(ticker.FixedLocator(list(figure.sizes)))
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%d"))
     axes.xaxis.set_minor_locator(ticker.NullLocator())

@@ -28,7 +28,7 @@ REACH = 2.0
 #: alpha and beta where the search starts: no loss, little, much.
 _STARTS = ((0.0, 0.0), (0.02, 1e-4), (0.2, 1e-2))
 _BOUNDS = {"log_gamma": (-math.inf, math.inf), "alpha": (0.0, 1.0), "beta": (0.0, 1.0)}
-_MOST_STEPS = 200
+_MAX_STEPS = 200
 #: Residuals below this share of the throughput are rounding errors.
 _ROUNDING = 1e-12
 
@@ -148,7 +148,7 @@ def _minimum(data: _Data, free: Sequence[str], start: Mapping[str, float]) -> _M
     """Minimise over the free parameters, within _BOUNDS, by the Levenberg-Marquardt method."""
     values, residuals, damping = start, _residuals(data, start), 1e-3
     squares = _product(residuals, residuals)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         columns = {name: _derivatives(data, name, values) for name in free}
         gradient = {name: _product(columns[name], residuals) for name in free}
         # A parameter at its bound that is pushed outwards stays there.
@@ -248,7 +248,7 @@ def _crossing(
         if outside in bounds:
             return outside
         inside, at_inside, step = outside, at_outside, 2.0 * step
-    for count in range(_MOST_STEPS):
+    for count in range(_MAX_STEPS):
         # Regula falsi; a bisection now and then, because one end may stay.
         share = 0.5 if count % 4 == 3 else at_inside / (at_inside - at_outside)
         middle = inside + share * (outside - inside)

@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Sequence
 
 #: exp(690) is 1e299: even 1e9 times as much is still a float.
-_LARGEST_EXPONENT = 690.0
+_MAX_EXPONENT = 690.0
 _SIMPSON_INTERVALS = 256
 
 
 def exp(logarithm: float) -> float:
     """Return e to this power, at most 1e299: ends of wide intervals would overflow."""
-    return math.exp(min(logarithm, _LARGEST_EXPONENT))
+    return math.exp(min(logarithm, _MAX_EXPONENT))
 
 
 def student_t(probability: float, degrees: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import tracking
-from orchestrator.diagnosis import queue
+from orchestrator.diagnosis import pending_facts
 from orchestrator.slurm import failures, process, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
 from orchestrator.usage import efficiency
 
@@ -136,16 +136,16 @@ class Client:
         """Return the job's script from slurmctld; None if it has no such job."""
         return self._output_of_job(["scontrol", "write", "batch_script", job_id, "-"])
 
-    def partition(self, name: str) -> queue.Partition | None:
+    def partition(self, name: str) -> pending_facts.Partition | None:
         """Return a partition's limits."""
         return scontrol.parse_partition(self._output(["scontrol", "-o", "show", "partition", name]))
 
-    def reservation(self, name: str) -> queue.Reservation | None:
+    def reservation(self, name: str) -> pending_facts.Reservation | None:
         """Return a reservation; None if slurmctld has none of this name."""
         result = self._run(["scontrol", "-o", "show", "reservation", name])
         return scontrol.parse_reservation(result.stdout) if result.returncode == 0 else None
 
-    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
+    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[pending_facts.Limit]:
         """Return the limits of a user ("alice(2001)"), an account and some QOS, with their use."""
         argv = ["scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"]
         argv += [f"users={user.partition('(')[0]}", f"accounts={account}", f"qos={','.join(qos)}"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
-from orchestrator.diagnosis import queue
+from orchestrator.diagnosis import pending_facts
 from orchestrator.slurm import failures, fields
 
 #: First line of `scontrol show config`, followed by slurmctld's time (proc_req.c).
@@ -113,7 +113,7 @@ def parse_refusals(stderr: str) -> dict[str, str]:
     return {re.sub(r"[\[\]]", "", match["job"]): match["why"] for match in matches if match}
 
 
-def parse_request(job: Mapping[str, str]) -> queue.Request:
+def parse_request(job: Mapping[str, str]) -> pending_facts.PendingRequest:
     """Return what a pending job requests, from its `scontrol show job` record."""
 
     def text(name: str) -> str | None:
@@ -121,7 +121,7 @@ def parse_request(job: Mapping[str, str]) -> queue.Request:
 
     # scontrol prints `_` for spaces in the reason, squeue does not (24.11).
     reason, nodes, names = job.get("Reason", "None").partition("Nodes:")
-    return queue.Request(
+    return pending_facts.PendingRequest(
         reason=(reason.replace("_", " ") + nodes + names) or "None",
         partition=text("Partition"),
         account=text("Account"),
@@ -142,13 +142,13 @@ def parse_request(job: Mapping[str, str]) -> queue.Request:
     )
 
 
-def parse_partition(text: str) -> queue.Partition | None:
+def parse_partition(text: str) -> pending_facts.Partition | None:
     """Parse `scontrol -o show partition`; None if it names none."""
     record = parse_record(text)
     name = fields.parse_text(record.get("PartitionName", ""))
     if name is None:
         return None
-    return queue.Partition(
+    return pending_facts.Partition(
         name=name,
         state=record.get("State", ""),
         nodes=fields.parse_count(record.get("TotalNodes", "")),
@@ -162,26 +162,26 @@ def parse_partition(text: str) -> queue.Partition | None:
     )
 
 
-def parse_reservation(text: str) -> queue.Reservation | None:
+def parse_reservation(text: str) -> pending_facts.Reservation | None:
     """Parse `scontrol -o show reservation`; None if it names none."""
     record = parse_record(text)
     if fields.parse_text(record.get("ReservationName", "")) is None:
         return None
-    return queue.Reservation(
+    return pending_facts.Reservation(
         state=record.get("State", ""),
         begins_at=fields.parse_time(record.get("StartTime", "")),
         ends_at=fields.parse_time(record.get("EndTime", "")),
     )
 
 
-def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
+def parse_limits(text: str, user: str, account: str) -> list[pending_facts.Limit]:
     """Parse the limits that are set: `GrpJobs=1(0)`, `MaxTRESPJ=cpu=2,node=1`.
 
     The number in parentheses is the use. N and an empty value mean no limit. `user`: "alice(2001)".
     """
     # 22.05 prints the user ID alone.
     owners = {user, *re.split(r"[()]", user), account}
-    limits: list[queue.Limit] = []
+    limits: list[pending_facts.Limit] = []
     for line in text.splitlines():
         if qos := re.match(r"QOS=([^\s(]+)", line):
             own = [
@@ -198,13 +198,13 @@ def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
     return limits
 
 
-def _limits(text: str, owner: str) -> Iterator[queue.Limit]:
+def _limits(text: str, owner: str) -> Iterator[pending_facts.Limit]:
     for field in _LIMIT_FIELD.finditer(text):
         for item in field["value"].split(","):
             value = _LIMIT.match(item)
             if value is None or (value["resource"] is None and "TRES" in field["name"]):
                 continue
-            yield queue.Limit(
+            yield pending_facts.Limit(
                 owner=owner,
                 name=field["name"],
                 resource=value["resource"] or "",

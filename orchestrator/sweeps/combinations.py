@@ -13,10 +13,10 @@ from orchestrator.toml import documents
 from orchestrator.toml.key_paths import KeyPath
 
 #: More is a mistake: a hundred arrays of Slurm's default MaxArraySize.
-MOST_POINTS = 100_000
+MAX_POINTS = 100_000
 NODES = ("resources", "nodes")
 #: After so many draws of known points there are no others.
-_MOST_REPEATED_DRAWS = 1000
+_MAX_REPEATED_DRAWS = 1000
 _SIGNIFICANT_DIGITS = 6
 
 
@@ -48,8 +48,8 @@ def check(sweep: records.Table, problems: table.Problems) -> None:
     else:
         count = math.prod(map(len, _blocks(sweep)))
     count = (count + len(sweep.include)) * max(sweep.repeats, 1)
-    if count > MOST_POINTS:
-        problems.add(("sweep",), f"has {count} points: at most {MOST_POINTS} are allowed")
+    if count > MAX_POINTS:
+        problems.add(("sweep",), f"has {count} points: at most {MAX_POINTS} are allowed")
 
 
 def combinations(sweep: records.Table, problems: table.Problems) -> list[records.Settings]:
@@ -107,7 +107,7 @@ def _samples(sweep: records.Table) -> list[records.Settings]:
     """
     points: dict[str, records.Settings] = {}
     number = repeated = 0
-    while len(points) < (sweep.samples or 0) and repeated < _MOST_REPEATED_DRAWS:
+    while len(points) < (sweep.samples or 0) and repeated < _MAX_REPEATED_DRAWS:
         point = tuple(
             records.Setting(path=axis.path, value=_drawn(axis, sweep.seed, number), at=axis.at)
             for axis in sweep.axes

@@ -17,7 +17,7 @@ from tests.flow.command_line import CommandLine, Done
 
 #: Codes of docs/reference.md that a command may end with here.
 CODES = (0, 1, 2, 3, 4, 5, 6, 124)
-LONGEST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 NOBODY = (
     "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces it "
     "with a backup (there is none beside it)."
@@ -32,7 +32,7 @@ def complaint(done: Done, seconds: float) -> str:
         return f"an error of the program: {text[-2000:]}"
     if done.code not in CODES:
         return f"exit code {done.code}: {text[-500:]}"
-    if seconds > LONGEST_SECONDS:
+    if seconds > MAX_SECONDS:
         return f"took {seconds:.0f} s"
     if "damaged" in done.err and "`orchestrator db restore" not in done.err:
         return f"names no way back: {done.err[-1000:]}"

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator import config, jobs, specs
 from orchestrator.controller.session import stores
-from orchestrator.controller.submission import render, submit
+from orchestrator.controller.submission import job_scripts, submit
 from orchestrator.slurm import sbatch, variables
 from orchestrator.slurm.client import Client
 from tests import builders
@@ -230,7 +230,7 @@ def test_sbatch_hangs(cli, fake_slurm, monkeypatch, taken):
     spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], folder=cli.folder)
     context = context_of(cli)
     with context.store:
-        request = render.Request(spec=spec, source="flags")
+        request = job_scripts.Request(spec=spec, source="flags")
         if taken:
             job = submit.submit(context, request)
             assert (job.job_id, job.state) == ("1", jobs.JobState.PENDING)

@@ -20,7 +20,7 @@ from orchestrator.jobs import naming
 CONFIRM_SECONDS = 60.0
 #: how long to wait for another process that is asking Slurm
 BUSY_SECONDS = 120.0
-LONGEST_PAUSE_SECONDS = 15.0
+MAX_PAUSE_SECONDS = 15.0
 
 
 class End(enum.Enum):
@@ -113,9 +113,9 @@ def poll(
             names, scheduler = naming.names_of(unseen), contexts.scheduler_name(unseen)
             context.reporter.info(f"Waiting until {scheduler} shows {change} {names} ...")
         is_local = all(job.scheduler == "local" for job in unseen)
-        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if is_local else LONGEST_PAUSE_SECONDS
+        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if is_local else MAX_PAUSE_SECONDS
         context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
-        pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+        pause_seconds = min(pause_seconds * 2, MAX_PAUSE_SECONDS)
 
 
 def carry_out(

@@ -13,7 +13,7 @@ from orchestrator.controller.actions import confirmed
 from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
-from orchestrator.controller.resubmission import resend
+from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
@@ -68,7 +68,7 @@ def wait(
     completely_read: set[int] = set()
     while True:
         try:
-            fresh = resend.refresh_or_warn(context)
+            fresh = deferred_jobs.refresh_or_warn(context)
             current = confirmed.stored(context, rows)
             if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in current):
                 _recover(context, current)
@@ -153,7 +153,7 @@ def _warn_of_stuck(context: contexts.Context, current: Sequence[jobs.Job]) -> No
     """Warn of jobs that may never end without help."""
     by_reason: dict[str, list[jobs.Job]] = {}
     for job in current:
-        if reason := pending_reasons.explain_stuck(job):
+        if reason := pending_reasons.stuck_sentence(job):
             by_reason.setdefault(reason, []).append(job)
     for reason, group in by_reason.items():
         context.reporter.warn(f"{naming.names_of(group)} {reason}")

@@ -17,11 +17,11 @@ from orchestrator.diagnosis import (
     explanations,
     log_reader,
     log_rules,
+    pending_facts,
     pending_jobs,
     pending_reasons,
-    queue,
 )
-from orchestrator.diagnosis.records import Explanation, Facts, Source
+from orchestrator.diagnosis.records import Explanation, JobFacts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
 from orchestrator.slurm import fields, scontrol
@@ -65,24 +65,24 @@ def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:
     """Return why a job is pending; from its last known reason if Slurm does not answer."""
     slurm_context = context.with_scheduler("slurm")
     facts = clusters.known_facts(slurm_context)
-    answers = queue.Queue()
+    answers = pending_facts.PendingFacts()
     if facts is not None and facts.cluster == job.cluster and job.job_id is not None:
         try:
             with context.reporter.activity("Asking Slurm why the job is pending (scontrol)"):
                 answers = _ask(slurm_context, job, job.job_id)
         except errors.SlurmError as error:
-            answers = queue.Queue(error=str(error))
+            answers = pending_facts.PendingFacts(error=str(error))
     return pending_jobs.explain(job, answers, context.clock.now())
 
 
-def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
+def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> pending_facts.PendingFacts:
     """Ask Slurm at most three questions: what the numbers behind the job's reason need."""
     slurm = context.slurm
     shown = slurm.show_job(job_id)
     if shown is None:
-        return queue.Queue()
+        return pending_facts.PendingFacts()
     request = scontrol.parse_request(shown)
-    reason, answers = request.reason, queue.Queue(request=request)
+    reason, answers = request.reason, pending_facts.PendingFacts(request=request)
     numbers = pending_reasons.meaning(reason).numbers
     try:
         if "{reservation}" in numbers and request.reservation:
@@ -134,7 +134,7 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
 def explain_log(path: str, rules: log_rules.Rules) -> Explanation:
     """Return what any log file shows. Raises NotFoundError if it cannot be read."""
     deadline = deadlines.NEVER.within(EXPLAIN_SECONDS)
-    facts, (scan,) = _with_logs(Facts(), [path], rules, deadline)
+    facts, (scan,) = _with_logs(JobFacts(), [path], rules, deadline)
     if scan.problem:
         raise errors.NotFoundError(f"{path}: {scan.problem}")
     return explanations.explain(facts)
@@ -192,9 +192,9 @@ def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
 
 def _facts(
     job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
-) -> Facts:
+) -> JobFacts:
     user_id = fields.cancelled_by(job.raw_state or "")
-    return Facts(
+    return JobFacts(
         job=job,
         attempts=tuple(attempts),
         events=tuple(events),
@@ -209,8 +209,8 @@ def _log_paths(job: jobs.Job) -> Iterable[str]:
 
 
 def _with_logs(
-    facts: Facts, paths: Iterable[str], rules: log_rules.Rules, deadline: deadlines.Deadline
-) -> tuple[Facts, list[head_and_tail.Scan]]:
+    facts: JobFacts, paths: Iterable[str], rules: log_rules.Rules, deadline: deadlines.Deadline
+) -> tuple[JobFacts, list[head_and_tail.Scan]]:
     """Return the facts with those of the logs, and how far each log was read."""
     job, scans = facts.job, []
     for path in paths:

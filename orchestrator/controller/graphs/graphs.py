@@ -16,7 +16,7 @@ from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
 from orchestrator.controller.schedules import stored
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, render
+from orchestrator.controller.submission import intents, job_scripts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
 from orchestrator.toml import documents
@@ -41,7 +41,7 @@ def submit_graph(
     if problems:
         raise errors.SpecError(problems)
     name, nodes = graphs.build(document)
-    is_local = render.is_local(context.configuration, context.environ)
+    is_local = job_scripts.is_local(context.configuration, context.environ)
     context = context.with_scheduler("local" if is_local else "slurm")
     checked: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
     inherit: set[str] = set()
@@ -100,9 +100,9 @@ def _checked_specs(
         spec = specs.build(document, problems, context.folder)
         spec = config.with_profile(spec, context.configuration.profile)
         node_specs = [spec]
-        request = render.Request(spec=spec, source=source)
-        script = render.render(context.configuration, request, is_local=context.is_local)
-        render.refuse_too_many_tasks(request, clusters.facts(context))
+        request = job_scripts.Request(spec=spec, source=source)
+        script = job_scripts.render(context.configuration, request, is_local=context.is_local)
+        job_scripts.refuse_too_many_tasks(request, clusters.facts(context))
         intents.check(context, spec, script.text)
     if any("?" in (spec.dependency or "") for spec in node_specs):
         message = 'a graph adds dependencies, which cannot be combined with "?"'

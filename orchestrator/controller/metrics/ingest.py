@@ -247,4 +247,4 @@ class _JobReader:
                     yield metrics.ParsedLine.of(metric)
             elif attempt is not None or not has_banners:
                 attempt = self.job.attempt if attempt is None else attempt
-                yield from matcher.read(text, attempt=attempt, path=path, line=number)
+                yield from matcher.parse_line(text, attempt=attempt, path=path, line=number)

@@ -17,7 +17,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, files, jobs, recovery, specs
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, provenance, render, submit
+from orchestrator.controller.submission import intents, job_scripts, provenance, submit
 from orchestrator.files import run_folder
 
 #: Names with a step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".
@@ -73,13 +73,13 @@ def continue_job(
     spec = recovery.changed(old_spec, planned.changes, task=job.array_task_id)
     # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)
-    request = render.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
+    request = job_scripts.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
     runs_dir = Path(job.run_dir).parent
     script = stored.script
     template = str(old["template"]), str(old["template_sha256"])
     if spec != old_spec and spec.launch.batch_file is None:
         configuration = dataclasses.replace(context.configuration, runs_dir=runs_dir)
-        rendered = render.render(configuration, request, is_local=context.is_local)
+        rendered = job_scripts.render(configuration, request, is_local=context.is_local)
         script, template = rendered.text, (rendered.template, rendered.template_hash)
     _close(old_folder, job)
 

@@ -203,7 +203,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         ingest.ingest(context, [job], report_notes=False, deadline=deadline)
         folder = continuation.checkpoint_folder(job, spec, submission.provenance)
         reached, has_checkpoint = continuation.measure_progress(context, job, folder)
-    facts = recovery.Facts(
+    facts = recovery.FailedJob(
         cause=job.cause,
         title=info.title,
         maybe=info.retry == "maybe",

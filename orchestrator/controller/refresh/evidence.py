@@ -20,8 +20,8 @@ class Collector:
 
     context: contexts.Context
     facts: clusters.Facts
-    queue: slurm_queries.Queue
-    accounts: slurm_queries.Accounts
+    queue: slurm_queries.SqueueRows
+    accounts: slurm_queries.SacctRows
     observed_at: datetime.datetime
     #: rows of jobs
     cancel_requested: set[int]

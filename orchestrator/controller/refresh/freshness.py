@@ -25,7 +25,7 @@ class Freshness(records.RefreshState):
     #: number of jobs whose end was noticed
     ended: int = 0
     #: why sacct failed; details follow when it works again
-    accounts_error: str = ""
+    sacct_error: str = ""
 
 
 def of(work: unit_of_work.UnitOfWork, cluster: str) -> Freshness:

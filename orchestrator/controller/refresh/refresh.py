@@ -179,7 +179,7 @@ def _query(
         reopened = _reopened(context, queue, stored)
         reopened += [job for job in stored.tracked if tracking.is_news(job, queue.of(job))]
         selected = [*stored.live, *reopened]
-        accounts = slurm_queries.query_accounts(
+        accounts = slurm_queries.query_sacct(
             context,
             facts,
             selected,
@@ -238,12 +238,12 @@ def _query(
 
         explanations.store_causes(context, unexplained)
     return dataclasses.replace(
-        fresh, asked=True, changed=changed, ended=ended, accounts_error=accounts.error
+        fresh, asked=True, changed=changed, ended=ended, sacct_error=accounts.error
     )
 
 
 def _reopened(
-    context: contexts.Context, queue: slurm_queries.Queue, stored: _Stored
+    context: contexts.Context, queue: slurm_queries.SqueueRows, stored: _Stored
 ) -> list[jobs.Job]:
     """Return settled jobs of which squeue has news: requeued by hand, or found after all."""
     known = {(job.token, job.array_task_id or 0) for job in [*stored.live, *stored.recent]}

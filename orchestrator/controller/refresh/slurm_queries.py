@@ -58,7 +58,7 @@ class Rows:
         return frozenset((row.array_job_id, row.submitted_at) for row in self.all())
 
 
-class Queue(Rows):
+class SqueueRows(Rows):
     """The rows of squeue; by job ID only those that are not known to be ours."""
 
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
@@ -74,7 +74,7 @@ class Queue(Rows):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Accounts(Rows):
+class SacctRows(Rows):
     """The rows of sacct, and for which jobs it was queried successfully."""
 
     queried: frozenset[int] = frozenset()
@@ -99,7 +99,7 @@ def sacct_pause(work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datet
     return str(error) if 0 <= seconds < SACCT_PAUSE_SECONDS else ""
 
 
-def array_id(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
+def array_id(job: jobs.Job, queue: SqueueRows, accounts: SacctRows) -> str | None:
     """Return the ID of the array that this task belongs to, if other tasks of it are listed.
 
     With accounting sacct must list them: squeue alone may be ahead of it. A task that has no ID yet
@@ -118,7 +118,7 @@ def array_id(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
 
 def query_queue(
     context: contexts.Context, known: Sequence[jobs.Job], installation_id: str
-) -> Queue:
+) -> SqueueRows:
     """Return the rows of squeue that have our tokens or the IDs of these jobs."""
     ids = {job.job_id for job in known} | {job.array_job_id for job in known}
 
@@ -139,26 +139,26 @@ def query_queue(
         # database may lack the row of a job that is then tracked by its ID.
         if token is None or row.job_id in ids:
             by_id.setdefault(row.job_id, []).append(row)
-    return Queue(by_token=by_token, by_id=by_id)
+    return SqueueRows(by_token=by_token, by_id=by_id)
 
 
-def query_accounts(
+def query_sacct(
     context: contexts.Context,
     facts: clusters.Facts,
     known: Sequence[jobs.Job],
-    queue: Queue,
+    queue: SqueueRows,
     observed_at: datetime.datetime,
     *,
     good_at: datetime.datetime | None,
     error: str,
     force: bool = False,
-) -> Accounts:
+) -> SacctRows:
     """Query sacct if necessary; `force`: also while it pauses after a failure.
 
     good_at: when it last succeeded; error: what sacct_pause() returns.
     """
     if not facts.accounting:
-        return Accounts(accounting=False)
+        return SacctRows(accounting=False)
     by_id: dict[str, list[tracking.Observation]] = {}
     by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
     missing = [job for job in known if tracking.needs_sacct(job, queue.of(job))]
@@ -173,9 +173,9 @@ def query_accounts(
     ]
     is_urgent = without_id or (missing and _is_urgent(missing, good_at, observed_at))
     if not is_urgent and not (force and missing):
-        return Accounts()
+        return SacctRows()
     if error and not force:
-        return Accounts(error=error)
+        return SacctRows(error=error)
     error, queried, unknown_steps = "", set[int](), list[jobs.Job]()
     try:
         for ids, chunk in _chunks(missing, _queried_id):
@@ -194,12 +194,12 @@ def query_accounts(
             _add_steps(chunk, by_id, context.scheduler.steps(ids, _since(chunk)))
             unknown_steps = [job for job in unknown_steps if job not in chunk]
     except failures.AccountingDisabled:
-        return Accounts(accounting=False)
+        return SacctRows(accounting=False)
     except errors.SlurmError as exc:
         # slurmdbd is away: squeue is enough for now, details follow later.
         error = str(exc)
         pause_sacct(context, facts.cluster, error)
-    return Accounts(
+    return SacctRows(
         by_id=by_id,
         by_token=by_token,
         queried=frozenset(queried),

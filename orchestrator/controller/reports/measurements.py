@@ -19,7 +19,7 @@ from orchestrator.text import escaping
 #: result.json holds the history of all epochs; the trainer writes none that is larger.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024
 #: So many of the jobs without a measurement are named.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def measure(
@@ -53,7 +53,7 @@ def measure(
         measurements.append(dataclasses.replace(measured, attributes=attributes))
     left_out = []
     for reason, group in reasons.items():
-        named = sorted(group, key=lambda job: job.row)[:_MOST_NAMED]
+        named = sorted(group, key=lambda job: job.row)[:_MAX_NAMED]
         names = ", ".join(job.job_id or f"@{job.row}" for job in named)
         more = f" and {len(group) - len(named)} more" if len(group) > len(named) else ""
         left_out.append(f"left out ({reason}): {names}{more}")

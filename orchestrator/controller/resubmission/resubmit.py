@@ -16,8 +16,8 @@ from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
     intents,
+    job_scripts,
     provenance,
-    render,
     sbatch_outcomes,
     submit,
     submit_limit,
@@ -283,9 +283,9 @@ def _submit_new(
     job = tasks[0]
     record: dict[str, Any] = json.loads(submission.provenance)
     spec = specs.from_json(submission.spec)
-    request = render.Request(spec=spec, source=str(record["spec"]), argv=argv)
+    request = job_scripts.Request(spec=spec, source=str(record["spec"]), argv=argv)
     if fresh:
-        rendered = render.render(context.configuration, request, is_local=context.is_local)
+        rendered = job_scripts.render(context.configuration, request, is_local=context.is_local)
         script, template = rendered.text, (rendered.template, rendered.template_hash)
         runs_dir = context.configuration.runs_dir
     else:

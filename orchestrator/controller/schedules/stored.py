@@ -80,11 +80,11 @@ def submit_job(
     assign: Assign,
 ) -> str:
     """Submit a job or an array; return a message."""
-    from orchestrator.controller.submission import render, submit
+    from orchestrator.controller.submission import job_scripts, submit
 
     job = submit.submit(
         context,
-        render.Request(spec=spec, source=source, argv=argv),
+        job_scripts.Request(spec=spec, source=source, argv=argv),
         queue=True,
         in_transaction=lambda work, added: assign(work, job_row=added[0].row),
     )

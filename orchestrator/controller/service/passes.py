@@ -13,9 +13,9 @@ from typing import NamedTuple
 from orchestrator import errors
 from orchestrator.controller.graphs import graphs
 from orchestrator.controller.metrics import ended_jobs
-from orchestrator.controller.notices import send
+from orchestrator.controller.notices import delivery
 from orchestrator.controller.recovery import retry
-from orchestrator.controller.resubmission import resend
+from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.schedules import triggers
 from orchestrator.controller.session import contexts
 
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str]:
-    fresh = resend.refresh_and_send(context, floor_seconds=floor_seconds)
+    fresh = deferred_jobs.refresh_and_send(context, floor_seconds=floor_seconds)
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone()
         raise errors.SlurmError(
@@ -75,7 +75,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
         Step("recover", retry.step),
         Step("graphs", graphs.step),
         Step("schedules", triggers.step),
-        Step("notices", send.step),
+        Step("notices", delivery.step),
     )
 
 

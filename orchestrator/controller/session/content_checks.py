@@ -17,7 +17,7 @@ _Row: TypeAlias = Mapping[str, Any]
 _Problems: TypeAlias = Iterator[tuple[str, str]]
 #: allowed difference between clocks
 _CLOCK_DIFFERENCE = datetime.timedelta(days=1)
-_LONGEST_LEASE_SECONDS = 7 * 86400.0
+_MAX_LEASE_SECONDS = 7 * 86400.0
 _FUTURE = datetime.timedelta(days=366)
 _JOB_ID = re.compile(r"(?:local-)?[0-9]+(?:[_+].*)?")
 _TOKEN = re.compile(r"[a-z0-9]{5,}")
@@ -70,7 +70,7 @@ def _setting(row: _Row) -> _Problems:
     # Only `db check` needs these modules.
     from orchestrator.controller.diagnosis import alerts
     from orchestrator.controller.metrics import ended_jobs
-    from orchestrator.controller.notices import events, send
+    from orchestrator.controller.notices import delivery, events
 
     key, value = row["key"], row["value"]
     if key == "installation_id":
@@ -78,7 +78,7 @@ def _setting(row: _Row) -> _Problems:
             yield "value", f"is {value!r}, not four letters or digits"
         return
     parsers: dict[str, Callable[[str], object]] = {
-        send.KEY: events.Cursor.of_json,
+        delivery.KEY: events.Cursor.of_json,
         ended_jobs.KEY: ended_jobs.parse_progress,
         alerts.KEY: alerts.last_check,
     }
@@ -135,7 +135,7 @@ def _baseline(row: _Row) -> _Problems:
 
 
 def _lease(row: _Row, now: datetime.datetime) -> _Problems:
-    if not (math.isfinite(row["seconds"]) and 0 <= row["seconds"] <= _LONGEST_LEASE_SECONDS):
+    if not (math.isfinite(row["seconds"]) and 0 <= row["seconds"] <= _MAX_LEASE_SECONDS):
         yield "seconds", f"is {row['seconds']}, not the duration of a lease"
     if row["renewed_at"] is not None and row["renewed_at"] - now > _FUTURE:
         yield "renewed_at", f"is {row['renewed_at']}, in the future"

@@ -30,7 +30,7 @@ _WRONG_VALUE_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError),
     *(TypeError, ValueError, exc.SQLAlchemyError),
 )
-MOST_FINDINGS = 1000
+MAX_FINDINGS = 1000
 #: time limit of the search for a damaged row
 _SEARCH_SECONDS = 4.0
 
@@ -138,8 +138,8 @@ class Store:
         return self._open().version()
 
     def check(self) -> list[checks.Finding]:
-        """Return the problems of the database, at most MOST_FINDINGS."""
-        return list(itertools.islice(self._open().findings(_row_checks()), MOST_FINDINGS))
+        """Return the problems of the database, at most MAX_FINDINGS."""
+        return list(itertools.islice(self._open().findings(_row_checks()), MAX_FINDINGS))
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:

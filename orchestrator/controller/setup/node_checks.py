@@ -12,7 +12,7 @@ from orchestrator import config, files, jobs
 from orchestrator.controller.actions import cancel, wait
 from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import site_checks
-from orchestrator.controller.submission import render, submit
+from orchestrator.controller.submission import job_scripts, submit
 from orchestrator.diagnosis import exit_codes, pending_reasons
 
 NAME = "doctor"
@@ -52,7 +52,7 @@ _LINE = re.compile(r"^probe (\w+)(?: (.*))?$", re.MULTILINE)
 
 def request(
     configuration: config.Configuration, *, partition: str | None, gpus_per_node: int | None
-) -> render.Request:
+) -> job_scripts.Request:
     """Return the job that examines a compute node in the profile's environment."""
     spec = jobs.JobSpec(
         name=NAME,
@@ -62,13 +62,13 @@ def request(
         launch=jobs.Launch(command=_SCRIPT),
         labels=("doctor=probe",),
     )
-    return render.Request(
+    return job_scripts.Request(
         spec=config.with_profile(spec, configuration.profile), source="doctor --job", argv=()
     )
 
 
 def run(
-    context: contexts.Context, request: render.Request, *, timeout_seconds: float
+    context: contexts.Context, request: job_scripts.Request, *, timeout_seconds: float
 ) -> Iterator[site_checks.Check]:
     """Submit the job, wait for it, and yield its checks.
 
@@ -80,7 +80,7 @@ def run(
     if job.state in jobs.TERMINAL:
         yield from checks(job, _log(job.stdout_path))
         return
-    reason = pending_reasons.explain(job) or str(job.state)
+    reason = pending_reasons.reason_sentence(job) or str(job.state)
     cancel.cancel(context, [job])
     yield site_checks.warning(
         "compute node",

@@ -16,7 +16,7 @@ from orchestrator import config, errors, files
 from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
-from orchestrator.controller.submission import render
+from orchestrator.controller.submission import job_scripts
 from orchestrator.local import slots
 from orchestrator.slurm.client import Client
 from orchestrator.text import escaping
@@ -50,7 +50,7 @@ def examine(configuration: config.Configuration, client: Client) -> Iterator[Che
     """Yield the checks; later ones build on earlier ones."""
     yield ok("orchestrator", orchestrator.__version__)
     missing = [name for name in COMMANDS if shutil.which(name) is None]
-    if render.is_local(configuration, os.environ):
+    if job_scripts.is_local(configuration, os.environ):
         yield _machine(configuration, missing)
         yield from localhost(socket.getaddrinfo)
     elif missing:

@@ -13,7 +13,7 @@ from pathlib import Path
 import orchestrator
 from orchestrator import files
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import render
+from orchestrator.controller.submission import job_scripts
 from orchestrator.slurm import process
 
 #: A longer diff is cut: it shows what ran and is no backup.
@@ -81,7 +81,7 @@ def git_in(folder: Path) -> Git:
 
 def collect(
     context: contexts.Context,
-    request: render.Request,
+    request: job_scripts.Request,
     *,
     template: tuple[str, str],
     folder: Path | None = None,

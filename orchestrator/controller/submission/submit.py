@@ -10,9 +10,9 @@ from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
     intents,
+    job_scripts,
     log_paths,
     provenance,
-    render,
     sbatch_call,
     sbatch_outcomes,
 )
@@ -26,7 +26,7 @@ class OvertakenError(errors.ConflictError):
 
 def submit(
     context: contexts.Context,
-    request: render.Request,
+    request: job_scripts.Request,
     *,
     queue: bool = False,
     depends: Sequence[dependency.Dependency] | None = None,
@@ -38,11 +38,11 @@ def submit(
     deferred (Job.is_deferred). Otherwise raises SlurmError if Slurm refuses the job, does not
     answer, or may have the job: the message then names the row, and refreshes look for the job.
     """
-    is_local = render.is_local(context.configuration, context.environ)
+    is_local = job_scripts.is_local(context.configuration, context.environ)
     context = context.with_scheduler("local" if is_local else "slurm")
-    script = render.render(context.configuration, request, is_local=is_local)
+    script = job_scripts.render(context.configuration, request, is_local=is_local)
     facts = clusters.facts(context)
-    render.refuse_too_many_tasks(request, facts)
+    job_scripts.refuse_too_many_tasks(request, facts)
     intents.check(context, request.spec, script.text)
     intent = intents.Intent(
         spec=request.spec,
@@ -118,10 +118,10 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs.of_submissions([job.token])
 
 
-def test_only(context: contexts.Context, request: render.Request) -> str:
+def test_only(context: contexts.Context, request: job_scripts.Request) -> str:
     """Return an estimate of when and where the job would start; nothing is submitted."""
-    is_local = render.is_local(context.configuration, context.environ)
-    script = render.render(context.configuration, request, is_local=is_local).text
+    is_local = job_scripts.is_local(context.configuration, context.environ)
+    script = job_scripts.render(context.configuration, request, is_local=is_local).text
     if is_local:
         from orchestrator.controller.submission import local_jobs
 

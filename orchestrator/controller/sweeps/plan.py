@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, sweeps
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, render
+from orchestrator.controller.submission import intents, job_scripts
 from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
@@ -22,7 +22,7 @@ class Ready:
     """One checked submission."""
 
     submission: sweeps.Submission
-    request: render.Request
+    request: job_scripts.Request
     script: templates.Script
 
 
@@ -55,7 +55,7 @@ def prepare(
     if isinstance(sweep, sweeps.StoredSweep):
         scheduler = sweep.scheduler
     elif scheduler is None:
-        is_local = render.is_local(context.configuration, context.environ)
+        is_local = job_scripts.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
     context = context.with_scheduler(scheduler)
     adds_dependencies = sweep.max_running is not None or sweep.baseline_first
@@ -70,8 +70,8 @@ def prepare(
         submissions.sort(key=lambda submission: ranks.world_size(submission.spec))
     ready = []
     for submission in submissions:
-        request = render.Request(spec=submission.spec, source=source, argv=argv)
-        script = render.render(context.configuration, request, is_local=context.is_local)
+        request = job_scripts.Request(spec=submission.spec, source=source, argv=argv)
+        script = job_scripts.render(context.configuration, request, is_local=context.is_local)
         if not without_slurm:
             intents.check(context, submission.spec, script.text)
         ready.append(Ready(submission=submission, request=request, script=script))

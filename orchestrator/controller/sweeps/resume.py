@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from orchestrator import errors, jobs, sweeps
-from orchestrator.controller.resubmission import resend, resubmit
+from orchestrator.controller.resubmission import deferred_jobs, resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
@@ -219,7 +219,7 @@ def _check_same_cluster(context: contexts.Context, sweep: sweeps.StoredSweep) ->
 
 def _refresh(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Refresh job states; SlurmError if Slurm does not answer: old states must not be acted on."""
-    freshness = resend.refresh_and_send(context, floor_seconds=0)
+    freshness = deferred_jobs.refresh_and_send(context, floor_seconds=0)
     if freshness.failing_since is not None and sweep.scheduler == "slurm":
         error = freshness.last_error
         raise errors.SlurmError(f"Slurm does not answer: {error}. Nothing was submitted.")

@@ -6,7 +6,7 @@ import sys
 
 from orchestrator import config, jobs, specs
 from orchestrator.controller.session import contexts, stores
-from orchestrator.controller.submission import render, submit
+from orchestrator.controller.submission import job_scripts, submit
 from orchestrator.slurm import variables
 from orchestrator.slurm.client import Client
 
@@ -28,4 +28,4 @@ def open_context() -> contexts.Context:
 def submit_spec(context: contexts.Context, path: str) -> jobs.Job:
     """Read a spec and submit it, like `orchestrator submit PATH`."""
     spec = specs.load(pathlib.Path(path), environ=os.environ)
-    return submit.submit(context, render.Request(spec=spec, source=path, argv=sys.argv))
+    return submit.submit(context, job_scripts.Request(spec=spec, source=path, argv=sys.argv))

@@ -32,7 +32,7 @@ POINTS = (
 FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 SEVERAL = "/srv/orchestrator/tests/cluster/several.py"
 IN_FLIGHT = 20
-LONGEST_SECONDS = 18
+MAX_SECONDS = 18
 STATE_DISK = "size=64m,mode=700,uid=2001,gid=2001"
 #: Longer than slurmctld hangs here, so that most verdicts wait for it; a few are overruled later.
 GRACE = "submit_grace_seconds = 12\n"
@@ -59,7 +59,7 @@ class Users:
     def spec(self, chance: random.Random) -> tuple[str, str]:
         """Write the spec of one more job; its name and its place."""
         self.submitted += 1
-        name, seconds = f"job-{self.submitted}", chance.randrange(2, LONGEST_SECONDS)
+        name, seconds = f"job-{self.submitted}", chance.randrange(2, MAX_SECONDS)
         command = f"echo Epoch Throughput: {seconds}.5 images/second; sleep {seconds}"
         # What is wrong with the clock of who submits is not to be so in the job.
         return name, self.world.row.shell(name, command, environment='export = "none"')

@@ -16,7 +16,7 @@ from db import tables
 from db.sqlite import restore
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
-from db.tables.kinds import Checked
+from db.tables.column_types import CheckedType
 from orchestrator import errors
 
 
@@ -24,7 +24,7 @@ def test_each_column_is_checked() -> None:
     """A new column has a type that checks its values, and its own name for the error."""
     for table in tables.METADATA.sorted_tables:
         for column in table.c:
-            assert isinstance(column.type, Checked), column
+            assert isinstance(column.type, CheckedType), column
             assert (column.type.table, column.type.column) == (table.name, column.name)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator import jobs
 from orchestrator.diagnosis import explanations, log_reader, log_rules
-from orchestrator.diagnosis.records import Evidence, Explanation, Facts, Source
+from orchestrator.diagnosis.records import Evidence, Explanation, JobFacts, Source
 from orchestrator.jobs import JobState
 
 RULES = log_rules.load_shipped()
@@ -52,7 +52,7 @@ def explained(lines: list[str], job: jobs.Job | None = None) -> Explanation:
     for number, line in enumerate(lines, 1):
         reader.feed(number, line)
     return explanations.explain(
-        Facts(job=job, findings=reader.findings, last_line=reader.last_line)
+        JobFacts(job=job, findings=reader.findings, last_line=reader.last_line)
     )
 
 
@@ -184,7 +184,7 @@ def test_running_job_shows_its_last_line() -> None:
     now = datetime.datetime.now(datetime.UTC)
     line = Evidence(text=STEP, path="/r/7.out", line=9, source=Source.LOG)
     result = explanations.explain(
-        Facts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+        JobFacts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
     )
     assert (result.cause, result.summary) == (
         None,

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import jobs
 from orchestrator.diagnosis import final_states
-from orchestrator.diagnosis.records import Facts
+from orchestrator.diagnosis.records import JobFacts
 from orchestrator.jobs import JobState
 
 BEGIN = datetime.datetime(2026, 5, 1, 12, 0, 0, tzinfo=datetime.UTC)
@@ -35,7 +35,7 @@ def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object)
 
 
 def explained(job: jobs.Job, **facts: object) -> tuple[str, str]:
-    finding = final_states.finding(Facts(job=job, user=ME, **facts))  # type: ignore[arg-type]
+    finding = final_states.finding(JobFacts(job=job, user=ME, **facts))  # type: ignore[arg-type]
     assert finding is not None
     return finding.cause, finding.summary
 
@@ -186,8 +186,8 @@ def test_failed_prolog_looks_like_cancelled_by_root() -> None:
 def test_no_cause_without_failure() -> None:
     waits = job_of(JobState.NOT_SUBMITTED, ran_seconds=None, resend_at=BEGIN)
     for job in (job_of(JobState.COMPLETED), job_of(JobState.RUNNING), waits):
-        assert final_states.finding(Facts(job=job)) is None
-    assert final_states.finding(Facts()) is None
+        assert final_states.finding(JobFacts(job=job)) is None
+    assert final_states.finding(JobFacts()) is None
 
 
 def test_earlier_attempts() -> None:
@@ -199,7 +199,7 @@ def test_earlier_attempts() -> None:
         ended_at=BEGIN + datetime.timedelta(minutes=2),
     )
     job = job_of(JobState.RUNNING, attempt=1)
-    facts = Facts(job=job, attempts=(attempt, jobs.Attempt(number=1, state=JobState.RUNNING)))
+    facts = JobFacts(job=job, attempts=(attempt, jobs.Attempt(number=1, state=JobState.RUNNING)))
     assert final_states.earlier_attempts(facts) == (
         "attempt 0: PREEMPTED on n1, 00:02:00 after it started",
     )

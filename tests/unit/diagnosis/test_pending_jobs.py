@@ -7,15 +7,15 @@ import datetime
 import pytest
 
 from orchestrator import jobs
-from orchestrator.diagnosis import pending_jobs, queue
-from orchestrator.diagnosis.queue import Limit
+from orchestrator.diagnosis import pending_facts, pending_jobs
+from orchestrator.diagnosis.pending_facts import Limit
 from orchestrator.jobs import JobState
 from tests.unit.diagnosis import test_final_states
 
 NOW = test_final_states.BEGIN
 LATER = NOW + datetime.timedelta(hours=1)
 LATER_TEXT = LATER.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-SHORT = queue.Partition(
+SHORT = pending_facts.Partition(
     name="short", state="UP", nodes=4, cpus=32, max_nodes=2, max_time_seconds=60
 )
 NEVER, ACTION, WILL, LIMIT = "can never start", "needs action", "will start", "limit reached"
@@ -28,8 +28,8 @@ def waiting_job(reason: str, **fields: object) -> jobs.Job:
 
 
 def explained(reason: str, requested: dict[str, object], **known: object) -> tuple[str | None, str]:
-    request = queue.Request(reason=reason, **requested)  # type: ignore[arg-type]
-    answers = queue.Queue(request=request, **known)  # type: ignore[arg-type]
+    request = pending_facts.PendingRequest(reason=reason, **requested)  # type: ignore[arg-type]
+    answers = pending_facts.PendingFacts(request=request, **known)  # type: ignore[arg-type]
     explanation = pending_jobs.explain(waiting_job(reason), answers, NOW)
     assert explanation.evidence[0].text == f"PENDING, reason {reason}"
     return explanation.cause, explanation.summary
@@ -61,7 +61,7 @@ def explained(reason: str, requested: dict[str, object], **known: object) -> tup
         (
             "AccountNotAllowed",
             {"account": "proj"},
-            {"partition": queue.Partition(name="big", state="UP", accounts="physics")},
+            {"partition": pending_facts.Partition(name="big", state="UP", accounts="physics")},
             *(
                 "bad_account",
                 NEVER,
@@ -88,7 +88,7 @@ def explained(reason: str, requested: dict[str, object], **known: object) -> tup
         (
             "Reservation",
             {"reservation": "later"},
-            {"reservation": queue.Reservation(state="INACTIVE", begins_at=LATER)},
+            {"reservation": pending_facts.Reservation(state="INACTIVE", begins_at=LATER)},
             *(None, WILL, f"reservation later begins at {LATER_TEXT}"),
         ),
         # scontrol did not show it.
@@ -182,7 +182,7 @@ def test_limits(
 
 
 def test_without_an_answer_of_slurm() -> None:
-    answers = queue.Queue(error="squeue could not reach slurmctld")
+    answers = pending_facts.PendingFacts(error="squeue could not reach slurmctld")
     explanation = pending_jobs.explain(waiting_job("BeginTime,JobHeldUser"), answers, NOW)
     assert (explanation.cause, explanation.cures) == (
         "held",
@@ -193,8 +193,8 @@ def test_without_an_answer_of_slurm() -> None:
 
 
 def test_time_limit_can_be_changed_in_the_queue() -> None:
-    request = queue.Request(reason="PartitionTimeLimit", time_limit_seconds=300)
-    answers = queue.Queue(request=request, partition=SHORT)
+    request = pending_facts.PendingRequest(reason="PartitionTimeLimit", time_limit_seconds=300)
+    answers = pending_facts.PendingFacts(request=request, partition=SHORT)
     explanation = pending_jobs.explain(waiting_job("PartitionTimeLimit"), answers, NOW)
     assert explanation.cures[0] == "scontrol update JobId=12 TimeLimit=00:01:00"
 
@@ -206,12 +206,12 @@ def test_jobs_that_are_not_in_slurm() -> None:
     )
     unknown = waiting_job("", job_id=None, state=JobState.SUBMIT_UNKNOWN)
     assert pending_jobs.is_pending(waits) and pending_jobs.is_pending(unknown)
-    explanation = pending_jobs.explain(waits, queue.Queue(), NOW)
+    explanation = pending_jobs.explain(waits, pending_facts.PendingFacts(), NOW)
     assert explanation.summary.startswith(
         "waits for room: QOSMaxSubmitJobPerUserLimit; the next command that contacts Slurm after "
         f"{LATER_TEXT}"
     )
-    explanation = pending_jobs.explain(unknown, queue.Queue(), NOW)
+    explanation = pending_jobs.explain(unknown, pending_facts.PendingFacts(), NOW)
     assert explanation.summary.startswith("it is unknown whether Slurm accepted the job")
     assert not pending_jobs.is_pending(
         test_final_states.job_of(JobState.NOT_SUBMITTED, ran_seconds=None)

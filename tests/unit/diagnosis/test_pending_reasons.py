@@ -13,8 +13,8 @@ from orchestrator.diagnosis import (
     explanations,
     final_states,
     log_rules,
+    pending_facts,
     pending_reasons,
-    queue,
 )
 from orchestrator.diagnosis.pending_reasons import Prospect
 from orchestrator.jobs import JobState
@@ -163,8 +163,8 @@ def test_every_cause_in_the_code_is_known():
 
 
 def test_the_names_in_the_numbers_are_known():
-    names = {field.name for field in dataclasses.fields(queue.Request)}
-    names |= {f"partition_{field.name}" for field in dataclasses.fields(queue.Partition)}
+    names = {field.name for field in dataclasses.fields(pending_facts.PendingRequest)}
+    names |= {f"partition_{field.name}" for field in dataclasses.fields(pending_facts.Partition)}
     names |= {"begins_at", "unavailable_nodes", "ahead", "time_limit", "max_time", "too_much"}
     for reason in pending_reasons.known().values():
         assert {*re.findall(r"{(.*?)}", reason.numbers)} <= names

@@ -18,7 +18,7 @@ _ALLOWED = {
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
-    "orchestrator/cli/process.py:_write_traceback": "a descriptor of its own, for writing",
+    "orchestrator/cli/interrupts.py:_write_traceback": "a descriptor of its own, for writing",
     "orchestrator/local/verification.py:opened": "a folder",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",

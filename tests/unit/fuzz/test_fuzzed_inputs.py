@@ -269,7 +269,9 @@ def logged_lines(rng: random.Random) -> None:
     matcher = patterns.Matcher(shipped())
     for number in range(5):
         line = fuzzing.mutated(rng, rng.choice(logs()), logs())
-        for metric in matcher.match(log_lines.clean(line.encode(errors="replace")), line=number):
+        for metric in matcher.metrics_of_line(
+            log_lines.clean(line.encode(errors="replace")), line=number
+        ):
             assert math.isnan(metric.value) or math.isfinite(metric.value)
             assert metric.step is None or metric.step < 2**63
     json.dumps(matcher.state)

@@ -35,13 +35,13 @@ def own() -> tuple[patterns.Pattern, ...]:
 
 
 def match(matcher: patterns.Matcher, text: str, **options) -> tuple[object, ...]:
-    (metric,) = matcher.match(text, **options)
+    (metric,) = matcher.metrics_of_line(text, **options)
     return (metric.name, metric.value, metric.epoch, metric.world_size)
 
 
 def test_what_is_kept_once_goes_to_each_kind_of_line_once(own):
     matcher = patterns.Matcher(own)
-    assert matcher.match("epoch 3 on 8 ranks") == []
+    assert matcher.metrics_of_line("epoch 3 on 8 ranks") == []
     assert match(matcher, "speed 10") == ("throughput", 10, 3, 8)
     assert match(matcher, "loss 0.5") == ("loss", 0.5, 3, None)
     # Its own "epoch 4" was lost.
@@ -50,8 +50,8 @@ def test_what_is_kept_once_goes_to_each_kind_of_line_once(own):
 
 def test_the_state_can_be_resumed(own):
     first = patterns.Matcher(own)
-    first.match("epoch 3 on 8 ranks")
-    first.match("speed 10")
+    first.metrics_of_line("epoch 3 on 8 ranks")
+    first.metrics_of_line("speed 10")
     second = patterns.Matcher(own, json.loads(json.dumps(first.state)))
     assert match(second, "loss 1") == ("loss", 1, 3, None)
     assert match(second, "speed 11") == ("throughput", 11, None, 8)
@@ -60,15 +60,15 @@ def test_the_state_can_be_resumed(own):
 def test_what_is_kept_always_holds_until_it_changes(own):
     matcher = patterns.Matcher(own)
     for line in ("epoch 3 on 8 ranks", "epoch 4"):
-        matcher.match(line)
+        matcher.metrics_of_line(line)
         assert match(matcher, "speed 10")[3] == 8
-    matcher.match("epoch 5 on 4 ranks")
+    matcher.metrics_of_line("epoch 5 on 4 ranks")
     assert match(matcher, "speed 10") == ("throughput", 10, 5, 4)
 
 
 def test_an_outdated_value_is_not_taken(own):
     matcher = patterns.Matcher(own)
-    matcher.match("epoch 3")
+    matcher.metrics_of_line("epoch 3")
     assert match(matcher, "speed 10") == ("throughput", 10, 3, None)
     # "loss ..." of epoch 3 and "epoch 4" were lost.
     assert match(matcher, "speed 11") == ("throughput", 11, None, None)
@@ -77,34 +77,34 @@ def test_an_outdated_value_is_not_taken(own):
 
 def test_a_new_attempt_takes_nothing_from_the_one_before(own):
     matcher = patterns.Matcher(own)
-    matcher.match("epoch 3 on 8 ranks")
+    matcher.metrics_of_line("epoch 3 on 8 ranks")
     assert match(matcher, "speed 10", attempt=1) == ("throughput", 10, None, None)
 
 
 def test_unit_and_step_of_the_line_itself(own):
-    (metric,) = patterns.Matcher(own).match(
+    (metric,) = patterns.Matcher(own).metrics_of_line(
         "speed 10 samples/s step 7  ", attempt=2, path="a.out", line=5
     )
     assert (metric.unit, metric.step) == ("samples/s", 7)
     assert (metric.attempt, metric.path, metric.line) == (2, "a.out", 5)
     assert metric.source == "log:own"
-    (plain,) = patterns.Matcher(own).match("speed 10")
+    (plain,) = patterns.Matcher(own).metrics_of_line("speed 10")
     assert plain.unit == "it/s"
 
 
 def test_the_first_of_two_patterns_wins(own):
     other = builders.load_patterns(OWN.replace("own", "other"), "other.toml")
-    (metric,) = patterns.Matcher([*other, *own]).match("loss 1")
+    (metric,) = patterns.Matcher([*other, *own]).metrics_of_line("loss 1")
     assert metric.source == "log:other"
 
 
 def test_a_very_long_line_is_ignored(own):
-    assert patterns.Matcher(own).match("loss 1" + " " * 5000) == []
+    assert patterns.Matcher(own).metrics_of_line("loss 1" + " " * 5000) == []
 
 
 def test_an_integer_out_of_range_is_ignored(own):
     matcher = patterns.Matcher(own)
-    matcher.match("epoch " + "9" * 30)
+    matcher.metrics_of_line("epoch " + "9" * 30)
     assert match(matcher, "loss 1") == ("loss", 1, None, None)
 
 
@@ -112,8 +112,8 @@ def test_an_integer_out_of_range_is_ignored(own):
 def test_no_text_raises(text: str):
     # Read from the packaged file each time would be slow, and the property is the code's.
     matcher = patterns.Matcher(builders.load_patterns(OWN, "own.toml"))
-    matcher.match(text)
-    matcher.match("loss " + text)
+    matcher.metrics_of_line(text)
+    matcher.metrics_of_line("loss " + text)
     patterns.parse_jsonl(text)
 
 
@@ -138,17 +138,19 @@ metrics = { step = "" }
 
 def test_generic_patterns_count_until_another_has_found_something():
     matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"))
-    assert matcher.match("epoch=3 loss=0.5 mark")[0].source == "log:any"
+    assert matcher.metrics_of_line("epoch=3 loss=0.5 mark")[0].source == "log:any"
     # What counts only says not whose log it is.
-    assert [metric.name for metric in matcher.match("- 7 -")] == ["step"]
+    assert [metric.name for metric in matcher.metrics_of_line("- 7 -")] == ["step"]
     again = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), matcher.state)
-    assert [(metric.name, metric.epoch) for metric in again.match("epoch=4 loss=0.5 mark")] == [
+    assert [
+        (metric.name, metric.epoch) for metric in again.metrics_of_line("epoch=4 loss=0.5 mark")
+    ] == [
         ("epoch", 4),
         ("loss", 4),
     ]
-    assert again.match("loss 1")[0].source == "log:own"
+    assert again.metrics_of_line("loss 1")[0].source == "log:own"
     last = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), again.state)
-    assert last.match("epoch=5 loss=0.5 mark") == []
+    assert last.metrics_of_line("epoch=5 loss=0.5 mark") == []
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_generic_patterns_count_until_another_has_found_something():
     ],
 )
 def test_generic_patterns_ignore_prose_and_parts_of_numbers(line: str):
-    assert patterns.Matcher(builders.load_patterns(GENERIC, "own.toml")).match(line) == []
+    assert patterns.Matcher(builders.load_patterns(GENERIC, "own.toml")).metrics_of_line(line) == []
 
 
 def test_phase_names_a_rate_in_tokens_and_a_throughput_in_two_units():
@@ -182,7 +184,7 @@ took = "s"
     )
 
     def found(text: str) -> list[tuple[str, float, str]]:
-        metrics = patterns.Matcher([own]).match(text)
+        metrics = patterns.Matcher([own]).metrics_of_line(text)
         return [(metric.name, metric.value, metric.unit) for metric in metrics]
 
     assert found("train 0.5 12,345 3.5 1:02:03") == [
@@ -208,8 +210,8 @@ LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kin
 @given(st.lists(st.sampled_from(LITERALS) | st.text(max_size=8), max_size=12))
 def test_no_text_raises_with_the_included_patterns(parts: list[str]):
     matcher = patterns.Matcher(SHIPPED)
-    matcher.match("".join(parts))
-    matcher.match("{" + "".join(parts) + "}")
+    matcher.metrics_of_line("".join(parts))
+    matcher.metrics_of_line("{" + "".join(parts) + "}")
 
 
 def test_slow_expressions_are_skipped_and_reported() -> None:
@@ -220,10 +222,10 @@ def test_slow_expressions_are_skipped_and_reported() -> None:
     ]
     plain = "[plain]\n[[plain.line]]\nname = 'l'\nregex = 'v (?P<v>{number})'\nmetrics.v = ''\n"
     one = patterns.Matcher(builders.load_patterns(texts[0] + plain, "own.toml"))
-    assert [metric.value for metric in one.match("3aa")] == [3.0]
-    assert one.match("1" + "a" * 60 + "!") == []
-    assert one.match("3aa") == []
-    assert [metric.value for metric in one.match("v 0.5")] == [0.5]
+    assert [metric.value for metric in one.metrics_of_line("3aa")] == [3.0]
+    assert one.metrics_of_line("1" + "a" * 60 + "!") == []
+    assert one.metrics_of_line("3aa") == []
+    assert [metric.value for metric in one.metrics_of_line("v 0.5")] == [0.5]
     assert one.slow == [
         'pattern own0, line "l" (own.toml): its regex took more than 0.05 s on a line of 62 '
         "characters and is not used for the rest of this read. Simplify it: fewer alternatives "
@@ -231,6 +233,6 @@ def test_slow_expressions_are_skipped_and_reported() -> None:
     ]
     # Of many that are slow the first ten cost time; then no expression of a user is tried.
     many = patterns.Matcher(builders.load_patterns("".join(texts) + plain, "own.toml"))
-    assert many.match("1" + "a" * 60 + "!") == []
+    assert many.metrics_of_line("1" + "a" * 60 + "!") == []
     assert len(many.slow) == 10
-    assert many.match("v 0.5") == []
+    assert many.metrics_of_line("v 0.5") == []

@@ -52,7 +52,7 @@ def found(
                 search=search if searched else None,
             )
             for line in chunk.lines:
-                parsed += matcher.read(line.text, attempt=line.attempt or 0, line=line.number)
+                parsed += matcher.parse_line(line.text, attempt=line.attempt or 0, line=line.number)
             cursor, more = chunk.cursor, chunk.more
     return [*map(str, parsed), cursor.line, cursor.attempt]
 
@@ -130,9 +130,9 @@ def test_lines_of_users_patterns_are_found(contains: str) -> None:
     known = builders.load_patterns(
         f"{table}regex = 'GPU (?P<n>[0-9]+): .*'\nmetrics = {{ n = '' }}", "x"
     )
-    (metric,) = patterns.Matcher(known).match("GPU 12: b")
+    (metric,) = patterns.Matcher(known).metrics_of_line("GPU 12: b")
     assert metric.value == 12
-    assert patterns.Matcher(known).match("GPU model") == []
+    assert patterns.Matcher(known).metrics_of_line("GPU model") == []
     search = prefilter.search(known, generic=True)
     assert search is not None
     assert search(b"GPU 12: b\n")

@@ -67,12 +67,12 @@ def test_time(text: str, time: datetime.datetime | None):
 def test_lines_of_ranks_that_are_mixed_keep_their_own_epochs():
     matcher = patterns.Matcher(patterns.load_shipped())
     for line in ("0: Epoch 3/9 completed in 1.5 seconds", "1: Epoch 4/9 completed in 1.5 seconds"):
-        matcher.match(line)
+        matcher.metrics_of_line(line)
     other = patterns.Matcher(patterns.load_shipped(), matcher.state)
     found = [
         (metric.rank, metric.epoch)
         for rank in (0, 1)
-        for metric in other.match(f"{rank}: Epoch Throughput: 10.5 images/second")
+        for metric in other.metrics_of_line(f"{rank}: Epoch Throughput: 10.5 images/second")
     ]
     assert found == [(0, 3), (1, 4)]
 

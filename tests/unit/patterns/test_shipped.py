@@ -76,7 +76,7 @@ def metrics(text: str, *names: str) -> list[jobs.Metric]:
     return [
         metric
         for number, line in enumerate(text.split("\n"), start=1)
-        for metric in matcher.match(line, line=number)
+        for metric in matcher.metrics_of_line(line, line=number)
     ]
 
 
@@ -237,7 +237,7 @@ def written(path: pathlib.Path) -> list[str]:
         text = lines.clean(segment)
         if path.name == "formats.log" and not text.startswith(("\t", "    ")):
             matcher = patterns.Matcher(SHIPPED)
-        for one in matcher.match(text, line=number):
+        for one in matcher.metrics_of_line(text, line=number):
             where = f"{one.step if one.step is not None else ''}\t" + (
                 f"{one.epoch if one.epoch is not None else ''}"
             )
@@ -292,7 +292,7 @@ def found_in(path: pathlib.Path) -> list[jobs.Metric]:
     return [
         metric
         for number, segment in lines.split(path.read_bytes(), flush=True).segments
-        for metric in matcher.match(lines.clean(segment), line=number)
+        for metric in matcher.metrics_of_line(lines.clean(segment), line=number)
     ]
 
 

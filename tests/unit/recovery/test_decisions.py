@@ -32,7 +32,7 @@ def decide(
     cause: str, rules: jobs.Retry = RULES, history: list[Decision] | None = None, **facts: Any
 ) -> recovery.Decision:
     kind = causes.known()[cause]
-    about = recovery.Facts(
+    about = recovery.FailedJob(
         cause=cause,
         title=kind.title,
         maybe=kind.retry == "maybe",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs
-from orchestrator.controller.submission import render
+from orchestrator.controller.submission import job_scripts
 from orchestrator.specs import arguments
 from tests.unit.rendering import machine as machines
 
@@ -71,23 +71,23 @@ def test_an_array_of_a_size_reads_its_number_itself(machine: machines.Machine) -
     assert _task(machine, script, 2) == (0, "point 2")
 
 
-def _request(tasks: int, text: str) -> render.Request:
+def _request(tasks: int, text: str) -> job_scripts.Request:
     spec = jobs.JobSpec(
         name="sweep",
         launch=jobs.Launch(script="train.py"),
         args={"epochs": 3},
         array=jobs.Array(tasks=tuple({"seed": seed, "note": text} for seed in range(tasks))),
     )
-    return render.Request(spec=spec, source="sweep.toml")
+    return job_scripts.Request(spec=spec, source="sweep.toml")
 
 
 def test_a_thousand_tasks_fit_into_a_script_and_what_does_not_is_refused(tmp_path: Path) -> None:
     configuration = config.load(cwd=tmp_path, environ={"HOME": str(tmp_path)})
-    script = render.render(configuration, _request(1000, "x" * 200), is_local=False).text
+    script = job_scripts.render(configuration, _request(1000, "x" * 200), is_local=False).text
     assert script.count(") orchestrator_arguments=(--seed ") == 1000
     assert len(script.encode()) < 300_000
     with pytest.raises(errors.SpecError) as caught:
-        render.render(configuration, _request(1000, "x" * 4300), is_local=False)
+        job_scripts.render(configuration, _request(1000, "x" * 4300), is_local=False)
     assert str(caught.value).startswith("sweep.toml: the script has 43")
     assert "and Slurm accepts less than 4194304: split it into several arrays" in str(caught.value)
 

@@ -7,7 +7,7 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.diagnosis import queue
+from orchestrator.diagnosis import pending_facts
 from orchestrator.slurm import scontrol, sinfo, squeue
 from tests.unit.slurm import conftest
 
@@ -37,7 +37,7 @@ def at(epoch: int) -> datetime.datetime:
 
 
 def test_a_request() -> None:
-    assert scontrol.parse_request(scontrol.parse_record(JOB)) == queue.Request(
+    assert scontrol.parse_request(scontrol.parse_record(JOB)) == pending_facts.PendingRequest(
         reason="QOSMaxCpuPerJobLimit",
         partition="gpu",
         account="proj",
@@ -56,7 +56,7 @@ def test_a_request() -> None:
 
 
 def test_a_partition_and_a_reservation() -> None:
-    assert scontrol.parse_partition(PARTITION) == queue.Partition(
+    assert scontrol.parse_partition(PARTITION) == pending_facts.Partition(
         name="short",
         state="DOWN",
         nodes=4,
@@ -64,7 +64,7 @@ def test_a_partition_and_a_reservation() -> None:
         max_time_seconds=60,
         allowed_qos="normal,small",
     )
-    assert scontrol.parse_reservation(RESERVATION) == queue.Reservation(
+    assert scontrol.parse_reservation(RESERVATION) == pending_facts.Reservation(
         state="INACTIVE",
         begins_at=at(1795302786),
         ends_at=at(1795303386),

@@ -160,7 +160,10 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
             with_launch('output = "x.out"'),
             "must contain %j, or several jobs would write to the same log",
         ),
-        (with_launch('output = "%j-%N.out"'), "must not contain %N: only %j %A %a %x %u can be"),
+        (
+            with_launch('output = "%j-%N.out"'),
+            "must not contain %N: only %j %A %a %x %u are supported",
+        ),
         (with_launch('output = "%%j.out"'), "must contain %j, or several jobs"),
         (with_launch('error = "%4j"'), "must not contain %4"),
         (with_launch('output = "\\\\%j"'), "must not contain a backslash"),

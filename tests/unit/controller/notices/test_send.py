@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, specs
-from orchestrator.controller.notices import receivers, send
+from orchestrator.controller.notices import delivery, receivers
 from orchestrator.controller.session import contexts, stores
 from orchestrator.schedules import triggers
 from orchestrator.schedules.records import Payload
@@ -34,7 +34,7 @@ class Bench:
 
     def step(self) -> list[str]:
         loaded = config.load({"HOME": str(self.folder)}, self.folder)
-        return send.step(
+        return delivery.step(
             builders.make_context(
                 self.folder,
                 self.store,

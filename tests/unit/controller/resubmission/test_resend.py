@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs
-from orchestrator.controller.resubmission import resend, resubmit
+from orchestrator.controller.resubmission import deferred_jobs, resubmit
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import submit
 from tests import builders
@@ -55,7 +55,7 @@ def test_a_failed_attempt(
                 reason="deferred: x",
                 resend_at=NOW,
             )
-        assert resend._send_group(context, [first], {record.token: 2}) is continues
+        assert deferred_jobs._send_group(context, [first], {record.token: 2}) is continues
         with store.reading() as work:
             found = work.jobs.of_submissions([record.token])
             told = [work.events.of_job(job.row) for job in found]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors
-from orchestrator.controller.resubmission import resend
+from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
@@ -175,8 +175,8 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     host.ahead = MONTH
     there = clock_check.checked(context)
     assert there.clock.doubt and clusters.grace_seconds(there, facts) == math.inf
-    monkeypatch.setattr(resend, "_send_group", pytest.fail)
-    resend.refresh_and_send(context)
+    monkeypatch.setattr(deferred_jobs, "_send_group", pytest.fail)
+    deferred_jobs.refresh_and_send(context)
     # Other clocks are not asked again for each command.
     monkeypatch.setattr(Client, "config", pytest.fail)
     assert clock_check.checked(context).clock.doubt == there.clock.doubt

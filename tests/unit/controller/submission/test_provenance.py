@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller.submission import provenance, render
+from orchestrator.controller.submission import job_scripts, provenance
 from tests import builders
 
 _SUBMODULE = "submodule"
@@ -83,7 +83,7 @@ class Tree:
 
     def collect(self, folder: Path | None = None) -> dict[str, Any]:
         context: Any = types.SimpleNamespace(folder=folder or self.folder, reporter=builders.SILENT)
-        request = render.Request(spec=jobs.JobSpec(name="x"), source="s")
+        request = job_scripts.Request(spec=jobs.JobSpec(name="x"), source="s")
         text = provenance.collect(context, request, template=("t", "h"))
         return json.loads(text)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class PendingRequest:
     """What a pending job requests (`scontrol show job`)."""
 
     reason: str
@@ -79,10 +79,10 @@ class Reservation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Queue:
+class PendingFacts:
     """What Slurm was asked about a pending job; None: not asked, or no answer."""
 
-    request: Request | None = None
+    request: PendingRequest | None = None
     partition: Partition | None = None
     limits: tuple[Limit, ...] = ()
     reservation: Reservation | None = None

@@ -21,7 +21,7 @@ from orchestrator import errors, jobs
 _YEARS = range(1970, 3000)
 _DIGITS = re.compile(r"\d{1,20}", re.ASCII)
 #: Slurm stores time limits as 32-bit numbers of minutes.
-MOST_SECONDS = 60 * 2**32
+MAX_SECONDS = 60 * 2**32
 _Convert = Callable[[Any], Any]
 #: Longest part of a damaged value in a message.
 _SHOWN_CHARACTERS = 60
@@ -47,7 +47,7 @@ def wrong_value(column: str, value: object, expected: str) -> str:
     return f"{column} is {text}, not {expected}"
 
 
-class Checked(sa.types.TypeDecorator[Any]):
+class CheckedType(sa.types.TypeDecorator[Any]):
     """A column type that raises DamagedValueError for a value that the column cannot hold.
 
     NULL is accepted, because an outer join returns it for any column; `db check` looks for it.
@@ -113,14 +113,14 @@ class Checked(sa.types.TypeDecorator[Any]):
         return process
 
 
-def word(*words: str) -> Checked:
+def word(*words: str) -> CheckedType:
     """Return the type of a column with one of these words."""
-    return Checked({each: each for each in words}.__getitem__, f"one of {', '.join(words)}")
+    return CheckedType({each: each for each in words}.__getitem__, f"one of {', '.join(words)}")
 
 
 def whole(
     least: int = -(2**63), most: int = 2**63 - 1, impl: sa.types.TypeEngine[Any] | None = None
-) -> Checked:
+) -> CheckedType:
     """Return the type of a column with a whole number within bounds."""
 
     def read(value: Any) -> int:
@@ -130,10 +130,10 @@ def whole(
 
     bounds = [f" from {least}"] if least > -(2**63) else []
     bounds += [f" to {most}"] if most < 2**63 - 1 else []
-    return Checked(read, f"a whole number{''.join(bounds)}", impl=impl or sa.Integer())
+    return CheckedType(read, f"a whole number{''.join(bounds)}", impl=impl or sa.Integer())
 
 
-def large(least: int = -(2**63), most: int = 2**63 - 1) -> Checked:
+def large(least: int = -(2**63), most: int = 2**63 - 1) -> CheckedType:
     """Return the type of a 64-bit number; the INTEGER of PostgreSQL has 32 bits."""
     return whole(least, most, sa.BigInteger())
 
@@ -146,7 +146,7 @@ def parsed(
     ascii_only: bool = False,
     null: object = None,
     empty: str = "",
-) -> Checked:
+) -> CheckedType:
     """Return the type of a column with JSON that is read as Python values.
 
     `empty` is the JSON that an empty text stands for; "": none.
@@ -161,7 +161,7 @@ def parsed(
     def write(value: Any) -> str:
         return json.dumps(value, default=_json_value, ensure_ascii=ascii_only)
 
-    return Checked(read, expected, write=write, null=null)
+    return CheckedType(read, expected, write=write, null=null)
 
 
 def _json_value(value: Any) -> object:
@@ -220,7 +220,7 @@ def _digits(value: Any) -> int:
     return int(value)
 
 
-def _time(years: range) -> Checked:
+def _time(years: range) -> CheckedType:
     """Return the type of an aware time, stored and returned in UTC.
 
     The text of SQLite sorts by time.
@@ -240,23 +240,23 @@ def _time(years: range) -> Checked:
         return time.astimezone(datetime.UTC)
 
     expected = "a time" if years != _YEARS else f"a time from {years[0]} to {years[-1]}"
-    return Checked(read, expected, impl=sa.DateTime(timezone=True), write=write)
+    return CheckedType(read, expected, impl=sa.DateTime(timezone=True), write=write)
 
 
-TEXT = Checked(_text, "text")
+TEXT = CheckedType(_text, "text")
 #: A whole number that may exceed the integers of a database.
-DIGITS = Checked(_digits, "at most 20 digits", write=str)
+DIGITS = CheckedType(_digits, "at most 20 digits", write=str)
 COUNT, WHOLE, LARGE = whole(0), whole(), large()
 #: A row number of 64 bits. SQLite assigns row numbers only to a column of type INTEGER.
 LARGE_KEY = whole(1, impl=sa.BigInteger().with_variant(sa.Integer(), "sqlite"))
-REAL = Checked(_number, "a number", impl=sa.Double())
-FLAG = Checked({0: False, 1: True}.__getitem__, "true (1) or false (0)", impl=sa.Boolean())
+REAL = CheckedType(_number, "a number", impl=sa.Double())
+FLAG = CheckedType({0: False, 1: True}.__getitem__, "true (1) or false (0)", impl=sa.Boolean())
 TIME = _time(_YEARS)
 #: A time that was written by another program.
 FOREIGN_TIME = _time(range(1, 10_000))
-STATE = Checked({state.value: state for state in jobs.JobState}.__getitem__, "a state of a job")
+STATE = CheckedType({state.value: state for state in jobs.JobState}.__getitem__, "a state of a job")
 SCHEDULER = word("slurm", "local")
-DOCUMENT = Checked(_json_text, "a JSON object")
+DOCUMENT = CheckedType(_json_text, "a JSON object")
 JSON = parsed(dict, dict, "a JSON object", null={})
 CARRY = parsed(dict, dict, "a JSON object", empty="{}")
 TEXTS = parsed(list, _texts, "a JSON list of texts")

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 
 _LOCAL_ID = re.compile(r"local-[0-9]+(?:_[0-9]+)?")
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters)
-LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
+MAX_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,11 +95,11 @@ def render(
 
         checks.check_spec(batch_options.with_directives(spec, script.text))
     size_bytes = len(script.text.encode())
-    if size_bytes >= LARGEST_SCRIPT_BYTES:
+    if size_bytes >= MAX_SCRIPT_BYTES:
         raise _problem(
             source,
             f"the script has {size_bytes} bytes and Slurm accepts less than "
-            f"{LARGEST_SCRIPT_BYTES}: split it into several arrays, or let the program read long "
+            f"{MAX_SCRIPT_BYTES}: split it into several arrays, or let the program read long "
             "values from a file",
         )
     return script
