@@ -150,10 +150,10 @@ def cheapest(report: records.Report, targets: records.Targets) -> list[str]:
     ]
     samples = {row.curve: seconds * row.point.throughput.value for row, seconds in timed}
     if not (options := options or [*_options_by_fit(report, samples, within_seconds)]):
-        return [
-            f"{target}: no measured size is fast enough, and no size by a fit, which is "
-            "extrapolated up to twice the largest measured size"
-        ]
+        reason = "no measured size is fast enough, and one size is too few for a fit"
+        if any(map(best_fit, report.curves)):
+            reason = "no size up to twice the largest measured is fast enough"
+        return [f"{target}: {reason}"]
     cost, seconds, size, curve, note = min(options, key=lambda option: option[:2])
     of_curve = f" of {curve}" if curve else ""
     hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[report.unit]

@@ -196,8 +196,8 @@ def test_nothing_is_created_in_a_folder_that_others_can_change(own: Path) -> Non
     with pytest.raises(files.PrivateFolderError) as raised:
         files.make_private_folder(own / "new" / "deep", setting="runs_dir")
     assert raised.value.strerror == (
-        f"{own}/new/deep is not used: {own} can be written by every user, and whoever can change "
-        f"it decides what your jobs run. Run `chmod go-w {own}`, or set runs_dir to a folder of "
+        f"{own}/new/deep is not used: {own} can be written by every user, so others could change "
+        f"what your jobs run. Run `chmod go-w {own}`, or set runs_dir to a folder of "
         "your own."
     )
     assert list(own.iterdir()) == []

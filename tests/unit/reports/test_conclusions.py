@@ -143,13 +143,11 @@ def test_cheapest_size_by_fit() -> None:
         "training (by Amdahl's law, not measured)"
     )
     assert cheapest(report, 10, 300.0) == (
-        "10 epochs within 300.0 s: no measured size is fast enough, and no size by a fit, which is "
-        "extrapolated up to twice the largest measured size"
+        "10 epochs within 300.0 s: no size up to twice the largest measured is fast enough"
     )
     of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)])
     assert cheapest(of_one_size, 1, 30.0) == (
-        "1 epoch within 30.00 s: no measured size is fast enough, and no size by a fit, which is "
-        "extrapolated up to twice the largest measured size"
+        "1 epoch within 30.00 s: no measured size is fast enough, and one size is too few for a fit"
     )
     assert cheapest(reports.build_report("", LAW), 1, 1.0) == (
         "1 epoch within 1.000 s: the time per epoch is unknown; set --samples-per-epoch"

@@ -126,8 +126,8 @@ def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
     with pytest.raises(errors.OrchestratorError) as caught:
         profile_draft.write(path, "")
     assert str(caught.value) == (
-        f"{path.parent} is not used: {path.parent} can be written by every user, and whoever can "
-        f"change it decides what your jobs run. Run `chmod go-w {path.parent}`, or set "
+        f"{path.parent} is not used: {path.parent} can be written by every user, so others could "
+        f"change what your jobs run. Run `chmod go-w {path.parent}`, or set "
         "XDG_CONFIG_HOME to a folder of your own."
     )
 
