@@ -234,9 +234,9 @@ class SqliteDatabase(database.Database):
                 before = schema.read_version(connection, self.shown_name)
                 if schema.is_current(before, self._migrations, self.shown_name):
                     return before, None
-                problem = before and next(self._own_findings(connection), None)
-            if problem:
-                raise errors.DamageError(f"{problem}. Nothing was upgraded. {self.damaged()}")
+                # Raised here: the end of the block would commit, which fails on a damaged file.
+                if before and (problem := next(self._own_findings(connection), None)):
+                    raise errors.DamageError(f"{problem}. Nothing was upgraded. {self.damaged()}")
             backup = None if before is None else backups.new_path(self.path, before)
             if backup is not None:
                 self._backup(backup)

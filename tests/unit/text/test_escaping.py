@@ -18,8 +18,6 @@ from orchestrator.toml import values
 TEXTS = st.text(
     st.one_of(st.characters(), st.sampled_from("\x1b[]2J;m\x07\\\x9b\x9d\x9c\r\n\t\0\u202e\u2028"))
 )
-#: Format characters that letters of some scripts, and emoji, are made with.
-HARMLESS = set("\u200c\u200d")
 
 
 @pytest.mark.parametrize(
