@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,7 +78,21 @@ def host() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="orchestrator-host-"))
     folder.chmod(0o755)
     yield folder
+    # A keeper writes until it ends, shortly after its job.
+    deadline = time.monotonic() + command_line.TIMEOUT_SECONDS
+    while processes_naming(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
     shutil.rmtree(folder)
+
+
+def processes_naming(folder: Path) -> list[Path]:
+    """Return the processes whose command line contains the folder."""
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                processes.append(path)
+    return processes
 
 
 @pytest.fixture

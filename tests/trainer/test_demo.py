@@ -172,7 +172,7 @@ def test_reader_may_close_the_pipe(environ: Mapping[str, str], tmp_path: Path) -
     with subprocess.Popen(words, cwd=tmp_path, env=environ, text=True, **pipes) as demo:
         assert demo.stdout is not None and demo.stderr is not None
         for line in demo.stdout:
-            if line.startswith("local-1 waits"):
+            if line.startswith("local-1 is starting"):
                 break
         demo.stdout.close()
         output = demo.stderr.read()
