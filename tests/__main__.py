@@ -1,8 +1,8 @@
-"""Runs the tiers of tests one after another and tells each one's outcome; script/test calls it.
+"""Run the tiers of tests one after another and print a table of the results; for script/test.
 
-Works on the checkout in the working directory. Every tier runs in a session of its own: an
-interrupt reaches pytest once and lets fixtures clean up, and what a tier leaves running is found,
-ended and counted as a failure.
+The checkout is the working directory. Each tier runs in a session of its own: an interrupt reaches
+pytest once and lets fixtures clean up. A process that a tier leaves running is ended, and the tier
+has failed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-#: Tier -> what its pytest gets besides the folder; two workers are what the smallest machine has.
+#: Tier -> more arguments for its pytest. The smallest machine has two cores.
 TIERS: Mapping[str, tuple[str, ...]] = {
     "lint": (),
     "unit": ("-n", "2"),
     "flow": ("-n", "2"),
     "trainer": (),
-    # Its tests mostly wait; each worker has a cluster of its own.
-    "cluster": ("-n", "3", "--dist", "loadgroup"),
+    # Its tests mostly wait. Each worker has a cluster of its own.
+    "cluster": ("-n", "4", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")
 
@@ -38,14 +38,14 @@ CLEAN_UP_SECONDS = 60.0
 #: Helpers of Python and pytest end by themselves shortly after their parent.
 LINGER_SECONDS = 3.0
 
-#: What a shell gives a command that Ctrl-C ended.
+#: Exit code of a shell for a command that Ctrl-C ended.
 INTERRUPTED = 130
 
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
 class Interrupted(Exception):
-    """The run was told to end, by Ctrl-C or a signal."""
+    """The run was interrupted by Ctrl-C or a signal."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Result:
     seconds: float
     #: Counts by pytest's words: passed, failed, errors, skipped.
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    #: What a reader should know: why it was skipped, what failed, what was left running.
+    #: Why it was skipped, what failed, what was left running.
     note: str = ""
 
     @property
@@ -97,9 +97,10 @@ def read_report(path: Path) -> tuple[dict[str, int], str]:
 
 @contextlib.contextmanager
 def cluster_built_ahead(tiers: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[int]]:
-    """Build the test cluster beside the tiers before its own, which waits for it; yield its PID.
+    """Build the test cluster while earlier tiers run; yield the PID of the build.
 
-    It mostly waits for downloads (90 to 120 s). Where it cannot be built the cluster tier says why.
+    The build mostly waits for downloads (90 to 120 s). The cluster tier waits for it, and reports
+    why it failed.
     """
     if "cluster" not in tiers[1:] or os.geteuid() != 0:
         yield []
@@ -112,33 +113,33 @@ def cluster_built_ahead(tiers: Sequence[str], environ: Mapping[str, str]) -> Ite
     try:
         yield [building.pid]
     finally:
-        # Only what has not been waited for has its number still.
+        # Only a process that was not waited for still has its PID.
         if building.poll() is None:
             os.killpg(building.pid, signal.SIGTERM)
             building.wait()
 
 
 def children(kept: Sequence[int] = ()) -> list[int]:
-    """Return the processes whose parent is this one but those kept; ended ones are reaped."""
+    """Return the child processes of this one, except those in `kept`; ended ones are reaped."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The command's name stands in brackets and may hold anything.
+            # The command's name is in parentheses and may contain anything.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(stat.parent.name))
     return [pid for pid in found if pid not in kept]
 
 
 def end_leftovers(kept: Sequence[int]) -> list[str]:
-    """End what a tier left running, all but the processes kept, and return the command lines."""
+    """End the processes that a tier left running, except those in `kept`; return their commands."""
     deadline = time.monotonic() + LINGER_SECONDS
     while children(kept) and time.monotonic() < deadline:
         time.sleep(0.1)
     ended: list[str] = []
-    # The children of what ends become ours in turn.
+    # The children of an ended process become ours.
     while left := children(kept):
         for pid in left:
             with contextlib.suppress(OSError):
@@ -175,7 +176,9 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     except Interrupted:
         with contextlib.suppress(Interrupted, subprocess.TimeoutExpired):
             process.send_signal(signal.SIGINT)
-            print("\nInterrupted: cleaning up. Once more ends it at once.", file=sys.stderr)
+            print(
+                "\nInterrupted: cleaning up. Interrupt again to stop immediately.", file=sys.stderr
+            )
             process.wait(CLEAN_UP_SECONDS)
         process.kill()
         process.wait()
@@ -183,7 +186,7 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def lint_commands() -> dict[str, list[str]]:
-    """Return what the lint tier runs, by name."""
+    """Return the commands of the lint tier by name."""
     tool = Path(sys.prefix) / "bin"
     commands = {
         "ruff": [str(tool / "ruff"), "check", "."],
@@ -198,7 +201,7 @@ def lint_commands() -> dict[str, list[str]]:
 
 
 def lint(environ: Mapping[str, str]) -> Result:
-    """Run all linters, also after one has found something."""
+    """Run all linters, even if one of them fails."""
     began = time.monotonic()
     commands = lint_commands()
     failed = []
@@ -220,7 +223,7 @@ def test(tier: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Res
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}"]
         code = run([*command, *TIERS[tier], *arguments], environ)
-        # Of an interrupted run the report takes the test that was broken off for a passed one.
+        # The report of an interrupted run lists the interrupted test as passed.
         counts, reason = ({}, "") if code == INTERRUPTED else read_report(report)
     note = "" if code == INTERRUPTED else counts_line(counts)
     result = Result(tier=tier, code=code, seconds=time.monotonic() - began, counts=counts)
@@ -234,7 +237,7 @@ def test(tier: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Res
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the outcomes as a table, with the sum in the form of pytest's closing line."""
+    """Return the results as a table, with totals like pytest's last line."""
     lines = [f"{'tier':8} {'result':11} {'time':>7}"]
     lines += [f"{r.tier:8} {r.word:11} {r.seconds:6.1f}s  {r.note}" for r in results]
     counts: dict[str, int] = {}
@@ -248,7 +251,7 @@ def table(results: Sequence[Result]) -> str:
 def run_tier(
     tier: str, arguments: Sequence[str], environ: Mapping[str, str], kept: Sequence[int]
 ) -> Result:
-    """Run one tier, and end what it leaves running but the processes kept."""
+    """Run one tier, and end the processes that it leaves running, except those in `kept`."""
     print(f"\n##### {tier}", flush=True)
     began = time.monotonic()
     try:
@@ -263,12 +266,14 @@ def run_tier(
 
 
 def main() -> int:
-    """Run the tiers asked for and return the worst exit code."""
+    """Run the selected tiers and return the highest exit code."""
     parser = argparse.ArgumentParser(prog="script/test")
-    parser.add_argument("--long", action="store_true", help="run the tests marked slow too")
+    parser.add_argument("--long", action="store_true", help="also run tests marked slow")
     parser.add_argument("--release", choices=RELEASES, help="Slurm release of the cluster tier")
-    parser.add_argument("--tier", action="append", choices=list(TIERS), help="only this one")
-    parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="handed on to pytest")
+    parser.add_argument(
+        "--tier", action="append", choices=list(TIERS), help="run only this tier; can be repeated"
+    )
+    parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="passed to pytest")
     options = parser.parse_args()
 
     tools = Path(sys.prefix) / "bin"
