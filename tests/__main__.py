@@ -270,9 +270,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="script/test")
     parser.add_argument("--long", action="store_true", help="also run tests marked slow")
     parser.add_argument("--release", choices=RELEASES, help="Slurm release of the cluster tier")
-    parser.add_argument(
-        "--tier", action="append", choices=list(TIERS), help="run only this tier; can be repeated"
-    )
+    parser.add_argument("--tier", action="append", choices=list(TIERS), help="run only this tier")
     parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="passed to pytest")
     options = parser.parse_args()
 

@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the tests marked slow too")
+    parser.addoption("--long", action="store_true", help="also run tests marked slow")
     parser.addoption(
         "--database",
         choices=["sqlite", "postgresql"],
