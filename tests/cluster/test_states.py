@@ -268,8 +268,8 @@ def test_unwritable_log(crowd: Crowd) -> None:
     assert_end(job, "FAILED", 0, 53)
     shown = crowd.site.run("show", job["job_id"], "--format", "table").stdout
     assert (
-        "Exit code:   0:53 (Slurm could not open the log or the working directory, so"
-        " there is no log)\n"
+        f"Exit code:   0:53 (Slurm could not open the log ({folder}/{job['job_id']}.out) or the "
+        "working directory on n1, so there is no log)\n"
     ) in shown
     done = crowd.site.run("logs", job["job_id"])
     assert done.stdout == ""
