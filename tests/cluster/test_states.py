@@ -269,7 +269,7 @@ def test_unwritable_log(crowd: Crowd) -> None:
     shown = crowd.site.run("show", job["job_id"], "--format", "table").stdout
     assert (
         f"Exit code:   0:53 (Slurm could not open the log ({folder}/{job['job_id']}.out) or the "
-        "working directory on n1, so there is no log)\n"
+        f"working directory on {job['node_list']}, so there is no log)\n"
     ) in shown
     done = crowd.site.run("logs", job["job_id"])
     assert done.stdout == ""
