@@ -29,7 +29,7 @@ TIERS: Mapping[str, tuple[str, ...]] = {
     "flow": ("-n", "2"),
     "trainer": (),
     # Its tests mostly wait. Each worker has a cluster of its own.
-    "cluster": ("-n", "4", "--dist", "loadgroup"),
+    "cluster": ("-n", "3", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")
 
