@@ -36,6 +36,7 @@ VARYING = (
     (r"\b\d\d:\d\d:\d\d\b", "TIME"),
     # Seconds, images/second, losses, accuracies.
     (r"\b\d+\.\d+\b", "NUMBER"),
+    (r"\b\d+ \(\d+ to \d+\)", "NUMBERS"),
     (r"[▁▂▃▄▅▆▇█]+", "SPARKS"),
     (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),
