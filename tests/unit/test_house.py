@@ -108,10 +108,10 @@ def test_in_ci_a_skipped_cluster_test_is_a_failure(
 
 @pytest.fixture
 def project(checkout: Path, tmp_path: Path) -> Path:
-    """A checkout with one tier, one that runs in a single process."""
+    """A checkout with one tier."""
     (tmp_path / "tests/trainer").mkdir(parents=True)
     (tmp_path / "tests/__main__.py").write_text((checkout / "tests/__main__.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p xdist\n")
     return tmp_path
 
 
@@ -167,8 +167,6 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
         "        assert time.monotonic() < end, name\n"
         "        time.sleep(0.05)\n"
     )
-    # The tier runs on two workers.
-    (project / "pytest.ini").write_text("[pytest]\naddopts = -p xdist\n")
     begun, ended = "pathlib.Path('begun').touch()\n", "pathlib.Path('built').touch()\n"
     (project / "tests/cluster").mkdir()
     # A package, or an editable install's comes before it.
