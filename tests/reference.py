@@ -1,6 +1,7 @@
 """docs/reference.md: the help of every command on one page.
 
-`python -m tests.reference` writes it; tests/unit/cli/test_help.py compares it with the code.
+`python -m tests.reference` writes it, and docs/keys.md. tests/unit/cli/test_help.py compares both
+with the code.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import click
 
 from orchestrator import cli
+from tests import keys
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/reference.md"
 #: As wide as the help may get (cli's max_content_width), so that lines break in one place only.
@@ -22,7 +24,8 @@ def page() -> str:
     parts = [
         "# Commands",
         "Written by `python -m tests.reference` from the help of the commands. Exit codes, output"
-        " formats and job names: [howto/scripting.md](howto/scripting.md).",
+        " formats and job names: [howto/scripting.md](howto/scripting.md). Keys of specs and of the"
+        " configuration: [keys.md](keys.md).",
     ]
     for command, context in everything():
         parts.append(f"## {context.command_path}")
@@ -56,3 +59,4 @@ def _below(
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    keys.PAGE.write_text(keys.page(), encoding="utf-8")

@@ -34,30 +34,35 @@ _ADDRESS = re.compile(r"[^\s<>,;:-][^\s<>,;:]*")
 class Channel:
     """`[notices.NAME]`: one receiver."""
 
-    #: decides which of the keys below apply
+    #: decides which of the keys below apply; required
     kind: Literal["email", "webhook", "command"] | None = None
-    #: kinds of notifications
+    #: kinds of notifications that are sent
     on: tuple[str, ...] = DEFAULT_KINDS
-    #: only of jobs that have all these labels
+    #: labels that a job must have, all of them, to be reported
     labels: tuple[str, ...] = ()
-    #: a receiver that does not answer in this time is tried again later
+    #: a receiver that does not answer within so many seconds is tried again later
     timeout_seconds: int = 20
-    #: email: mail server
+    #: email: host of the mail server
     host: str | None = None
-    #: default: that of `security`
+    #: email: port of the mail server; default: 587 (starttls), 465 (tls) or 25 (none)
     port: int | None = None
+    #: email: encryption of the connection
     security: Literal["starttls", "tls", "none"] = "starttls"
+    #: email: user name for the login
     user: str | None = None
-    #: readable only by its owner; its first line is the password
+    #: email: file, readable only by its owner, whose first line is the password
     password_file: str | None = None
-    #: sender's address
+    #: email: address of the sender
     sender: str | None = None
+    #: email: addresses of the receivers
     to: tuple[str, ...] = ()
-    #: webhook: its URL, or a file whose first line is the URL: whoever knows it can post
+    #: webhook: its URL; whoever knows it can post
     url: str | None = None
+    #: webhook: file whose first line is the URL, instead of url
     url_file: str | None = None
+    #: webhook: form of the message
     form: Literal["slack", "mattermost", "discord", "json"] = "json"
-    #: command: argv; it gets the notification on stdin, as JSON
+    #: command: program and arguments; it gets the notification on stdin, as JSON
     command: tuple[str, ...] = ()
 
     @property

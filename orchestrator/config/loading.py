@@ -36,20 +36,15 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """The effective configuration."""
+    """The effective configuration; file_schema.File describes its keys."""
 
-    #: contains the database; preferably on a local disk
     state_dir: Path
-    #: contains the run folders; on a file system of the compute nodes
     runs_dir: Path
-    #: the user's own template blocks
     templates_dir: Path | None
-    #: folders that other users may change, accepted by the user
     shared_folders: tuple[Path, ...] = ()
     #: SQLAlchemy's URL
     database: str
     profile: profiles.Profile
-    #: TOML files of patterns
     pattern_files: tuple[Path, ...] = ()
     #: receivers of notifications, by name
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)

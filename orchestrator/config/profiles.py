@@ -22,11 +22,11 @@ BUILT_IN = "default"
 class Partition:
     """`[profiles.NAME.partitions.PARTITION]`: limits that a spec is checked against."""
 
-    #: longest time limit, as Slurm accepts it
+    #: longest time limit
     max_time: str | None = None
     #: GPUs of a node
     gpus_per_node: int | None = None
-    #: their type, "a100"
+    #: type of these GPUs, "a100"
     gpu_type: str | None = None
 
 
@@ -39,47 +39,52 @@ class Profile:
     #: auto: Slurm if sbatch is on PATH or the profile sets partition, account or QOS; else this
     #: machine
     scheduler: Literal["auto", "slurm", "local"] = "auto"
-    #: used if the spec sets none, like the next two
+    #: account, used if the spec sets none
     account: str | None = None
+    #: partition, used if the spec sets none
     partition: str | None = None
+    #: QOS, used if the spec sets none
     qos: str | None = None
     #: option for GPUs: --gpus-per-node or --gres
     gres_style: Literal["gpus_per_node", "gres"] = "gpus_per_node"
     #: environment modules, used if the spec sets none
     modules: tuple[str, ...] = ()
-    #: bound into every container, before those of the spec
+    #: files and folders bound into every container, before those of the spec
     binds: tuple[str, ...] = ()
-    #: exported into every job; those of the spec override them
+    #: variables exported into every job; those of the spec override them
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: limits by partition
     partitions: Mapping[str, Partition] = dataclasses.field(default_factory=dict)
-    #: minimum age of Slurm's last reply before the next query
+    #: minimum age of Slurm's last reply before the next query, in seconds
     poll_floor_seconds: int = 10
-    #: time between two controller passes
+    #: seconds between two controller passes
     serve_interval_seconds: int = 60
-    #: another controller may take the lease if it was not renewed for this long
+    #: another controller may take the lease if it was not renewed for so many seconds
     lease_seconds: int = 30
     #: submit defers jobs that Slurm refuses for now (submit limit), as with --queue
     queue_submissions: bool = False
-    #: deferred submissions are retried after this time, then after twice that, ...
+    #: deferred submissions are retried after so many seconds, then after twice that
     resend_min_seconds: int = 60
-    #: ... up to this
+    #: longest pause before a deferred submission is retried, in seconds
     resend_max_seconds: int = 900
-    #: maximum number of tasks per job array, if a QOS or an account limits submitted jobs; None:
-    #: the limit in Slurm's accounts
+    #: submit limit; arrays of a sweep with more points have at most half as many tasks; default:
+    #: the limit in Slurm's accounting
     max_submit_jobs: int | None = None
-    #: sweeps with more points, or more GPU-hours, need a confirmation
+    #: sweeps with more points need a confirmation
     confirm_points: int = 500
+    #: sweeps that request more GPU-hours need a confirmation
     confirm_gpu_hours: int = 500
-    #: how long an unanswered submission is searched; None: max(3 x MessageTimeout, 120)
+    #: seconds for which a job may be unknown to Slurm before it counts as not submitted or lost;
+    #: default: 3 x MessageTimeout, at least 120
     submit_grace_seconds: int | None = None
     #: defaults of the specs
     alerts: jobs.Alerts = dataclasses.field(default_factory=jobs.Alerts)
     #: defaults of the specs; a job keeps the values of its submission
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
-    #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none
+    #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none; default: all
+    #: GPUs, or 1 job
     local_slots: int | None = None
-    #: without Slurm: time from TERM to KILL when a job is cancelled or times out (Slurm: KillWait)
+    #: without Slurm: seconds from TERM to KILL when a job is cancelled or times out (as KillWait)
     local_kill_wait_seconds: int = 30
 
 

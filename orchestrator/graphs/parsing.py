@@ -12,16 +12,17 @@ from orchestrator.toml import documents, key_paths, schema, values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Table:
-    """`[graph]`."""
+class Table:
+    """`[graph]`: jobs and sweeps that depend on each other."""
 
+    #: name of the graph; required
     name: str = ""
     nodes: Mapping[str, Node] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _File:
-    graph: _Table = dataclasses.field(default_factory=_Table)
+    graph: Table = dataclasses.field(default_factory=Table)
 
 
 def build(document: documents.Document) -> tuple[str, dict[str, Node]]:
@@ -51,7 +52,7 @@ def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:
     )
 
 
-def _check(table: _Table, document: documents.Document) -> Iterator[tuple[key_paths.KeyPath, str]]:
+def _check(table: Table, document: documents.Document) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Yield the path and the message of each problem."""
     if "graph" not in document.data:
         yield (), "has no table [graph]"

@@ -14,11 +14,13 @@ KINDS = {"after_ok": "afterok", "after_any": "afterany", "after_not_ok": "aftern
 class Node:
     """`[graph.nodes.NAME]`: one job or sweep."""
 
-    #: path of its spec, relative to the folder of the graph's file
+    #: path of its spec, relative to the folder of the graph's file; required
     spec: str = ""
-    #: nodes after whose success, end or failure it starts
+    #: nodes after whose success it starts
     after_ok: tuple[str, ...] = ()
+    #: nodes after whose end it starts
     after_any: tuple[str, ...] = ()
+    #: nodes after whose failure it starts
     after_not_ok: tuple[str, ...] = ()
 
     @property

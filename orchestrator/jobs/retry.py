@@ -32,23 +32,26 @@ CHANGED = (
 class Retry:
     """`[retry]`; default: the profile's, otherwise failed jobs are not retried."""
 
-    #: retries after failures, over the whole chain. Continuations at the time limit do not count
+    #: retries of the whole chain; continuations at the time limit do not count; default: no retries
     max_retries: int | None = None
-    #: failure causes; default: RETRIED, CONTINUED and those in `changes`
+    #: causes that are retried; default: those that a retry may help, `time_limit`, and `changes`
     on: tuple[str, ...] | None = None
-    #: retries per cause; default: time_limit 20, transient causes 2
+    #: retries by cause, `{ preempted = 50 }`; default: time_limit 20, transient causes 2
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
     #: GPU-hours of the chain after which it is not retried; default: no limit
     gpu_hours: int | None = None
-    #: pause before the first retry after a transient cause, doubled each time; default: 60
+    #: pause before the first retry after a transient cause, doubled each time, in seconds; default:
+    #: 60
     backoff_seconds: int | None = None
-    #: default: 3600
+    #: longest pause before a retry, in seconds; default: 3600
     backoff_max_seconds: int | None = None
-    #: failures on a node after which the chain excludes it; 0: never; default: 2
+    #: failures on a node after which the chain excludes it, unless it is in nodelist; 0: never;
+    #: default: 2
     exclude_after: int | None = None
-    #: default: args.checkpoint_dir, otherwise `checkpoints` in the run folder
+    #: the program's checkpoints, relative to the job's working directory; default:
+    #: args.checkpoint_dir, otherwise `checkpoints` in the run folder
     checkpoint_dir: str | None = None
-    #: changed spec keys by cause: "resources.mem" = "x2"
+    #: new values of spec keys by cause, `oom_host = { "resources.mem" = "x2" }`
     changes: Mapping[str, Mapping[str, ArgumentValue]] = dataclasses.field(default_factory=dict)
 
     @property

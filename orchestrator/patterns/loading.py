@@ -25,8 +25,8 @@ _Problem = tuple[key_paths.KeyPath, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _PatternTable:
-    """A table [NAME]."""
+class PatternTable:
+    """`[pattern.NAME]`: expressions that find metrics in the log of one program."""
 
     description: str = ""
     generic: bool = False
@@ -64,7 +64,7 @@ def check(
         if not _NAME.fullmatch(name):
             message = "a pattern name consists of lowercase letters, digits, _ and -"
             problems.append(((name,), message))
-        table = _table(data, _PatternTable, (name,), problems)
+        table = _table(data, PatternTable, (name,), problems)
         if table is None:
             continue
         if not table.line:

@@ -36,7 +36,11 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LineTable:
-    """A table [[NAME.line]]. The comment at the top of patterns.toml explains the keys."""
+    """`[[pattern.NAME.line]]`: a kind of line that the program prints. The first that matches
+    counts.
+
+    The comment at the top of patterns.toml describes the keys.
+    """
 
     name: str = ""
     contains: str | tuple[str, ...] = ()

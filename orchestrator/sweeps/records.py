@@ -48,11 +48,11 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """The `[sweep]` table."""
+    """`[sweep]`: many jobs from one spec, one per point."""
 
     #: grid: all combinations; zip: the axes in parallel; list: the points as written; random:
     #: draws; strong: more GPUs, same global batch; weak: more GPUs, same batch per GPU; batch and
-    #: workers: one argument
+    #: workers: one argument; required
     kind: Literal["grid", "zip", "list", "random", "strong", "weak", "batch", "workers"] = "grid"
     #: random: number of points
     samples: int | None = None
@@ -81,17 +81,18 @@ class Table:
     workers_argument: str = "num_workers"
     #: runs of each point
     repeats: int = 1
-    #: at most so many points run at a time
+    #: maximum number of points that run at the same time
     max_running: int | None = None
     #: the other points start only after those with the fewest ranks completed
     baseline_first: bool = False
-    #: sweeps that request more are refused
+    #: a sweep that requests more GPU-hours is refused
     max_gpu_hours: float | int | None = None
-    #: sorted by key
+    #: keys that vary and their values, `args.lr = [0.1, 0.01]`; random: values or a distribution,
+    #: `{ log_uniform = [1e-4, 1e-1] }`, uniform, integers or choice
     axes: tuple[Axis, ...] = ()
-    #: of list
+    #: list: the points, `[{ args.lr = 0.1 }]`
     points: tuple[Settings, ...] = ()
-    #: additional points
+    #: additional points, in the same form
     include: tuple[Settings, ...] = ()
     #: points with all values of an entry are left out, except those of include
     exclude: tuple[Settings, ...] = ()

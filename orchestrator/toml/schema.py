@@ -129,10 +129,9 @@ def describe(hint: Any) -> str:
         return quoted if len(arguments) == 1 else f"one of {quoted}"
     if origin is not tuple:
         return names.get(kinds[0], "a table")
-    items = {int: "integers", str: "strings"}
-    if typing.get_origin(arguments[0]) is collections.abc.Mapping:
-        return "a list of tables"
-    return f"a list of {items.get(arguments[0], 'strings and numbers')}"
+    items = {int: "integers", str: "strings", collections.abc.Mapping: "tables", tuple: "lists"}
+    item = typing.get_origin(arguments[0]) or arguments[0]
+    return f"a list of {items.get(item, 'strings and numbers')}"
 
 
 def as_toml(value: object, *, max_characters: int | None = _SHOWN_CHARACTERS) -> str:

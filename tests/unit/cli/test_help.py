@@ -1,4 +1,4 @@
-"""The help of each command, and the page with all of it."""
+"""The help of each command, and the pages with all commands and all keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 from click import testing
 
 from orchestrator import cli
-from tests import reference
+from tests import keys, reference
 
 ALL = {context.command_path: command for command, context in reference.everything()}
 
@@ -28,8 +28,15 @@ def test_each_command_has_an_example_and_each_option_a_help() -> None:
                 assert parameter.help, f"{path} {parameter.opts[0]}"
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert reference.PAGE.read_text() == reference.page(), "python -m tests.reference writes it"
+def test_the_pages_are_up_to_date() -> None:
+    for page in (reference, keys):
+        assert page.PAGE.read_text() == page.page(), "python -m tests.reference writes it"
+
+
+def test_each_key_has_a_meaning() -> None:
+    tables = [table for _, tables in keys.chapters() for table in tables]
+    without = [(table.title, key.name) for table in tables for key in table.keys if not key.meaning]
+    assert without == []
 
 
 def test_a_command_that_does_not_exist() -> None:
