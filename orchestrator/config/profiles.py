@@ -45,7 +45,7 @@ class Profile:
     partition: str | None = None
     #: QOS, used if the spec sets none
     qos: str | None = None
-    #: option for GPUs: --gpus-per-node or --gres
+    #: option that requests GPUs: --gpus-per-node or --gres
     gres_style: Literal["gpus_per_node", "gres"] = "gpus_per_node"
     #: environment modules, used if the spec sets none
     modules: tuple[str, ...] = ()

@@ -34,7 +34,8 @@ class Retry:
 
     #: retries of the whole chain; continuations at the time limit do not count; default: no retries
     max_retries: int | None = None
-    #: causes that are retried; default: those that a retry may help, `time_limit`, and `changes`
+    #: causes that are retried; default: those after which the same job may succeed, `time_limit`,
+    #: and those in `changes`
     on: tuple[str, ...] | None = None
     #: retries by cause, `{ preempted = 50 }`; default: time_limit 20, transient causes 2
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)

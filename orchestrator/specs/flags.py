@@ -41,9 +41,9 @@ class Flag(NamedTuple):
 #: In the order of the help.
 FLAGS = (
     Flag("job.name", "Name of the job."),
-    Flag("job.partition", "Partition, or several separated by commas."),
-    Flag("job.account", "Account to charge."),
-    Flag("job.qos", "Quality of service."),
+    Flag("job.partition", "Partition, or several separated by commas. Default: the profile's."),
+    Flag("job.account", "Account to charge. Default: the profile's."),
+    Flag("job.qos", "Quality of service. Default: the profile's."),
     Flag("job.reservation", "Reservation to run in."),
     Flag("job.constraint", "Features that the nodes must have."),
     Flag("job.time_limit", "Time limit as Slurm accepts it: 30 (minutes), 1:30:00, 2-00."),
