@@ -16,6 +16,7 @@ import pytest
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.actions import cancel, confirmed, wait
+from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
@@ -307,6 +308,74 @@ def test_decisions_of_another_host_do_not_block(
     for _ in range(2):
         retry.step(context)
     assert [job.continues for job in sent] == [mine.row]
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence", "state"),
+    [
+        (
+            errors.TemplateError("no"),
+            "is not continued: its script cannot be rendered: no",
+            "refused",
+        ),
+        (errors.ConfigurationError([]), ": 0 problems; nothing was done.", "planned"),
+        (submit.OvertakenError("no"), ": no", "planned"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_failing_continuation_does_not_block_the_others(
+    context: contexts.Context,
+    sent: list[jobs.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    sentence: str,
+    state: str,
+) -> None:
+    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
+    broken, sound = failed(context, "node_fail"), failed(context, "node_fail")
+    with context.store.writing() as work:
+        work.jobs.change(sound.row, {"job_id": "local-2"})
+    continue_job = continuation.continue_job
+
+    def fail(context: contexts.Context, job: jobs.Job, planned: Any) -> jobs.Job | None:
+        if job.row == broken.row:
+            raise failure
+        return continue_job(context, job, planned)
+
+    monkeypatch.setattr(continuation, "continue_job", fail)
+    sentences = [sentence for _ in range(2) for sentence in retry.step(context)]
+    assert f"local-1{' ' * (state == 'refused')}{sentence}" in sentences
+    assert [job.continues for job in sent] == [sound.row]
+    with context.store.reading() as work:
+        (decision,) = work.recovery.of_jobs([broken.row])
+    assert decision.state == state
+
+
+@pytest.mark.parametrize("failure", [errors.FencedError(), errors.DatabaseLockedError()])
+def test_a_pass_ends_without_lease_or_database(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise failure
+
+    failed(context, "node_fail")
+    monkeypatch.setattr(continuation, "continue_job", fail)
+    with pytest.raises(type(failure)):
+        retry.step(context)
+
+
+def test_a_failing_decision_does_not_block_the_others(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise errors.ConfigurationError([])
+
+    monkeypatch.setattr(ingest, "ingest", fail)
+    failed(context, "time_limit")
+    sound = failed(context, "node_fail")
+    sentences = retry.step(context)
+    assert sentences[0] == "local-1: 0 problems; nothing was done."
+    assert [job.continues for job in sent] == [sound.row]
 
 
 def test_invisible_folders_do_not_block(
