@@ -16,6 +16,11 @@ from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be submitted from {socket.gethostname()}: no"
+SPEC_ERROR = errors.SpecError([errors.Problem(source="spec", key="job.x", message="unknown key")])
+UNREADABLE = (
+    f"cannot be submitted from {socket.gethostname()}: "
+    "another version wrote its spec: spec: job.x: unknown key"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +29,7 @@ HERE = f"cannot be submitted from {socket.gethostname()}: no"
         (resubmit.BusyError("no"), "deferred: x", True, False),
         (submit.OvertakenError("no"), "deferred: x", True, False),
         (resubmit.WrongHostError("no"), HERE, True, True),
+        (SPEC_ERROR, UNREADABLE, True, True),
         (resubmit.NotReadyError("no"), "deferred: no", True, True),
         (errors.ConflictError("no"), "no", False, True),
     ],
@@ -63,5 +69,5 @@ def test_a_failed_attempt(
     assert [[event.detail for event in events] for events in told] == (
         [[]] * 2 if reason == "deferred: x" else [[reason]] * 2
     )
-    is_refusal = isinstance(failure, resubmit.WrongHostError)
+    is_refusal = isinstance(failure, resubmit.WrongHostError | errors.SpecError)
     assert [job.refusals for job in found] == [int(is_refusal)] * 2
