@@ -20,8 +20,9 @@ from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
-from orchestrator.controller.submission import intents, submit
+from orchestrator.controller.submission import intents, sbatch_call, submit
 from orchestrator.local.machine import Machine
+from orchestrator.rendering import batch_options
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
@@ -211,6 +212,24 @@ def test_changed_job_is_rendered_again(context: contexts.Context, sent: list[job
         stored = work.jobs.submission_of(new.row)
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
+
+
+def test_continuation_of_a_batch_file_has_no_dependency(
+    context: contexts.Context, sent: list[jobs.Job]
+) -> None:
+    launch = jobs.Launch(batch_file="x.sbatch")
+    for dependency in ("afterok:local-9", None):
+        sbatch = {"mem": "2G"} | ({"dependency": dependency} if dependency else {})
+        failed(context, "node_fail", launch=launch, dependency="afterok:local-9", sbatch=sbatch)
+    retry.step(context)
+    for new in sent:
+        with context.store.reading() as work:
+            spec = specs.from_json(work.jobs.submission_of(new.row).spec)
+        assert spec.dependency is None
+        assert sbatch_call.batch_file_options(spec) == ["--mem=2G", "--dependency="]
+        script = "#!/bin/bash\n#SBATCH --dependency=afterok:local-9\n"
+        assert not batch_options.with_directives(spec, script).dependency
+    assert [job.continues for job in sent] == [1, 2]
 
 
 @pytest.mark.parametrize("state", [jobs.JobState.PENDING, jobs.JobState.COMPLETED])
