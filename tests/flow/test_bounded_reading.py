@@ -123,6 +123,22 @@ def test_wait_ends_in_time_when_slurm_hangs_and_slurm_is_not_blamed(
     assert "not answer" not in cli("status", "--no-refresh").err
 
 
+def test_wait_ends_in_time_when_slurm_hangs_and_the_facts_are_old(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    running(cli, fake_slurm)
+    with sqlite3.connect(cli.database) as database:
+        changed = database.execute(
+            "UPDATE settings SET value = json_set(value, '$.asked_at', '2026-11-01T00:00:00+00:00')"
+            " WHERE key LIKE 'cluster:%'"
+        )
+        assert changed.rowcount == 1
+    database.close()
+    fake_slurm.fail("scontrol", rc=0, delay_seconds=40.0)
+    done = cli("wait", "1", "--timeout", "1")
+    assert (done.code, done.err) == (124, "Error: 1 of 1 jobs have not ended after 1 s\n")
+
+
 def test_wait_ends_in_time_when_the_database_is_busy(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
