@@ -18,7 +18,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import schema, tables
+from db import tables, upgrades
 from db.tables import column_types
 from db.tables.jobs import SETTINGS
 from orchestrator import errors
@@ -54,7 +54,7 @@ class Database(abc.ABC):
         *,
         shown_name: str,
         driver_error: type[Exception],
-        migrations: schema.Migrations = schema.SHIPPED,
+        migrations: upgrades.Migrations = upgrades.SHIPPED,
         **options: Any,
     ) -> None:
         """`options` are those of create_engine; `shown_name` is the database in messages."""
@@ -102,12 +102,12 @@ class Database(abc.ABC):
     def version(self) -> str | None:
         """Return the revision of the tables, without changing anything."""
         with self.plain_errors(), self._connection(Mode.READ) as connection:
-            return schema.read_version(connection, self.shown_name)
+            return upgrades.read_version(connection, self.shown_name)
 
     def describe(self) -> str:
         """Return one line: the schema version and the kind of the database."""
         with self.plain_errors(), self._transaction(Mode.READ) as connection:
-            version = schema.read_version(connection, self.shown_name)
+            version = upgrades.read_version(connection, self.shown_name)
             return f"schema {version}, {self._kind(connection)}"
 
     def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
@@ -181,8 +181,8 @@ class Database(abc.ABC):
         """Create the database, and check where it is stored, before the first connection."""
 
     def _is_current(self, connection: sa.Connection) -> bool:
-        version = schema.read_version(connection, self.shown_name)
-        return schema.is_current(version, self._migrations, self.shown_name)
+        version = upgrades.read_version(connection, self.shown_name)
+        return upgrades.is_current(version, self._migrations, self.shown_name)
 
     @abc.abstractmethod
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]: ...

@@ -8,12 +8,10 @@ import typing
 import sqlalchemy as sa
 
 if typing.TYPE_CHECKING:
-    from db.stores.attempts import AttemptStore
     from db.stores.baselines import BaselineStore
     from db.stores.dependencies import DependencyStore
-    from db.stores.events import EventStore
     from db.stores.graphs import GraphStore
-    from db.stores.jobs import JobStore
+    from db.stores.jobs import AttemptStore, EventStore, JobStore
     from db.stores.leases import LeaseStore
     from db.stores.log_cursors import LogCursorStore
     from db.stores.metrics import MetricStore
@@ -52,11 +50,12 @@ class UnitOfWork:
         self._connection = connection
 
     def __getattr__(self, name: str) -> typing.Any:
-        """Make a store at its first use: the class in db/stores/NAME.py."""
+        """Make a store at its first use: the class in db/stores/NAME.py, or in jobs.py."""
         classes = type(self).__annotations__
         if name not in classes:
             raise AttributeError(name)
-        module = importlib.import_module(f"db.stores.{name}")
+        file = "jobs" if name in ("attempts", "events") else name
+        module = importlib.import_module(f"db.stores.{file}")
         store = getattr(module, classes[name])(self._connection)
         setattr(self, name, store)
         return store

@@ -1,4 +1,4 @@
-"""The entry point of Alembic: it runs migrations on the connection that db/schema.py passes in."""
+"""The entry point of Alembic: it runs migrations on the connection of db/upgrades.py."""
 
 from __future__ import annotations
 

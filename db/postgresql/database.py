@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from db import checks, database, schema
+from db import checks, database, upgrades
 from db.database import Mode
 from db.postgresql import error_messages
 from db.sqlite.database import SqliteDatabase
@@ -58,7 +58,7 @@ _DURABLE_COMMIT = (
 class PostgresqlDatabase(database.Database):
     """The tables in one schema of one database of a server."""
 
-    def __init__(self, url: sa.URL, *, migrations: schema.Migrations = schema.SHIPPED) -> None:
+    def __init__(self, url: sa.URL, *, migrations: upgrades.Migrations = upgrades.SHIPPED) -> None:
         """Take postgresql://USER@HOST/DATABASE; libpq has defaults for what it lacks."""
         query = {name: value for name, value in url.query.items() if name != "options"}
         our_options = " ".join(f"-c {name}={value}" for name, value in _SERVER_SETTINGS.items())
@@ -103,10 +103,10 @@ class PostgresqlDatabase(database.Database):
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         with self._connection(Mode.UPGRADE) as connection:
-            before = schema.read_version(connection, self.shown_name)
-            if not schema.is_current(before, self._migrations, self.shown_name):
+            before = upgrades.read_version(connection, self.shown_name)
+            if not upgrades.is_current(before, self._migrations, self.shown_name):
                 self._check_server(connection)
-                schema.migrate(connection, self._migrations)
+                upgrades.migrate(connection, self._migrations)
                 # A migration may have stored rows with numbers of its own.
                 self._continue_numbering(connection, _highest_numbers(connection))
         return before, None

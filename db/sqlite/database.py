@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import database, schema, tables
+from db import database, tables, upgrades
 from db.database import Mode
 from db.sqlite import backups, error_messages, filesystem
 from orchestrator import errors
@@ -48,7 +48,7 @@ class SqliteDatabase(database.Database):
         self,
         path: pathlib.Path,
         *,
-        migrations: schema.Migrations = schema.SHIPPED,
+        migrations: upgrades.Migrations = upgrades.SHIPPED,
         find_locality: Callable[[pathlib.Path], filesystem.Locality] = filesystem.locality,
     ) -> None:
         super().__init__(
@@ -231,8 +231,8 @@ class SqliteDatabase(database.Database):
                 mode = "WAL" if is_local else "TRUNCATE"
                 raw.cursor().execute(f"PRAGMA journal_mode={mode}")
             with self._connection(Mode.READ) as connection:
-                before = schema.read_version(connection, self.shown_name)
-                if schema.is_current(before, self._migrations, self.shown_name):
+                before = upgrades.read_version(connection, self.shown_name)
+                if upgrades.is_current(before, self._migrations, self.shown_name):
                     return before, None
                 # Raised here: the end of the block would commit, which fails on a damaged file.
                 if before and (problem := next(self._own_findings(connection), None)):
@@ -242,7 +242,7 @@ class SqliteDatabase(database.Database):
                 self._backup(backup)
             try:
                 with self._connection(Mode.UPGRADE) as connection:
-                    schema.migrate(connection, self._migrations)
+                    upgrades.migrate(connection, self._migrations)
                     broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
                     if broken:
                         raise errors.DamageError(

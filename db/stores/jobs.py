@@ -1,19 +1,20 @@
-"""Submissions and their jobs."""
+"""Submissions and their jobs, with the attempts and the history of each job."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from db.stores import base
-from db.tables.jobs import JOBS, SUBMISSIONS
+from db.tables.jobs import ATTEMPTS, JOB_EVENTS, JOBS, SUBMISSIONS, USED_FIGURES
 from db.tables.sweeps import SWEEP_POINTS
 from orchestrator import jobs
 
 _JOB, _SUBMISSION = JOBS.c, SUBMISSIONS.c
+_ATTEMPT, _USED, _EVENT = ATTEMPTS.c, USED_FIGURES.c, JOB_EVENTS.c
 #: Columns of the submission that identify its jobs to people.
 _OF_SUBMISSION = ("token", "cluster", "scheduler", "name", "run_dir")
 #: All columns of jobs, with _OF_SUBMISSION; `records` converts the rows.
@@ -21,6 +22,7 @@ SELECT_JOBS = sa.select(*_JOB, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).
     JOBS, SUBMISSIONS
 )
 _SELECT_SUBMISSIONS = base.select(SUBMISSIONS, jobs.Submission)
+_SELECT_EVENTS = base.select(JOB_EVENTS, jobs.JobEvent)
 _IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
 _UPDATE_JOB = sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row"))
 _SUBMITTER_FIELDS = ("host", "boot_id", "pid", "start_ticks")
@@ -194,6 +196,85 @@ class JobStore(base.Store):
         """Store that these jobs were observed unchanged at this time; a later time stays."""
         is_older = sa.or_(_JOB.observed_at.is_(None), _JOB.observed_at < at)
         self._update(JOBS, {"observed_at": at}, base.among(_JOB.row, rows), is_older)
+
+
+class AttemptStore(base.Store):
+    """The starts of jobs, and the resources that each attempt used, within one transaction."""
+
+    def put(self, attempts: Iterable[tuple[int, jobs.Attempt]]) -> None:
+        """Store attempts, each with its job's row; one with the same number is replaced."""
+        self._put(ATTEMPTS, ({"job_row": row, **vars(attempt)} for row, attempt in attempts))
+
+    def of_job(self, row: int) -> list[jobs.Attempt]:
+        """Return the attempts of a job, oldest first."""
+        return self.of_jobs([row]).get(row, [])
+
+    def of_jobs(self, rows: Collection[int]) -> dict[int, list[jobs.Attempt]]:
+        """Return the attempts of many jobs by row, each job's oldest first."""
+        statement = sa.select(ATTEMPTS).where(base.among(_ATTEMPT.job_row, rows))
+        attempts: dict[int, list[jobs.Attempt]] = {}
+        for row in self._rows(statement.order_by(_ATTEMPT.job_row, _ATTEMPT.number)):
+            fields = row._asdict()
+            attempts.setdefault(fields.pop("job_row"), []).append(jobs.Attempt(**fields))
+        return attempts
+
+    def used_figures(self, row: int, attempt: int) -> str | None:
+        """Return what `put_used_figures` stored for an attempt."""
+        is_attempt = _USED.job_row == row, _USED.attempt == attempt
+        return self._connection.scalar(sa.select(_USED.figures).where(*is_attempt))
+
+    def put_used_figures(self, row: int, attempt: int, figures: str) -> None:
+        """Store what an attempt used, as JSON."""
+        self._put(USED_FIGURES, [{"job_row": row, "attempt": attempt, "figures": figures}])
+
+
+class EventStore(base.Store):
+    """The history of jobs within one transaction. Events are never changed."""
+
+    def add(self, row: int, event: jobs.JobEvent) -> None:
+        """Store an event of a job."""
+        self.add_many([(row, event)])
+
+    def add_many(self, events: Iterable[tuple[int, jobs.JobEvent]]) -> None:
+        """Store events, each with its job's row."""
+        self._insert_many(JOB_EVENTS, [{"job_row": row, **vars(event)} for row, event in events])
+
+    def of_job(self, row: int) -> list[jobs.JobEvent]:
+        """Return the history of a job, oldest first."""
+        statement = _SELECT_EVENTS.where(_EVENT.job_row == row).order_by(_EVENT.id)
+        return self._records(jobs.JobEvent, statement)
+
+    def newest(self) -> int:
+        """Return the row of the newest event, 0 if there is none."""
+        return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
+
+    def after(self, row: int, limit: int) -> list[tuple[int, int, jobs.JobEvent]]:
+        """Return the next events after this one, oldest first, each with its and its job's row."""
+        statement = _SELECT_EVENTS.add_columns(_EVENT.id, _EVENT.job_row).where(_EVENT.id > row)
+        rows = [row._asdict() for row in self._rows(statement.order_by(_EVENT.id).limit(limit))]
+        return [(row.pop("id"), row.pop("job_row"), jobs.JobEvent(**row)) for row in rows]
+
+    def cause(self, job_row: int, attempt: int) -> str:
+        """Return the failure cause of an attempt: "CAUSE: a sentence"; "" if there is none."""
+        statement = sa.select(_EVENT.detail).where(
+            _EVENT.job_row == job_row, _EVENT.attempt == attempt, _EVENT.kind == "cause"
+        )
+        return self._connection.scalar(statement.order_by(_EVENT.id.desc()).limit(1)) or ""
+
+    def cancel_requested(self, rows: Collection[int]) -> set[int]:
+        """Return those of the jobs whose newest attempt orchestrator was asked to cancel."""
+        return {*self.first("cancel", rows)}
+
+    def first(self, kind: str, rows: Collection[int]) -> dict[int, datetime.datetime]:
+        """Return by row the time of the first event of a kind in the newest attempt."""
+        statement = (
+            sa.select(_EVENT.job_row, sa.func.min(_EVENT.at))
+            .join(JOBS, JOBS.c.row == _EVENT.job_row)
+            .where(base.among(_EVENT.job_row, rows), _EVENT.kind == kind)
+            .where(_EVENT.attempt == JOBS.c.attempt)
+            .group_by(_EVENT.job_row)
+        )
+        return self._pairs(statement)
 
 
 def records(rows: Sequence[sa.Row[Any]]) -> list[jobs.Job]:

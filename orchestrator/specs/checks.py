@@ -1,4 +1,4 @@
-"""Checks of a spec whose types are right: forms, limits and keys that contradict each other.
+"""Checks of a spec: forms, limits, contradictions. toml/schema.py checks unknown keys and types.
 
 Each check yields (paths, message). The problem is reported at the first path, and only if none of
 the paths has a problem already.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.specs import retry_rules, sbatch_options, toml_tables
+from orchestrator.specs import retry_checks, sbatch_options, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -235,7 +235,7 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for path, message in retry_rules.findings(spec.retry):
+    for path, message in retry_checks.findings(spec.retry):
         yield _at("retry", *path), message
     for cause, changed in spec.retry.changes.items():
         from orchestrator.specs import changes

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 
-from db.stores import events, jobs
+from db.stores import jobs
 from orchestrator import cli
 from orchestrator.controller.submission import sbatch_call, sbatch_outcomes
 from orchestrator.files import run_folder
@@ -69,7 +69,7 @@ def arm(point, delay_seconds):
 
 def storing(function):
     def wrapped(*args, **kwargs):
-        events.EventStore.add_many = die
+        jobs.EventStore.add_many = die
         return function(*args, **kwargs)
 
     return wrapped

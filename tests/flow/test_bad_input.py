@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from db import schema
+from db import upgrades
 
 GOOD = '[job]\nname = "demo"\n[launch]\nlauncher = "python"\nscript = "train.py"\n'
 #: The end of each refusal of a spec.
@@ -373,7 +373,7 @@ def test_a_database_from_a_newer_version(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: {cli.database} was written by a newer version of orchestrator "
-            f"(its schema is 9999, this version knows {schema.SHIPPED.head}). "
+            f"(its schema is 9999, this version knows {upgrades.SHIPPED.head}). "
             "Use that version, or restore a backup made before the upgrade.\n"
         )
     assert fake_slurm.calls("sbatch") == []

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from db import schema
+from db import upgrades
 from tests.flow import command_line
 
 SPEC = """\
@@ -447,10 +447,10 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
     assert not cli.database.exists()
     made = cli("db", "upgrade")
     assert (made.code, made.out) == (0, "")
-    assert made.err == f"Upgraded {cli.database} from schema nothing to {schema.SHIPPED.head}.\n"
+    assert made.err == f"Upgraded {cli.database} from schema nothing to {upgrades.SHIPPED.head}.\n"
     assert (
         cli("db", "upgrade").err
-        == f"{cli.database} is up to date (schema {schema.SHIPPED.head}).\n"
+        == f"{cli.database} is up to date (schema {upgrades.SHIPPED.head}).\n"
     )
     whole = cli("db", "check")
     assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is intact.\n")

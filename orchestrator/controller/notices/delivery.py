@@ -48,8 +48,8 @@ def step(context: contexts.Context) -> list[str]:
 
 
 def send_test(context: contexts.Context, name: str) -> str:
-    """Send a test message through a channel; return a warning or "". Raises ReceiverError."""
-    from orchestrator.controller.notices import receivers
+    """Send a test message through a channel; return a warning or "". Raises SendError."""
+    from orchestrator.controller.notices import senders
 
     now = context.clock.now()
     with context.store.reading() as work:
@@ -61,7 +61,7 @@ def send_test(context: contexts.Context, name: str) -> str:
         body=f"`orchestrator notices test {name}` sent this message: the channel works.",
     )
     with context.reporter.activity(f"Sending a test ({name})"):
-        return receivers.send(
+        return senders.send(
             context.configuration.notices[name],
             texts.message([notice], name, origin, now),
             context.environ,
@@ -127,12 +127,12 @@ def _send_next(
     message = texts.message(notices, name, origin, due[0].created_at)
     context.guard.check()
     # ssl and smtplib take 0.1 s to import, and few passes send something.
-    from orchestrator.controller.notices import receivers
+    from orchestrator.controller.notices import senders
 
     try:
         with context.reporter.activity(f"Sending notifications ({name})"):
-            warning = receivers.send(channel, message, context.environ)
-    except receivers.ReceiverError as error:
+            warning = senders.send(channel, message, context.environ)
+    except senders.SendError as error:
         return _store_failure(context, name, due, error, is_uncertain=error.may_have_it), False
     sent_at = context.clock.now()
     with context.store.writing() as work:
@@ -150,12 +150,11 @@ def _store_failure(
 ) -> list[str]:
     """Store the time of the next try, or give up after a day."""
     now, why = context.clock.now(), str(error)
-    given_up = [
-        delivery
-        for delivery in due
-        if abs((now - delivery.created_at).total_seconds()) >= texts.GIVE_UP_SECONDS
-    ]
-    remaining = [delivery for delivery in due if delivery not in given_up]
+    given_up: list[Delivery] = []
+    remaining: list[Delivery] = []
+    for delivery in due:
+        is_old = abs((now - delivery.created_at).total_seconds()) >= texts.GIVE_UP_SECONDS
+        (given_up if is_old else remaining).append(delivery)
     sentences: list[str] = []
     with context.store.writing() as work:
         if given_up:

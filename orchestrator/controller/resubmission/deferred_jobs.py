@@ -143,7 +143,8 @@ def _send_group(
             context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
             continue
         behind = submit_limit.behind(sent, remaining, tasks)
-        remaining = [job for job in remaining if job not in behind]
+        rows = {job.row for job in behind}
+        remaining = [job for job in remaining if job.row not in rows]
         # All of the group are tried again when the first refused job is.
         first_refused = first_refused or sent
         _change_tasks(context, [sent, *behind], {"resend_at": first_refused.resend_at}, None)

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration
 
-from db import schema, tables, unit_of_work
+from db import tables, unit_of_work, upgrades
 from db.postgresql.database import PostgresqlDatabase
 from db.stores.settings import SettingStore
 from db.tables.jobs import SUBMISSIONS
@@ -154,14 +154,14 @@ def test_first_use_by_many_at_once(bare: str) -> None:
     assert len(found) == 4 and len(set(found)) == 1
 
 
-def older(tmp_path: Path, head: str) -> schema.Migrations:
+def older(tmp_path: Path, head: str) -> upgrades.Migrations:
     """Our migrations up to one of them."""
     folder = tmp_path / "migrations"
-    shutil.copytree(schema.SHIPPED.folder, folder)
+    shutil.copytree(upgrades.SHIPPED.folder, folder)
     for file in folder.glob("versions/revision_*.py"):
         if file.stem > f"revision_{head}":
             file.unlink()
-    return schema.Migrations(folder=folder, head=head)
+    return upgrades.Migrations(folder=folder, head=head)
 
 
 def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
         ):
             db.execute(sa.text(words))
     with stores.Store(bare) as store:
-        assert store.upgrade() == ("0001", schema.SHIPPED.head, None)
+        assert store.upgrade() == ("0001", upgrades.SHIPPED.head, None)
         with store.writing() as work:
             again = jobs.Metric(name="loss", value=float("nan"), attempt=0, source="jsonl")
             work.metrics.add(7, [metrics.ParsedLine.of(again)])
@@ -215,7 +215,7 @@ def test_databases_that_are_not_ours(
             pass
     assert str(refused.value) == (
         f"postgresql://orchestrator@/{postgresql.name_of(url)} was written by a newer version of "
-        f"orchestrator (its schema is 9999, this version knows {schema.SHIPPED.head}). "
+        f"orchestrator (its schema is 9999, this version knows {upgrades.SHIPPED.head}). "
         "Use that version, or restore a backup made before the upgrade."
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db import schema
+from db import upgrades
 from db.sqlite import error_messages, filesystem
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
@@ -24,7 +24,7 @@ from orchestrator import errors
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
-ROOT = Path(schema.__file__).parents[1]
+ROOT = Path(upgrades.__file__).parents[1]
 
 
 def pragma(db: sa.Connection, name: str) -> object:

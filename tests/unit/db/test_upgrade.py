@@ -14,14 +14,14 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration, script
 
-from db import schema, tables
+from db import tables, upgrades
 from db.sqlite.database import SqliteDatabase
 from db.stores.settings import SettingStore
 from orchestrator import errors, jobs, metrics
 from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
-ROOT = Path(schema.__file__).parents[1]
+ROOT = Path(upgrades.__file__).parents[1]
 
 
 def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
@@ -50,8 +50,8 @@ def statements(path: Path) -> dict[str, list[str]]:
 
 
 def test_head_is_the_newest_migration() -> None:
-    found = script.ScriptDirectory.from_config(schema.alembic_config(schema.SHIPPED))
-    assert found.get_heads() == [schema.SHIPPED.head]
+    found = script.ScriptDirectory.from_config(upgrades.alembic_config(upgrades.SHIPPED))
+    assert found.get_heads() == [upgrades.SHIPPED.head]
 
 
 def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
@@ -68,23 +68,23 @@ def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def newer(tmp_path: Path) -> schema.Migrations:
+def newer(tmp_path: Path) -> upgrades.Migrations:
     """Our migrations and one more."""
     folder = tmp_path / "migrations % more"
-    shutil.copytree(schema.SHIPPED.folder, folder)
+    shutil.copytree(upgrades.SHIPPED.folder, folder)
     (folder / "versions" / "revision_9999.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        f"revision, down_revision = '9999', '{schema.SHIPPED.head}'\n"
+        f"revision, down_revision = '9999', '{upgrades.SHIPPED.head}'\n"
         "def upgrade():\n"
         "    with op.batch_alter_table('submissions', recreate='always') as batch:\n"
         "        batch.add_column(sa.Column('extra', sa.Text()))\n"
     )
-    return schema.Migrations(folder=folder, head="9999")
+    return upgrades.Migrations(folder=folder, head="9999")
 
 
 def test_older_database_is_copied_and_upgraded(
-    tmp_path: Path, opened: Opened, newer: schema.Migrations
+    tmp_path: Path, opened: Opened, newer: upgrades.Migrations
 ) -> None:
     path = tmp_path / "x.db"
     insert = (
@@ -106,19 +106,19 @@ def test_older_database_is_copied_and_upgraded(
         assert db.execute(sa.text("SELECT row FROM jobs")).all() == [(1,)]
         assert db.execute(sa.text("SELECT extra FROM submissions")).all() == [(None,)]
     assert database.version() == "9999"
-    (backup,) = tmp_path.glob(f"x.db.{schema.SHIPPED.head}.*.backup")
+    (backup,) = tmp_path.glob(f"x.db.{upgrades.SHIPPED.head}.*.backup")
     assert backup.stat().st_mode & 0o777 == 0o600
     with contextlib.closing(sqlite3.connect(backup)) as copy:
         assert copy.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
         assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == (
-            schema.SHIPPED.head,
+            upgrades.SHIPPED.head,
         )
     assert database.upgrade() == ("9999", None)
 
 
 def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
-    first = schema.Migrations(folder=tmp_path / "migrations", head="0001")
-    shutil.copytree(schema.SHIPPED.folder, first.folder)
+    first = upgrades.Migrations(folder=tmp_path / "migrations", head="0001")
+    shutil.copytree(upgrades.SHIPPED.folder, first.folder)
     for newer in first.folder.glob("versions/revision_*.py"):
         if newer.stem > "revision_0001":
             newer.unlink()
@@ -167,12 +167,12 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         assert work.metrics.add(7, [metrics.ParsedLine.of(about)]) == 1
         assert work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7][-1] == about
         assert work.jobs.change(7, {"refusals": 1}, version=3)
-    assert opened(path).upgrade() == (schema.SHIPPED.head, None)
+    assert opened(path).upgrade() == (upgrades.SHIPPED.head, None)
     assert len(list(tmp_path.glob("x.db.0001.*.backup"))) == 1
 
 
 def test_failed_upgrade_leaves_the_old_tables(
-    tmp_path: Path, opened: Opened, newer: schema.Migrations
+    tmp_path: Path, opened: Opened, newer: upgrades.Migrations
 ) -> None:
     path = tmp_path / "x.db"
     with SqliteDatabase(path) as database, database.reading():
@@ -184,12 +184,12 @@ def test_failed_upgrade_leaves_the_old_tables(
     database = opened(path)
     with database.reading() as db:
         assert SettingStore(db).get("installation_id") is not None
-    assert (database.version(), list(database.findings({}))) == (schema.SHIPPED.head, [])
+    assert (database.version(), list(database.findings({}))) == (upgrades.SHIPPED.head, [])
     assert list(tmp_path.glob("*.backup")) == []
 
 
 def test_newer_database_is_refused(
-    tmp_path: Path, opened: Opened, newer: schema.Migrations
+    tmp_path: Path, opened: Opened, newer: upgrades.Migrations
 ) -> None:
     path = tmp_path / "x.db"
     with SqliteDatabase(path, migrations=newer) as database, database.reading():
@@ -202,7 +202,7 @@ def test_newer_database_is_refused(
             store.upgrade()
     assert str(refusal.value) == (
         f"{path} was written by a newer version of orchestrator "
-        f"(its schema is 9999, this version knows {schema.SHIPPED.head}). "
+        f"(its schema is 9999, this version knows {upgrades.SHIPPED.head}). "
         "Use that version, or restore a backup made before the upgrade."
     )
     assert refusal.value.exit_code == 6

@@ -22,7 +22,7 @@ _ALLOWED = {
     "orchestrator/local/verification.py:opened": "a folder",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",
-    "orchestrator/controller/notices/receivers.py:post": "a web address",
+    "orchestrator/controller/notices/senders.py:post": "a web address",
     "orchestrator/files/ownership.py:sync": "syncs what was just written, reads nothing",
     "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
 }

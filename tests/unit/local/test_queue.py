@@ -150,3 +150,10 @@ def test_jobs_with_open_dependencies_are_overtaken() -> None:
     assert started(pending) == {2: ("0",)}
     told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
     assert told == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]
+
+
+def test_tasks_at_the_limit_of_their_array() -> None:
+    task = {"number": 7, "most_at_once": 1}
+    tasks = [{**task, "state": RUNS, "given": ("0",)}, task, {**task, "held": True}]
+    found = [reason for _, reason in queue.reasons(line(*tasks, {}, {}), lambda job_id: ())]
+    assert found == ["None", "JobArrayTaskLimit", "JobHeldUser", "Resources", "Priority"]

@@ -101,3 +101,14 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
     found = list(head_and_tail.scan(str(path), scan, job=builders.make_job()))
     assert [(line.number, line.text) for line in found[1:]] == [(2, "one"), (4, "two")]
     assert scan.skipped_bytes > 2**39 and scan.uncounted_bytes == 0
+
+
+def test_a_log_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("first\n" * 20_000)
+    scan = head_and_tail.Scan()
+    found = head_and_tail.scan(str(path), scan, deadline=deadlines.NEVER.within(2.0))
+    assert next(found).text == "first"
+    path.write_text("first\n" * 12_000 + "cut")
+    assert [line.text for line in found][-1] == "cut"
+    assert not scan.is_cut

@@ -129,3 +129,21 @@ def test_several_logs_are_followed_in_whole_lines(tmp_path: pathlib.Path) -> Non
         # Shorter than it was: it was begun anew.
         (2, [b"new"]),
     ]
+
+
+def test_a_log_that_appears_later_is_shown_from_its_beginning(tmp_path: pathlib.Path) -> None:
+    one, two, three = (tmp_path / f"{number}.out" for number in (1, 2, 3))
+    one.write_text("a\nb\n")
+    paths = {1: str(one), 2: str(two)}
+    looks = iter([True, False])
+
+    def wait(seconds: float) -> None:
+        for path in (two, three):
+            path.write_text("a\nb\n")
+        paths[3] = str(three)
+
+    def look() -> tuple[bool, dict[int, str]]:
+        return next(looks), paths
+
+    seen = list(following.follow_all(look, wait=wait, lines=1))
+    assert seen == [(1, [b"b"]), (2, [b"a", b"b"]), (3, [b"a", b"b"])]

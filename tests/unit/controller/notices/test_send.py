@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, specs
-from orchestrator.controller.notices import delivery, receivers
+from orchestrator.controller.notices import delivery, senders
 from orchestrator.controller.session import contexts, stores
 from orchestrator.schedules import triggers
 from orchestrator.schedules.records import Payload
@@ -215,7 +215,7 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
                 raise Killed
 
         bench.proceed = die
-        deliver = receivers.send
+        deliver = senders.send
 
         def send_and_die(*arguments: object) -> str:
             deliver(*arguments)  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
 
         with monkeypatch.context() as patch:
             if at == 3:
-                patch.setattr(receivers, "send", send_and_die)
+                patch.setattr(senders, "send", send_and_die)
             with pytest.raises(Killed):
                 bench.later(10)
         bench.proceed = lambda: None

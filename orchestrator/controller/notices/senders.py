@@ -1,4 +1,4 @@
-"""Deliver a message: mail (SMTP), webhook or command. One try each, within a time limit.
+"""Senders of messages: mail (SMTP), webhook and command. One try each, within a time limit.
 
 Apprise was considered instead: it follows redirects, limits neither the time of a whole call nor
 the size of a reply, and sets no Message-ID or Idempotency-Key.
@@ -42,7 +42,7 @@ _SECRET_BYTES = 8192
 _NAME_MISMATCHES = (62, 64)
 
 
-class ReceiverError(errors.OrchestratorError):
+class SendError(errors.OrchestratorError):
     """A receiver did not accept a message."""
 
     def __init__(self, message: str, *, may_have_it: bool = False) -> None:
@@ -52,14 +52,14 @@ class ReceiverError(errors.OrchestratorError):
 
 
 def send(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
-    """Send a message to the channel's receiver. Returns a warning or "". Raises ReceiverError."""
-    deliver = {"email": _mail, "webhook": _webhook, "command": _command}[channel.kind or ""]
+    """Send a message to the channel's receiver. Returns a warning or "". Raises SendError."""
+    sender = {"email": _mail, "webhook": _webhook, "command": _command}[channel.kind or ""]
     try:
-        return deliver(channel, formats.readable(message), environ)
+        return sender(channel, formats.readable(message), environ)
     except ValueError as error:
         # Logins are ASCII in smtplib, and host names are IDNA; the error may contain the secret.
         reason = "an address, a user or a password has characters that cannot be sent"
-        raise ReceiverError(f"{reason} ({type(error).__name__})") from None
+        raise SendError(f"{reason} ({type(error).__name__})") from None
 
 
 def _mail(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
@@ -106,7 +106,7 @@ def _mail(channel: config.Channel, message: Message, environ: Mapping[str, str])
         text = _short(f"{address}{hide(_mail_error(error, channel.user))}")
         if isinstance(error, smtplib.SMTPAuthenticationError):
             text += f"; check user and the first line of {channel.password_file}"
-        raise ReceiverError(text, may_have_it=is_begun and not is_reply) from None
+        raise SendError(text, may_have_it=is_begun and not is_reply) from None
     # A retry would send the mail again to those who have it.
     return _short(f"{address} rejected {hide(_rejections(rejected))}") if rejected else ""
 
@@ -121,7 +121,7 @@ def _connect(server: smtplib.SMTP, channel: config.Channel) -> None:
         if channel.security == "tls":
             raise
         reason = f'no greeting ({error}): a port that begins with TLS needs security = "tls"'
-        raise ReceiverError(_short(f"{host}:{port}: {reason}")) from None
+        raise SendError(_short(f"{host}:{port}: {reason}")) from None
     if code != 220:
         raise smtplib.SMTPConnectError(code, reply)
 
@@ -231,7 +231,7 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
     url = channel.url or _secret(channel.url_file or "", environ)
     if reason := channels.url_error(url):
-        raise ReceiverError(f"{channel.url_file}: its first line {reason}")
+        raise SendError(f"{channel.url_file}: its first line {reason}")
     # The URL itself is a secret.
     shown, hide = channels.shown_url(url), redaction.mask_url(url)
     address, authorization = _without_userinfo(url)
@@ -258,21 +258,21 @@ def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, st
                 if 300 <= error.code < 400:
                     target = hide(_shown(error.headers.get("Location") or ""))
                     fix = "put the new address into the configuration"
-                    raise ReceiverError(_short(f"{shown}: redirects to {target}: {fix}")) from None
+                    raise SendError(_short(f"{shown}: redirects to {target}: {fix}")) from None
                 reply = error.read(_REPLY_BYTES).decode(errors="replace")
             # Masked before it is shortened, so that no half of a secret remains.
             text = f"{shown}: {error.code} {hide(f'{error.reason} {reply}')}"
-            raise ReceiverError(_short(text)) from None
+            raise SendError(_short(text)) from None
 
     try:
         _within(seconds, post, lambda: sockets)
     except urllib.error.URLError as error:
         # An error of connecting or sending, or of a proxy.
-        raise ReceiverError(_short(f"{shown}: {hide(_connection_error(error.reason))}")) from None
+        raise SendError(_short(f"{shown}: {hide(_connection_error(error.reason))}")) from None
     except (OSError, http.client.HTTPException) as error:
         text = f"{shown}: {hide(_connection_error(error))}"
         # Without a connection nothing was sent.
-        raise ReceiverError(_short(text), may_have_it=bool(sockets)) from None
+        raise SendError(_short(text), may_have_it=bool(sockets)) from None
     return ""
 
 
@@ -306,14 +306,14 @@ def _command(channel: config.Channel, message: Message, environ: Mapping[str, st
             stdin=formats.as_json(message),
         )
     except process.CommandNotFound as error:
-        raise ReceiverError(f"{program} could not be started: {error.__cause__}") from error
+        raise SendError(f"{program} could not be started: {error.__cause__}") from error
     except process.TooMuchOutputError as error:
-        raise ReceiverError(str(error), may_have_it=True) from error
+        raise SendError(str(error), may_have_it=True) from error
     if result.timed_out:
         text = f"{program} had not ended after {channel.timeout_seconds} s"
-        raise ReceiverError(text, may_have_it=True)
+        raise SendError(text, may_have_it=True)
     if result.returncode:
-        raise ReceiverError(_short(f"{program} ended with {result.returncode} {result.stderr}"))
+        raise SendError(_short(f"{program} ended with {result.returncode} {result.stderr}"))
     return ""
 
 
@@ -325,12 +325,12 @@ def _secret(path: str, environ: Mapping[str, str]) -> str:
         with files.open_regular(file) as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise ReceiverError(f"other users can read {path}: `chmod 600 {path}`")
+                raise SendError(f"other users can read {path}: `chmod 600 {path}`")
             line = opened.readline(_SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ReceiverError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        raise SendError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not line:
-        raise ReceiverError(f"{path}: the first line is empty")
+        raise SendError(f"{path}: the first line is empty")
     return line
 
 

@@ -1,4 +1,4 @@
-"""The schema version of a database, and its upgrade with Alembic.
+"""The upgrade of a database to the newest schema version, with Alembic migrations.
 
 Alembic takes a quarter of a second to import, so it is imported only for an upgrade.
 """

@@ -1,4 +1,4 @@
-"""Receivers: what they get, and the messages of errors."""
+"""Senders: what receivers get, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from orchestrator import config
-from orchestrator.controller.notices import receivers
+from orchestrator.controller.notices import senders
 from orchestrator.notices import records, redaction, texts
 from tests import receivers as servers
 
@@ -33,7 +33,7 @@ MESSAGE = texts.message([NOTICE], "x", "abcd", AT)
 
 def send(folder: Path, **fields: object) -> str:
     channel = config.Channel(**{"timeout_seconds": 2, **fields})  # type: ignore[arg-type]
-    return receivers.send(channel, MESSAGE, {"HOME": str(folder), "PATH": os.environ["PATH"]})
+    return senders.send(channel, MESSAGE, {"HOME": str(folder), "PATH": os.environ["PATH"]})
 
 
 def mail(port: int, **fields: object) -> dict[str, object]:
@@ -45,10 +45,10 @@ def test_mail(tmp_path: Path) -> None:
     with servers.mail_server(servers.free_port()) as server:
         assert send(tmp_path, **mail(server.port)) == ""
         server.answers = ["554 no spam"]
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, **mail(server.port))
         # It has no TLS, and nothing is said in the clear instead.
-        with pytest.raises(receivers.ReceiverError, match="STARTTLS extension not supported"):
+        with pytest.raises(senders.SendError, match="STARTTLS extension not supported"):
             send(tmp_path, **mail(server.port, security="starttls"))
     assert (str(caught.value), caught.value.may_have_it) == (
         f"127.0.0.1:{server.port}: 554 no spam",
@@ -88,7 +88,7 @@ def test_mail_with_tls_and_a_login(
     where = f"127.0.0.1:{port}"
 
     def refused(**more: object) -> str:
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, **{**given, **more})
         # So it stays in the outbox, and is sent again.
         assert caught.value.may_have_it is False
@@ -133,9 +133,9 @@ def test_mail_with_tls_and_a_login(
 def test_silent_server(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(receivers.ReceiverError, match="timed out") as by_mail:
+        with pytest.raises(senders.SendError, match="timed out") as by_mail:
             send(tmp_path, **mail(port), timeout_seconds=0.3)
-        with pytest.raises(receivers.ReceiverError, match="timed out") as by_web:
+        with pytest.raises(senders.SendError, match="timed out") as by_web:
             url = f"http://127.0.0.1:{port}/x"
             send(tmp_path, kind="webhook", url=url, timeout_seconds=0.3)
     assert by_mail.value.may_have_it is False, "it had not even greeted"
@@ -152,14 +152,14 @@ def test_command_gets_the_message_on_stdin(tmp_path: Path) -> None:
         (("sleep", "60"), "sleep had not ended after 0.5 s", True),
         (("/no/such",), "/no/such could not be started: [Errno 2] No such file", False),
     ):
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, kind="command", command=argv, timeout_seconds=0.5)
         assert str(caught.value).startswith(message)
         assert caught.value.may_have_it is may_have_it
 
 
 def test_characters_that_cannot_be_sent(tmp_path: Path) -> None:
-    with pytest.raises(receivers.ReceiverError) as caught:
+    with pytest.raises(senders.SendError) as caught:
         send(tmp_path, kind="webhook", url=f"http://{'a' * 70}.example/secret")
     # A kind of UnicodeError since Python 3.13.
     assert str(caught.value).replace("UnicodeEncodeError", "UnicodeError") == (
@@ -187,7 +187,7 @@ def test_control_characters_are_escaped_for_every_receiver(tmp_path: Path) -> No
     def sent(**fields: object) -> None:
         channel = config.Channel(**{"timeout_seconds": 2, **fields})  # type: ignore[arg-type]
         environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-        assert receivers.send(channel, message, environ) == ""
+        assert senders.send(channel, message, environ) == ""
 
     with servers.mail_server(servers.free_port()) as smtp:
         sent(**mail(smtp.port))
@@ -232,7 +232,7 @@ REPEATED = {
 def test_secrets_in_replies_are_masked(tmp_path: Path, form: str) -> None:
     with servers.web_server(servers.free_port()) as hook:
         hook.error_text, hook.answers = REPEATED[form], [(404, "")]
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, kind="webhook", url=f"http://127.0.0.1:{hook.port}{SECRET}")
     message = str(caught.value)
     assert message.startswith("http://127.0.0.1/***: 404 Not Found ") and "***" in message[25:]
@@ -246,7 +246,7 @@ def test_redirect_is_an_error_without_the_secret(tmp_path: Path) -> None:
         hook.answers = [(302, "https://xyzzy-plugh-1234.example/y?s3cr3t"), (307, "http://[x/y")]
         messages = []
         for _ in range(2):
-            with pytest.raises(receivers.ReceiverError) as caught:
+            with pytest.raises(senders.SendError) as caught:
                 url = f"http://127.0.0.1:{hook.port}/hooks/xyzzy-plugh-1234"
                 send(tmp_path, kind="webhook", url=url)
             messages.append(str(caught.value))
@@ -267,7 +267,7 @@ def test_basic_authentication_from_the_url(tmp_path: Path) -> None:
         hook.error_text = lambda path: (
             f"no: {hook.authorizations[-1]} is al@ice:p:ssw0rd, not p:ssw0rd"
         )
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, kind="webhook", url=url)
     assert str(caught.value) == (
         "http://127.0.0.1/***: 401 Unauthorized no: Basic *** is ***, not ***"
@@ -311,7 +311,7 @@ def dripping(answer: bytes) -> Iterator[tuple[int, threading.Event]]:
 def test_time_limit_of_a_slow_webhook(tmp_path: Path, answer: bytes) -> None:
     with dripping(answer) as (port, ended):
         began = time.monotonic()
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             url = f"http://127.0.0.1:{port}/x"
             send(tmp_path, kind="webhook", url=url, timeout_seconds=0.3)
         assert time.monotonic() - began < 5
@@ -324,7 +324,7 @@ def test_time_limit_of_a_slow_webhook(tmp_path: Path, answer: bytes) -> None:
 def test_time_limit_of_a_slow_mail_server(tmp_path: Path) -> None:
     with dripping(b"220-") as (port, ended):
         began = time.monotonic()
-        with pytest.raises(receivers.ReceiverError) as caught:
+        with pytest.raises(senders.SendError) as caught:
             send(tmp_path, **mail(port), timeout_seconds=0.3)
         assert time.monotonic() - began < 5
         assert ended.wait(10)
@@ -346,7 +346,7 @@ def test_time_limit_of_a_name_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyP
         {"kind": "webhook", "url": "http://hook.example/x"},
     ]
     for fields in channels:
-        with pytest.raises(receivers.ReceiverError, match=r"timed out after 0\.3 s") as caught:
+        with pytest.raises(senders.SendError, match=r"timed out after 0\.3 s") as caught:
             send(tmp_path, **fields, timeout_seconds=0.3)
         assert asked.is_set() and caught.value.may_have_it is False
     answered.set()
@@ -370,7 +370,7 @@ def test_nothing_is_sent_after_the_time_limit(
             mail(taken.port),
             {"kind": "webhook", "url": f"http://127.0.0.1:{hook.port}/x"},
         ):
-            with pytest.raises(receivers.ReceiverError, match=r"timed out after 0\.3 s") as caught:
+            with pytest.raises(senders.SendError, match=r"timed out after 0\.3 s") as caught:
                 send(tmp_path, **fields, timeout_seconds=0.3)
             assert caught.value.may_have_it is False
         answered.set()
