@@ -25,9 +25,11 @@ from xml.etree import ElementTree
 #: Tier -> more arguments for its pytest. The smallest machine has two cores.
 TIERS: Mapping[str, tuple[str, ...]] = {
     "lint": (),
-    "unit": ("-n", "2"),
+    # Some of its tests wait, for time limits and for databases.
+    "unit": ("-n", "3"),
     "flow": ("-n", "2"),
-    "trainer": (),
+    # Several tests share the training runs of a module.
+    "trainer": ("-n", "2", "--dist", "loadscope"),
     # Its tests mostly wait. Each worker has a cluster of its own.
     "cluster": ("-n", "3", "--dist", "loadgroup"),
 }

@@ -140,7 +140,7 @@ def test_the_metrics_of_a_file_are_replaced(store: stores.Store) -> None:
         assert stored(work, row) == [other, metric(7.0)]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     value=st.floats(),
     step=st.none() | st.integers(-(2**63), 2**63 - 1),
