@@ -77,7 +77,9 @@ def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
 
 def stops(log: str) -> list[tuple[int, str]]:
     """Where attempts were stopped, and why; each must have been gone on with at that very step."""
-    found = re.findall(r"^Stopped after step (\d+), because (.+): saved\.$", log, re.MULTILINE)
+    found = re.findall(
+        r"^Stopped after step (\d+), because (.+): checkpoint saved\.$", log, re.MULTILINE
+    )
     resumed = re.findall(r"^Resumed after step (\d+), in epoch \d+\.$", log, re.MULTILINE)
     assert [step for step, _ in found][: len(resumed)] == resumed
     return [(int(step), why) for step, why in found]
@@ -109,7 +111,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
     record = json.loads(lab.read(f"{job['run_dir']}/exit.0.0.json"))
     assert (record["outcome"], record["rc"], record["done"]) == ("requeue", 0, True)
     log = site.run("logs", disturbed).stdout
-    assert "because the stop file is there: saved.\n" in log
+    assert "because the stop file exists: checkpoint saved.\n" in log
     assert log.count("Resumed after step ") == 2
     # To the bit, though it was stopped in the middle of an epoch and killed later.
     assert epochs(lines(lab, job)) == expected
@@ -130,7 +132,7 @@ def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
 
     site.lab.wait_for(resumed, 240, "the second attempt's training", 1)
     step, why = stops(log[0])[0]
-    assert why == "the stop file is there"
+    assert why == "the stop file exists"
     run_dir = site.job(limited)["run_dir"]
     assert site.lab.read(f"{run_dir}/stop.0.0").startswith("USR1 ")
     assert site.lab.read(f"{run_dir}/requeue.0.0") == f"saved at step {step}\n"
@@ -178,7 +180,7 @@ def test_training_over_several_time_limits_equals_an_uninterrupted_one(site: sit
     minutes, expected = undisturbed(site, LIMITED_EPOCHS)
     lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))
     limit = f'time_limit = "{minutes}"'
-    whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file is there"}
+    whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file exists"}
     if lab.settings.release != "22.05":  # its jobs do not know when they end
         whys[limit] = "the time limit is near"
     jobs = {

@@ -107,7 +107,8 @@ def test_scaling_is_by_the_effective_batch() -> None:
 
     assert [scale(rule) for rule in schedules.SCALINGS] == pytest.approx([0.1, 0.4, 0.2])
     message = (
-        "--lr-scaling sqrt needs --lr-base-batch-size: the batch size that --base-lr is meant for."
+        "--lr-scaling sqrt requires --lr-base-batch-size, the batch size for which --base-lr was"
+        " chosen."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         schedules.scale(0.1, "sqrt", batch_size=512, base_batch_size=None)

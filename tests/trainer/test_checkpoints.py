@@ -138,8 +138,8 @@ def test_damaged_newest_falls_back(
     )
     body = store.newest()
     assert body is not None and checkpoints.load(body) == {"step": 2}
-    assert capsys.readouterr().err.endswith(" It is put aside.\n")
-    # It is out of the way of what is kept.
+    assert capsys.readouterr().err.endswith(" Renamed to checkpoint-0000000003.pt.damaged.\n")
+    # It no longer counts as a checkpoint to keep.
     assert store.steps() == [2, 1]
     assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
     store.close()
@@ -151,8 +151,8 @@ def test_nothing_whole_is_no_fresh_start(tmp_path: pathlib.Path) -> None:
     for step in store.steps():
         (folder / f"checkpoint-{step:010d}.pt").write_bytes(b"")
     message = (
-        f"no checkpoint in {folder} is whole, and they are put aside as *.damaged: the next start"
-        " begins from the first step."
+        f"all checkpoints in {folder} are damaged; they were renamed to *.damaged. The next start"
+        " begins at step 0."
     )
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         store.newest()
@@ -179,12 +179,14 @@ def test_full_disk_keeps_the_old_file(
     # The next one tells that it failed, and is written itself.
     store.save({"step": 4}, step=4, is_best=False)
     store.wait()
-    assert "checkpoint-0000000003.pt not written: " in capsys.readouterr().err
+    assert "/checkpoint-0000000003.pt: " in capsys.readouterr().err
     assert store.steps() == [4, 2, 1]
     assert not list((tmp_path / "checkpoints").glob("*.draft.*"))
     # The last one of a run must be there.
     store.save({"weights": torch.zeros(100_000)}, step=5, is_best=False)
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000005\.pt not written: "):
+    with pytest.raises(
+        errors.CheckpointError, match=r"^cannot write checkpoint .*/checkpoint-0000000005\.pt: "
+    ):
         store.wait()
     body = store.newest()
     assert body is not None and checkpoints.load(body) == {"step": 4}
@@ -213,17 +215,17 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     train_here(tmp_path)
     message = (
-        "The checkpoint is of another run: --model cnn, now mlp; --seed 0, now 1. Give what it was"
-        " made with, or another --checkpoint-dir, or go on all the same with --resume force."
+        "The checkpoint has other settings: --model cnn, now mlp; --seed 0, now 1. Use the settings"
+        " of the checkpoint, another --checkpoint-dir, or --resume force."
     )
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--model=mlp", "--seed=1")
-    message = "The checkpoint does not fit the model and the optimizer: Error"
+    message = "The checkpoint does not match the model and the optimizer: Error"
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}"):
         train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
     message = (
-        f"--resume never, but {tmp_path / 'checkpoints'} holds checkpoints: remove them, or name"
-        " another --checkpoint-dir."
+        f"--resume never, but {tmp_path / 'checkpoints'} contains checkpoints: remove them, or"
+        " set another --checkpoint-dir."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--resume=never")
@@ -247,7 +249,9 @@ def test_stop_that_is_not_saved_asks_for_no_other_start(
         "ORCHESTRATOR_REQUEUE_FILE": str(tmp_path / "requeue"),
     }
     words = ["--device=cpu", "--dataset=synthetic", "--synthetic-samples=64", "--model=mlp"]
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000001\.pt not written: "):
+    with pytest.raises(
+        errors.CheckpointError, match=r"^cannot write checkpoint .*/checkpoint-0000000001\.pt: "
+    ):
         train.run(arguments.parse_arguments([*words, f"--run-dir={tmp_path}"]), environ)
     assert not (tmp_path / "requeue").exists()
 

@@ -102,7 +102,7 @@ def test_cifar_is_the_same_in_both_of_its_forms(
 
 
 def test_a_pickle_may_not_call_anything() -> None:
-    with pytest.raises(ValueError, match=r"it wants to call posix\.system"):
+    with pytest.raises(ValueError, match=r"it calls posix\.system"):
         cifar.parse_pickle(pickle.dumps(_Hostile(), protocol=2))
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
         datasets.load("mnist", _options(tmp_path))
     assert str(caught.value) == (
         f"{path} is damaged (783999 bytes of values, 784000 expected):"
-        " remove it and stage the data set anew."
+        " remove it and stage the data set again."
     )
     folder = shutil.copytree(shared_data / har.ROOT, tmp_path / har.ROOT)
     path = folder / "train/Inertial Signals/total_acc_z_train.txt"
@@ -130,8 +130,8 @@ def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     for change, why in (
         (lines[41] + " 1.0", "line 42 has 129 numbers, not 128"),
-        (lines[41] + "e999", "line 42 has something that is no finite number"),
-        (lines[41] + "x", "line 42 has something that is no finite number"),
+        (lines[41] + "e999", "line 42 has a value that is not a finite number"),
+        (lines[41] + "x", "line 42 has a value that is not a finite number"),
     ):
         path.write_text("\n".join([*lines[:41], change, *lines[42:]]) + "\n")
         with pytest.raises(errors.DataError) as caught:

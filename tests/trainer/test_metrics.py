@@ -52,7 +52,7 @@ def test_not_a_number_is_null(tmp_path: pathlib.Path) -> None:
 def test_full_disk_costs_metrics_only(capsys: pytest.CaptureFixture[str]) -> None:
     metrics_file(pathlib.Path("/dev/full")).append([METRIC])
     assert capsys.readouterr().err == (
-        "trainers.train: warning: metrics not written: [Errno 28] No space left on device\n"
+        "trainers.train: warning: cannot write metrics: [Errno 28] No space left on device\n"
     )
 
 

@@ -162,8 +162,7 @@ def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
     watched.start()
     assert watched.stop() == []
     assert capsys.readouterr().err.endswith(
-        "trainers.monitor: the GPUs are no longer watched:"
-        " nvidia-smi printed 'No devices were found'\n"
+        "trainers.monitor: GPU monitoring stopped: nvidia-smi printed 'No devices were found'\n"
     )
 
 
@@ -197,8 +196,9 @@ def test_each_gpu_is_watched_by_one_rank(
         _wait_for(lambda: all((tmp_path / name).exists() for name in names))
     assert [path.name for path in tmp_path.iterdir()] == names
     lines = [
-        "GPU 2 of node1 (NVIDIA H100): 97 % busy on average, at most 2000 of 81559 MiB in use",
-        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): use unknown, at most 3000 of 81559 MiB in use",
+        "GPU 2 of node1 (NVIDIA H100): mean utilization 97 %, peak memory 2000 of 81559 MiB",
+        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): utilization unknown,"
+        " peak memory 3000 of 81559 MiB",
     ]
     printed = capsys.readouterr().out.splitlines()
     assert printed == (lines[-len(uuids) :] if names else [])

@@ -234,6 +234,7 @@ def test_data_loading_time_is_measured_and_reported(
     assert train.train(launch_of(words)) is None
     # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
     assert capsys.readouterr().err == (
-        "trainers.train: 73% of the epoch was waiting for data: more --num-workers (now 0) and CPUs"
-        " for them, a larger --prefetch-factor (now 2), or --data-path device.\n"
+        "trainers.train: 73% of the epoch was spent waiting for data: increase --num-workers (now"
+        " 0) and the number of CPUs, increase --prefetch-factor (now 2), or use --data-path"
+        " device.\n"
     )

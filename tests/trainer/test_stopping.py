@@ -77,8 +77,8 @@ def test_requeue_is_asked_only_after_progress(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "requeue.0.1"
     environ = {"ORCHESTRATOR_REQUEUE_FILE": str(path)}
     message = (
-        "stopped at step 7, where this attempt began: not requeued, because the next attempt would"
-        " get no further. Give the job more time."
+        "stopped at step 7, the first step of this attempt: not requeued, because the next attempt"
+        " would not get further. Increase the time limit."
     )
     with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
         stopping.request_requeue(environ, step=7, first_step=7, is_writer=True)
@@ -110,7 +110,9 @@ def test_job_stops_requests_requeue_and_continues(
     train.run(wanted, job(tmp_path, 0))
     first = capsys.readouterr()
     assert first.err == ""
-    assert first.out.endswith("Stopped after step 1, because the stop file is there: saved.\n")
+    assert first.out.endswith(
+        "Stopped after step 1, because the stop file exists: checkpoint saved.\n"
+    )
     assert (tmp_path / "requeue.3.0").read_text() == "saved at step 1\n"
     assert json.loads((tmp_path / "result.3.json").read_text())["finished"] is False
     train.run(wanted, job(tmp_path, 1))
@@ -155,11 +157,16 @@ def test_signal_to_a_whole_process_group_loses_no_worker(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
         program.wait()
-    found = re.fullmatch(
-        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal came\); saved\.\n", stderr
+    match = re.fullmatch(
+        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal was received\);"
+        r" checkpoint saved\.\n",
+        stderr,
     )
-    assert found and program.returncode == 143, stderr
-    assert f"Stopped after step {found[1]}, because a signal came: saved.\n" in stdout
+    assert match and program.returncode == 143, stderr
+    assert (
+        f"Stopped after step {match[1]}, because a signal was received: checkpoint saved.\n"
+        in stdout
+    )
 
 
 def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Path) -> None:
@@ -167,9 +174,9 @@ def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Pa
     done = launch(TRAIN, ORCHESTRATOR_STOP_FILE=str(tmp_path / "stop"))
     assert done.returncode == 143
     assert done.stdout.endswith(
-        "Stopped after step 1, because the stop file is there: nothing is saved.\n"
+        "Stopped after step 1, because the stop file exists: no checkpoint saved.\n"
     )
     assert done.stderr == (
-        "trainers.train: error: stopped after step 1 (the stop file is there); nothing was saved"
+        "trainers.train: error: stopped after step 1 (the stop file exists); no checkpoint saved"
         " (no --run-dir).\n"
     )

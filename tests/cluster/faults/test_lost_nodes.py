@@ -74,7 +74,7 @@ def test_rows_32_and_33_lost_node_with_live_processes(row: rows.Row) -> None:
         assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
         training.check(row, job, ["NODE_FAIL", "COMPLETED"])
         assert [one["node_list"] for one in job["attempts"]] == ["n3", "n4"]
-        assert "attempt 1 of this job has begun" in lab.read(job["stdout_path"])
+        assert "attempt 1 of this job has started" in lab.read(job["stdout_path"])
     row.site.run("wait", moves)
     job = row.site.job(moves)
     assert [one["state"] for one in job["attempts"]] == ["NODE_FAIL", "COMPLETED"]

@@ -143,7 +143,7 @@ def test_warnings(line: str, text: str) -> None:
 def test_refused_requeue_at_the_time_limit(tmp_path: Path) -> None:
     log = tmp_path / "1.out"
     log.write_text(
-        "Stopped after step 120, because the time limit is near: saved.\n"
+        "Stopped after step 120, because the time limit is near: checkpoint saved.\n"
         "Requested operation is presently disabled for job 1\n"
         "orchestrator: not requeued: scontrol refused it\n"
     )
