@@ -126,13 +126,13 @@ def children(kept: Sequence[int] = ()) -> list[int]:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    found = []
+    result = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             # The command's name is in parentheses and may contain anything.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(stat.parent.name))
-    return [pid for pid in found if pid not in kept]
+                result.append(int(stat.parent.name))
+    return [pid for pid in result if pid not in kept]
 
 
 def end_leftovers(kept: Sequence[int]) -> list[str]:

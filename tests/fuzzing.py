@@ -243,11 +243,11 @@ def run(
         except accepted:
             continue
         except (Exception, TooSlow) as error:
-            place = error.__traceback__
-            while place is not None and place.tb_next is not None:
-                place = place.tb_next
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
             where = (
-                "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+                "" if frame is None else f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
             )
             message = f"{type(error).__name__}: {str(error)[:200]!r} at {where}"
             seconds = time.monotonic() - begun

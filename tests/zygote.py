@@ -89,37 +89,37 @@ class Zygote:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = (os.openpty() if terminal else os.pipe() for _ in "12")
         null = os.open(os.devnull, os.O_RDONLY)
-        given = [null, out_end, err_end, theirs.fileno()]
-        found = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
+        descriptors = [null, out_end, err_end, theirs.fileno()]
+        outputs = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
         with contextlib.ExitStack() as stack:
             stack.enter_context(ours)
             for descriptor in (out, err):
                 stack.callback(os.close, descriptor)
             try:
                 message = json.dumps(dataclasses.asdict(request)).encode()
-                socket.send_fds(self._control, [message], given)
+                socket.send_fds(self._control, [message], descriptors)
             except OSError as exc:
                 raise Gone from exc
             finally:
                 theirs.close()
-                for descriptor in given[:3]:
+                for descriptor in descriptors[:3]:
                     os.close(descriptor)
-            _read(found, request, timeout_seconds)
-            code = bytes(found[ours.fileno()])
+            _read(outputs, request, timeout_seconds)
+            code = bytes(outputs[ours.fileno()])
         assert code, "the process that forks was killed while its command ran"
-        return int(code), bytes(found[out]), bytes(found[err])
+        return int(code), bytes(outputs[out]), bytes(outputs[err])
 
 
-def _read(found: Mapping[int, bytearray], request: Request, timeout_seconds: float) -> None:
+def _read(outputs: Mapping[int, bytearray], request: Request, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     with selectors.DefaultSelector() as selector:
-        for descriptor in found:
+        for descriptor in outputs:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
             left = deadline - time.monotonic()
             ready = selector.select(left) if left > 0 else []
             if not ready:
-                out, err, _ = map(bytes, found.values())
+                out, err, _ = map(bytes, outputs.values())
                 raise subprocess.TimeoutExpired(request.argv, timeout_seconds, out, err)
             for key, _ in ready:
                 chunk = b""
@@ -127,7 +127,7 @@ def _read(found: Mapping[int, bytearray], request: Request, timeout_seconds: flo
                 with contextlib.suppress(OSError):
                     chunk = os.read(key.fd, 65536)
                 if chunk:
-                    found[key.fd] += chunk
+                    outputs[key.fd] += chunk
                 else:
                     selector.unregister(key.fd)
 
@@ -206,11 +206,11 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
     for package in (orchestrator, db):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if "__main__" not in found.name and "migrations" not in found.name:
+        for item in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "__main__" not in item.name and "migrations" not in item.name:
                 # One may need a library of an extra.
                 with contextlib.suppress(ImportError):
-                    importlib.import_module(found.name)
+                    importlib.import_module(item.name)
     gc.freeze()
     if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         cli.main()

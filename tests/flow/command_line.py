@@ -171,9 +171,9 @@ class CommandLine:
         if not self.database.exists():
             return []
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as connection:
-            found = connection.execute(statement).fetchall()
+            result = connection.execute(statement).fetchall()
         connection.close()
-        return found
+        return result
 
     def wait_until(self, happened: Callable[[], object], what: str = "it") -> None:
         """Look again and again until it happened."""
@@ -203,7 +203,7 @@ def _done(code: int, out: str, err: str) -> Done:
         code=code,
         out=out,
         err=PROGRESS.sub("", err),
-        progress=[found[0] for found in PROGRESS.finditer(err)],
+        progress=[item[0] for item in PROGRESS.finditer(err)],
     )
 
 

@@ -190,18 +190,18 @@ def flips(files: Files, dice: random.Random) -> Files:
         case "text":
             # Where text stands: what SQLite itself cannot notice.
             for _ in range(200):
-                place = at()
-                if 32 <= data[place] < 127:
-                    data[place] = dice.choice((data[place] ^ 1, 255, 0, 48))
+                position = at()
+                if 32 <= data[position] < 127:
+                    data[position] = dice.choice((data[position] ^ 1, 255, 0, 48))
                     if dice.random() < 0.1:
                         break
         case "range":
-            place = at()
-            stop = min(len(data), place + dice.choice((16, 256, 2048)))
-            data[place:stop] = dice.randbytes(stop - place)
+            position = at()
+            stop = min(len(data), position + dice.choice((16, 256, 2048)))
+            data[position:stop] = dice.randbytes(stop - position)
         case "zeroed":
-            place = at() // page * page
-            data[place : place + page] = bytes(len(data[place : place + page]))
+            position = at() // page * page
+            data[position : position + page] = bytes(len(data[position : position + page]))
         case "cut":
             del data[at() :]
         case "header":
@@ -214,9 +214,11 @@ def flips(files: Files, dice: random.Random) -> Files:
         case "structure":
             # The head of a page and its cell pointers.
             for _ in range(dice.choice((1, 4))):
-                place = at() // page * page + dice.randrange(64)
-                if place < len(data):
-                    data[place] = dice.choice((0, 1, 255, data[place] ^ 1, dice.randrange(256)))
+                position = at() // page * page + dice.randrange(64)
+                if position < len(data):
+                    data[position] = dice.choice(
+                        (0, 1, 255, data[position] ^ 1, dice.randrange(256))
+                    )
     return Files({end: bytes(content) for end, content in contents.items()})
 
 

@@ -158,7 +158,7 @@ def command_line(
             words += [_value(rng, argument) for _ in range(count)]
     if rng.random() < 0.03:
         words.insert(rng.randrange(len(words) + 1), fuzzing.hostile(rng))
-    if "words" in {one.name for one in command.params} and rng.random() < 0.2:
+    if "words" in {parameter.name for parameter in command.params} and rng.random() < 0.2:
         words += ["--", *(fuzzing.hostile(rng) for _ in range(rng.randrange(4)))]
     # execve() takes no NUL; a surrogate outside U+DC80..U+DCFF is no byte.
     return [word.replace("\0", "") for word in words]
@@ -195,7 +195,7 @@ def run_batch(
         lines = report.read_text().splitlines() if report.exists() else []
         report.unlink(missing_ok=True)
         done = [json.loads(line) for line in lines]
-        failures += [Failure(**one) for one in done if one["err"] is not None]
+        failures += [Failure(**item) for item in done if item["err"] is not None]
         rest = pending[len(done) :]
         if not rest:
             break
@@ -222,9 +222,9 @@ def _run_all(
     time.tzset()
     handle = report.open("a")
     if os.geteuid() == 0:
-        for place, folders, files in os.walk(folder):
+        for path, folders, files in os.walk(folder):
             for name in (".", *folders, *files):
-                os.lchown(os.path.join(place, name), _NOBODY, _NOBODY)
+                os.lchown(os.path.join(path, name), _NOBODY, _NOBODY)
         _become_nobody()
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 2**20, 64 * 2**20))
     resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))

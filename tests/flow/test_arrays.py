@@ -77,8 +77,8 @@ def test_status_of_an_array_takes_filters(
     (cli.folder / "sweep.toml").write_text(SPEC)
     cli("submit", "sweep.toml")
     fake_slurm.set_state("1_1", "RUNNING")
-    found = cli("status", "1", "-t", "RUNNING", "--refresh", "--json").items
-    assert [job["job_id"] for job in found] == ["1_1"]
+    items = cli("status", "1", "-t", "RUNNING", "--refresh", "--json").items
+    assert [job["job_id"] for job in items] == ["1_1"]
 
 
 def test_a_log_that_has_no_place_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:

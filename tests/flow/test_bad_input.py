@@ -56,7 +56,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     (cli.folder / "latin.toml").write_bytes(b'[job]\nname = "\xe9"\n')
     cli.spec("[job\n", "broken.toml")
     (cli.folder / "folder.toml").mkdir()
-    for name, told in {
+    for name, message in {
         "none.toml": "none.toml: cannot be read: No such file or directory\n",
         "folder.toml": "folder.toml: cannot be read: not a regular file but a folder\n",
         "latin.toml": "latin.toml: not UTF-8 text (line 2)\n",
@@ -65,7 +65,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     }.items():
         done = cli("submit", name)
         assert (done.code, done.out) == (3, "")
-        assert done.err == f"Error: {told}1 problem{NOTHING}"
+        assert done.err == f"Error: {message}1 problem{NOTHING}"
 
 
 @pytest.mark.parametrize(

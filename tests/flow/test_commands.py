@@ -347,7 +347,7 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     fake_slurm.set_state(1, "PENDING", submit_line="sbatch y", **other)
     done = cli("cancel", "1", "@5", "2", "@6", "3", "--timeout", "1")
     assert fake_slurm.job(1)["state"] == "PENDING"
-    assert [found["state"] for found in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
+    assert [job["state"] for job in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
     assert fake_slurm.calls("scancel") == [["2", "3"]]
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
     lines = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
@@ -464,9 +464,9 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
 
 def test_doctor_with_and_without_slurm(cli, fake_slurm):
     good = cli("doctor", "--json")
-    found = {item["check"]: item["outcome"] for item in good.items}
-    assert found.pop("container") in ("ok", "warning")
-    assert found == dict.fromkeys(
+    outcomes = {item["check"]: item["outcome"] for item in good.items}
+    assert outcomes.pop("container") in ("ok", "warning")
+    assert outcomes == dict.fromkeys(
         (
             *("orchestrator", "slurm commands", "slurmctld", "accounting"),
             *("runs_dir", "state_dir", "database"),

@@ -112,8 +112,8 @@ def test_bytes_in_any_column_are_found(filled: CommandLine) -> None:
                     pass
             connection.close()
         items = filled("db", "check", "--json").items
-        found = {item["column"] for item in items if item["table"] == table.name}
-        missed += [f"{table.name}.{name}" for name in stored if name not in found]
+        result = {item["column"] for item in items if item["table"] == table.name}
+        missed += [f"{table.name}.{name}" for name in stored if name not in result]
     assert missed == []
 
 
@@ -363,12 +363,12 @@ def test_restore_beside_a_controller(damaged: CommandLine, backup: Path) -> None
         damaged.wait_until(
             lambda: damaged.rows("SELECT host FROM leases WHERE host IS NOT NULL"), "the lease"
         )
-        told, code = ended(damaged, backup)
+        reported, code = ended(damaged, backup)
         assert code == 6
         assert re.fullmatch(
             r"`serve` \(process \d+ on \S+, since [-0-9]+ [:0-9]+\) uses this database\. "
             r"Stop it first, then restore\.\n",
-            told,
+            reported,
         )
     finally:
         serving.terminate()
@@ -379,13 +379,13 @@ def test_restore_while_another_process_has_it_open(damaged: CommandLine, backup:
     connection = sqlite3.connect(damaged.database)
     connection.execute("SELECT 1 FROM jobs").fetchall()
     try:
-        told, code = ended(damaged, backup)
+        reported, code = ended(damaged, backup)
     finally:
         connection.close()
     assert code == 6
     assert re.search(
         rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or stop "
         r"it; then try again\.\n",
-        told,
+        reported,
     )
     assert ended(damaged, backup)[1] == 0

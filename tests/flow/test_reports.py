@@ -78,8 +78,8 @@ def test_report_of_a_sweep(cli, fake_slurm, study, tmp_path):
     done = cli("sweep", "report", "study", "--format", "table", "--to", tmp_path / "r")
     assert done.code == 0
     table = done.out.split("\n\n")[0].splitlines()
-    wanted = (command_line.CHECKOUT / "tests/data/study_table.txt").read_text()
-    assert "".join(f"{line.rstrip()}\n" for line in table) == wanted
+    expected = (command_line.CHECKOUT / "tests/data/study_table.txt").read_text()
+    assert "".join(f"{line.rstrip()}\n" for line in table) == expected
     assert (
         done.out.split("\n\n", 1)[1]
         == """\
@@ -153,9 +153,9 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")
     assert done.code == 1
     # Below the report, though this is no terminal.
-    told = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
-    assert told.code == 0
-    assert told.out.index("\nFits\n") < told.out.index("\nCompared with monday\n")
+    compared = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
+    assert compared.code == 0
+    assert compared.out.index("\nFits\n") < compared.out.index("\nCompared with monday\n")
     assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),

@@ -63,9 +63,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in TOOLS:
-        found = shutil.which(name)
-        assert found is not None
-        (tools / name).symlink_to(found)
+        executable = shutil.which(name)
+        assert executable is not None
+        (tools / name).symlink_to(executable)
     home = tmp_path / "home"
     home.mkdir()
     # Where nobody listens: a package is never fetched.

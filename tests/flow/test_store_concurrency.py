@@ -117,7 +117,7 @@ def store(database_url: str) -> Iterator[stores.Store]:
         yield store
 
 
-@pytest.mark.parametrize("locality", [*(one.value for one in filesystem.Locality), "server"])
+@pytest.mark.parametrize("locality", [*(item.value for item in filesystem.Locality), "server"])
 def test_no_change_is_lost(tmp_path: Path, request: pytest.FixtureRequest, locality: str) -> None:
     """The tables are not there at first: the writers also race to make them."""
     url = f"sqlite:///{tmp_path}/x.db"

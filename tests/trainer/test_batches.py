@@ -39,11 +39,11 @@ def test_each_sample_is_in_one_pass_of_one_rank(
         assert len({len(part) for part in parts}) == 1
         assert all(0 < m.places.stop - m.places.start <= each for part in parts for m in part)
         places = sorted(
-            place
+            path
             for part in parts
             for m in part
             if m.counted
-            for place in range(m.places.start, m.places.stop)
+            for path in range(m.places.start, m.places.stop)
         )
         first = step * plans[0].global_batch_size
         assert places == list(range(first, first + plans[0].batch_size(step)))
@@ -64,8 +64,8 @@ def test_each_sample_is_in_one_pass_of_one_rank(
     ],
 )
 def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> None:
-    wanted = arguments.parse_arguments(words.split())
-    assert batches.batch_size(wanted, num_devices) == expected
+    args = arguments.parse_arguments(words.split())
+    assert batches.batch_size(args, num_devices) == expected
 
 
 def make_schedule(name: str, **changes: float) -> schedules.Schedule:

@@ -157,11 +157,11 @@ def test_no_content_breaks_a_parser_otherwise(content: bytes) -> None:
 
 
 def test_synthetic_data_is_the_same_everywhere_and_can_be_learned() -> None:
-    wanted = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
-    data = datasets.load("synthetic", wanted)
+    options = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
+    data = datasets.load("synthetic", options)
     assert data.train_samples.shape == (2500, 20)
     assert data.test_samples.shape == (500, 20)
-    assert data.fingerprint() == datasets.load("synthetic", wanted).fingerprint()
+    assert data.fingerprint() == datasets.load("synthetic", options).fingerprint()
     middles = torch.stack([data.train_samples[data.train_labels == k].mean(0) for k in range(4)])
     nearest = torch.cdist(data.test_samples, middles).argmin(dim=1)
     assert (nearest == data.test_labels).float().mean() > 0.95
@@ -196,18 +196,18 @@ def test_every_crop_and_flip_is_as_likely_and_is_the_crop_that_it_says() -> None
     # Each pixel has a number of its own, so that the crop can be told from it.
     image = (torch.arange(32 * 32, dtype=torch.int64) + 1).reshape(1, 32, 32)
     padded = functional.pad(image, [4, 4, 4, 4])
-    wanted = {}
+    expected = {}
     for top in range(9):
         for left in range(9):
             crop = functional.crop(padded, top, left, 32, 32)
-            wanted[crop.numpy().tobytes()] = (top, left, 0)
-            wanted[crop.flip(2).numpy().tobytes()] = (top, left, 1)
+            expected[crop.numpy().tobytes()] = (top, left, 0)
+            expected[crop.flip(2).numpy().tobytes()] = (top, left, 1)
     count = 8100
     keys = augmentation.random_keys(torch.arange(count), seed=0, epoch=1)
     crops = augmentation.crop_and_flip(image.expand(count, 1, 32, 32), keys).contiguous()
     seen = numpy.zeros((9, 9, 2))
     for crop in crops:
-        seen[wanted[crop.numpy().tobytes()]] += 1
+        seen[expected[crop.numpy().tobytes()]] += 1
     # 50 of each are expected; chi-square of 161 degrees is below 240 in all but 1 of 10,000 draws.
     assert ((seen - 50) ** 2 / 50).sum() < 240
 

@@ -66,9 +66,9 @@ def environ(clean_environ: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
     return {**own, "HOME": str(home), "TZ": "UTC"}
 
 
-def command(folder: Path, *more: str) -> list[str]:
+def command(folder: Path, *options: str) -> list[str]:
     words = [str(DEMO), "--cpu", "--python", sys.executable, "--folder", str(folder)]
-    return [*words, "--", "--set", "args.epochs=2", *more]
+    return [*words, "--", "--set", "args.epochs=2", *options]
 
 
 def normalized(text: str) -> str:

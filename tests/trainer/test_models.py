@@ -135,11 +135,11 @@ def test_every_model_gives_logits_and_gradients_for_all_its_parameters(name: str
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_a_sample_of_the_wrong_shape_is_said_so() -> None:
+def test_a_sample_of_the_wrong_shape_is_an_error() -> None:
     with pytest.raises(errors.UsageError) as caught:
         models.MODELS["wrn-28-10"](HAR, 6)
     assert str(caught.value) == (
-        "--model wrn-28-10 takes images of at least 4 x 4 pixels, and a sample is 9 x 128:"
+        "--model wrn-28-10 requires images of at least 4 x 4 pixels, and a sample is 9 x 128:"
         " use another model or data set."
     )
     for name, shape in (("cnn1d", IMAGE), ("vit", torch.Size((1, 30, 30)))):

@@ -53,8 +53,8 @@ def assert_same(left: Any, right: Any, at: str = "state") -> None:
             assert_same(left[key], right[key], f"{at}.{key}")
     elif isinstance(left, list | tuple):
         assert len(left) == len(right), at
-        for number, (one, other) in enumerate(zip(left, right, strict=True)):
-            assert_same(one, other, f"{at}.{number}")
+        for number, (item, other) in enumerate(zip(left, right, strict=True)):
+            assert_same(item, other, f"{at}.{number}")
     else:
         assert left == right, at
 
@@ -127,7 +127,7 @@ def test_two_ranks_then_one_see_the_same_samples(output: pathlib.Path) -> None:
     before, after = seen(output / "moved", 0, 1), seen(output / "moved", 2)
     # Two ranks made steps 0 to 6, with the single sample of step 4; one rank made the others.
     assert list(before) == list(range(7)) and list(after) == list(range(7, 15))
-    wanted = expected(stand_in=1)
-    assert before == {step: wanted[step] for step in before}
-    wanted = expected(stand_in=0)
-    assert after == {step: wanted[step] for step in after}
+    expected_weights = expected(stand_in=1)
+    assert before == {step: expected_weights[step] for step in before}
+    expected_weights = expected(stand_in=0)
+    assert after == {step: expected_weights[step] for step in after}

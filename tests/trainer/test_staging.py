@@ -102,8 +102,8 @@ def test_missing_data_names_the_folder_and_does_not_download(tmp_path: Path) -> 
         "  put its files there: cifar-100-binary/train.bin, ... (2 files), or\n"
         f"  put {tmp_path}/data/cifar-100-binary.tar.gz there,"
         " from https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz\n"
-        "or name the folder where it is: --data-dir FOLDER (or DATA_DIR in the environment).\n"
-        "On a machine with a network --download fetches it."
+        "or set its folder with --data-dir FOLDER (or DATA_DIR in the environment).\n"
+        "On a machine with network access, --download downloads it."
     )
     assert not (tmp_path / "data").exists()
     with pytest.raises(errors.DataError, match="UCI HAR is published without a checksum"):

@@ -44,14 +44,14 @@ class Watch(_python_dispatch.TorchDispatchMode):
         super().__init__()
         self.device = device
         self.at_edge = False
-        self.found: dict[bool, list[str]] = {True: [], False: []}
+        self.synchronizations: dict[bool, list[str]] = {True: [], False: []}
         self.num_operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.num_operations += 1
         name = func._schema.name.removeprefix("aten::")
-        devices = {one.device for one in args if isinstance(one, torch.Tensor)}
+        devices = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
         to_host = (
             isinstance(result, torch.Tensor)
             and result.device.type == "cpu"
@@ -61,7 +61,7 @@ class Watch(_python_dispatch.TorchDispatchMode):
         # the host's memory: those are no numbers of the device.
         reads = name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero")
         if to_host or (reads and any(device.type == self.device for device in devices)):
-            self.found[self.at_edge].append(name)
+            self.synchronizations[self.at_edge].append(name)
         return result
 
     def edge(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,9 +100,9 @@ def test_steps_never_wait_for_the_device(
     launch = launch_of(["--epochs=2", f"--run-dir={tmp_path}"])
     with watch:
         assert train.train(launch) is None
-    assert watch.found[False] == []
+    assert watch.synchronizations[False] == []
     # It can see them: windows and epochs do read numbers.
-    assert "_local_scalar_dense" in watch.found[True]
+    assert "_local_scalar_dense" in watch.synchronizations[True]
     assert watch.num_operations > 1000
 
 
@@ -111,13 +111,13 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     # Tensors on "meta" have no content: whoever reads one fails. Nothing of a step does.
     meta = torch.device("meta")
     launch = launch_of(["--synthetic-shape=3,32,32", f"--optimizer={optimizer}"])
-    wanted = launch.wanted
-    data = datasets.load("synthetic", datasets.read_options(wanted))
+    args = launch.wanted
+    data = datasets.load("synthetic", datasets.read_options(args))
     data = dataclasses.replace(data, augmentation="crop-flip")
-    plan = batches.make_plan(wanted, num_samples=50, rank=0, world_size=1, num_devices=1)
+    plan = batches.make_plan(args, num_samples=50, rank=0, world_size=1, num_devices=1)
     model = models.MODELS["wrn-16-4"](data.train_samples.shape[1:], data.num_classes).to(meta)
     source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
-    moving = optimizers.make(wanted, model.parameters(), meta)
+    moving = optimizers.make(args, model.parameters(), meta)
     meter = metrics.SpanMeter(meta, source)
     source.begin_epoch(1, 0)
     with Watch("meta") as watch:
@@ -137,7 +137,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
                 ),
             )
             meter.add(sums)
-    assert watch.found[False] == []
+    assert watch.synchronizations[False] == []
     with pytest.raises((RuntimeError, NotImplementedError)):
         meter.state()
 
@@ -153,16 +153,16 @@ def test_data_parallel_computes_in_the_format_asked_for() -> None:
         autocast=functools.partial(precisions.autocast, "fp16", device),
         gpu_ids=[0, 1],
     )
-    found = []
+    result = []
 
     def replica() -> None:
         with torch.autocast("cpu"):
-            found.append(trained.module(torch.zeros(2, 20)).dtype)
+            result.append(trained.module(torch.zeros(2, 20)).dtype)
 
     thread = threading.Thread(target=replica)
     thread.start()
     thread.join()
-    assert found == [torch.float16]
+    assert result == [torch.float16]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -202,11 +202,11 @@ def test_loader_gives_what_the_device_gives(
     run, expected = weights(["--data-path=device"], tmp_path / "device", monkeypatch)
     assert isinstance(run.source, data_paths.DevicePath) and run.source.wait_seconds == 0
     words = ["--data-path=loader", f"--num-workers={num_workers}"]
-    run, found = weights(words, tmp_path / "loader", monkeypatch)
+    run, result = weights(words, tmp_path / "loader", monkeypatch)
     assert isinstance(run.source, data_paths.LoaderPath) and run.source.wait_seconds > 0
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        assert torch.equal(found[name], value), name
+        assert torch.equal(result[name], value), name
 
 
 def test_data_loading_time_is_measured_and_reported(

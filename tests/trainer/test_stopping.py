@@ -105,9 +105,9 @@ def test_job_stops_requests_requeue_and_continues(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    wanted = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
+    args = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
     (tmp_path / "stop.3.0").write_text("USR1 1\n")
-    train.run(wanted, job(tmp_path, 0))
+    train.run(args, job(tmp_path, 0))
     first = capsys.readouterr()
     assert first.err == ""
     assert first.out.endswith(
@@ -115,7 +115,7 @@ def test_job_stops_requests_requeue_and_continues(
     )
     assert (tmp_path / "requeue.3.0").read_text() == "saved at step 1\n"
     assert json.loads((tmp_path / "result.3.json").read_text())["finished"] is False
-    train.run(wanted, job(tmp_path, 1))
+    train.run(args, job(tmp_path, 1))
     second = capsys.readouterr()
     assert second.err == ""
     assert second.out.startswith("Resumed after step 1, in epoch 1.\n")

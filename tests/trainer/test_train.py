@@ -301,8 +301,8 @@ def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
         local_world_size=world_size,
         num_nodes=1,
     )
-    wanted = arguments.parse_arguments([f"--mode={mode}"])
-    assert steps.resolve_mode(wanted, place) == expected
+    args = arguments.parse_arguments([f"--mode={mode}"])
+    assert steps.resolve_mode(args, place) == expected
 
 
 def test_batch_larger_than_the_training_set() -> None:

@@ -1,4 +1,4 @@
-"""The help of each command, and the page with all of it."""
+"""The help of each command, and the reference page that contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks that leap, hosts that were off, and what other clocks say."""
+"""Clocks that are set, hosts that were off, and comparison with other clocks."""
 
 from __future__ import annotations
 

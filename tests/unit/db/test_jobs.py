@@ -248,8 +248,8 @@ def test_queries(store: stores.Store) -> None:
 
     def rows(**query: object) -> list[int]:
         with store.reading() as work:
-            found = work.jobs.find(jobs.JobQuery(**query))  # type: ignore[arg-type]
-        return [job.row for job in found]
+            result = work.jobs.find(jobs.JobQuery(**query))  # type: ignore[arg-type]
+        return [job.row for job in result]
 
     assert rows() == [4, 3, 2, 1]
     assert rows(limit=2) == [4, 3]
@@ -339,8 +339,8 @@ def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
     with store.reading() as work:
         for query in (
             jobs.JobQuery(rows=many, limit=None),
-            jobs.JobQuery(job_ids=[str(one) for one in many], limit=None),
+            jobs.JobQuery(job_ids=[str(item) for item in many], limit=None),
             jobs.JobQuery(names=["digits", *map(str, many)], limit=None),
         ):
-            assert [one.row for one in work.jobs.find(query)] == [job.row]
+            assert [item.row for item in work.jobs.find(query)] == [job.row]
         assert len(work.jobs.of_submissions([job.token, *map(str, many)])) == 1

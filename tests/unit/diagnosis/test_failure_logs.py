@@ -75,7 +75,7 @@ def test_real_logs(real_logs: Path) -> None:
     assert failed >= 10
 
 
-# S1.21 to S1.25 and S4.29 to S4.31: what the sources' lists of troubles name, and what we say.
+# S1.21 to S1.25 and S4.29 to S4.31: the problems that the sources list, and our explanations.
 @pytest.mark.parametrize(
     ("log", "text"),
     [

@@ -1,4 +1,4 @@
-"""What is compared before a job of the line is started."""
+"""Checks before a queued local job is started."""
 
 from __future__ import annotations
 

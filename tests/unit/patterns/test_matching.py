@@ -1,4 +1,4 @@
-"""Matching: context from line to line, and any text at all."""
+"""Matching: context between lines, and arbitrary text."""
 
 import json
 
@@ -139,7 +139,7 @@ metrics = { step = "" }
 def test_generic_patterns_count_until_another_has_found_something():
     matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"))
     assert matcher.metrics_of_line("epoch=3 loss=0.5 mark")[0].source == "log:any"
-    # What counts only says not whose log it is.
+    # Lines without a program's own format do not identify the program.
     assert [metric.name for metric in matcher.metrics_of_line("- 7 -")] == ["step"]
     again = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), matcher.state)
     assert [
@@ -156,7 +156,7 @@ def test_generic_patterns_count_until_another_has_found_something():
 @pytest.mark.parametrize(
     "line",
     [
-        "loss=0.5 mark",  # nobody knows when
+        "loss=0.5 mark",  # time unknown
         "epoch=3 mark",
         "epoch=3 loss=8,4 mark",
         "epoch=3 loss=12:30 mark",
@@ -183,18 +183,18 @@ took = "s"
         "own.toml",
     )
 
-    def found(text: str) -> list[tuple[str, float, str]]:
+    def results(text: str) -> list[tuple[str, float, str]]:
         metrics = patterns.Matcher([own]).metrics_of_line(text)
         return [(metric.name, metric.value, metric.unit) for metric in metrics]
 
-    assert found("train 0.5 12,345 3.5 1:02:03") == [
+    assert results("train 0.5 12,345 3.5 1:02:03") == [
         ("loss", 0.5, ""),
         ("tokens_per_second", 12345, "tok/s"),
         ("throughput", 12345, "tok/s"),
         ("throughput", 3.5, "TFLOP/s"),
         ("took", 3723, "s"),
     ]
-    assert [name for name, _, _ in found("valid 0.5 12,345 3.5 1:02:03")] == [
+    assert [name for name, _, _ in results("valid 0.5 12,345 3.5 1:02:03")] == [
         "val_loss",
         "val_tokens_per_second",
         "val_throughput",
@@ -203,7 +203,7 @@ took = "s"
 
 
 SHIPPED = patterns.load_shipped()
-LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.texts})
+LITERALS = sorted({part for item in SHIPPED for kind in item.lines for part in kind.texts})
 
 
 @settings(max_examples=30)

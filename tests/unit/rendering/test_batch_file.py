@@ -1,4 +1,4 @@
-"""Batch files: what sbatch reads in them, what is refused, and how their ends are recorded."""
+"""Batch files: directives, rejected files, and exit records."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def _request(tmp_path: Path, text: str, **flags: object) -> tuple[jobs.JobSpec, 
     keys = {key.replace("__", "."): value for key, value in flags.items()}
     spec = specs.load(None, ["sbatch.hint=nomultithread"], keys, ["-x"], batch=batch.document)
     profile = profiles.Profile(account="site", partition="accel", gres_style="gres")
-    given = specs.keys_given(["sbatch.hint=nomultithread"], keys, {})
-    options = batch_file.command_line(batch, spec, given, profile)
+    given_keys = specs.keys_given(["sbatch.hint=nomultithread"], keys, {})
+    options = batch_file.command_line(batch, spec, given_keys, profile)
     return jobs.JobSpec(**{**vars(spec), "sbatch": options}), batch.notes
 
 
@@ -204,11 +204,14 @@ def test_signals_are_forwarded_when_slurm_also_sends_cont(machine: Machine) -> N
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
-    got = machine.folder / "work" / "got"
+    output = machine.folder / "work" / "got"
     for number in range(1, 11):
         os.kill(process.pid, signal.SIGUSR2)
         os.kill(process.pid, signal.SIGCONT)
-        wait_for(lambda: got.exists() and got.read_text() == "usr\n" * number, f"USR2 {number}")  # noqa: B023
+        wait_for(
+            lambda: output.exists() and output.read_text() == "usr\n" * number,  # noqa: B023
+            f"USR2 {number}",
+        )
     os.kill(process.pid, signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""From text, --set and flags to a JobSpec; what a person sees where something is wrong."""
+"""Loading a JobSpec from a file, --set and flags, and the error messages."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def spec_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def failure(text: str, *settings: str, **arguments: object) -> str:
-    """Return what is printed for a wrong spec, which lies in the present folder."""
+    """Return the error message for an invalid spec in the working directory."""
     Path("spec.toml").write_text(text)
     with pytest.raises(errors.SpecError) as caught:
         specs.load(Path("spec.toml"), settings, **arguments)  # type: ignore[arg-type]

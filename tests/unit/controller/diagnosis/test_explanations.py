@@ -1,4 +1,4 @@
-"""Causes are stored by refreshes, as many as there is time for; the next one goes on."""
+"""Refreshes store causes within a time limit; the next refresh continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask Slurm: the right of a process that was killed is given back."""
+"""Which process may query Slurm; the claim of a killed process is released."""
 
 from __future__ import annotations
 

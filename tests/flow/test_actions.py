@@ -21,8 +21,8 @@ FAILED = "sbatch: error: Batch job submission failed: "
 LINE = ("--launcher", "python", "--time-limit", "10", "--command")
 
 
-def submit(cli, name="demo", command="echo here", *more):
-    done = cli("submit", "--name", name, *more, *LINE, command)
+def submit(cli, name="demo", command="echo here", *options):
+    done = cli("submit", "--name", name, *options, *LINE, command)
     assert done.code == 0, done.err
 
 

@@ -221,15 +221,15 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
 
     def task():
-        (found,) = cli("show", "@3", "--refresh", "--json", **grace).items
-        return found
+        (items,) = cli("show", "@3", "--refresh", "--json", **grace).items
+        return items
 
     cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
-    found = task()
+    items = task()
     # As many as the grace had room for.
-    answers = int(found["reason"].split()[2])
+    answers = int(items["reason"].split()[2])
     assert answers >= 3
-    assert (found["state"], found["reason"]) == (
+    assert (items["state"], items["reason"]) == (
         "CANCELLED",
         f"missing from {answers} results of squeue while pending: Slurm has no record of this "
         "task, and it never started",
