@@ -1,6 +1,6 @@
 """Run the tiers of tests one after another and print a table of the results; for script/test.
 
-The checkout is the working directory. Each tier runs in a session of its own: an interrupt reaches
+The checkout is the working directory. Each tier runs in its own session: an interrupt reaches
 pytest once and lets fixtures clean up. A process that a tier leaves running is ended, and the tier
 has failed.
 """
@@ -30,7 +30,7 @@ TIERS: Mapping[str, tuple[str, ...]] = {
     "flow": ("-n", "2"),
     # Several tests share the training runs of a module.
     "trainer": ("-n", "2", "--dist", "loadscope"),
-    # Its tests mostly wait. Each worker has a cluster of its own.
+    # Its tests mostly wait. Each worker has its own cluster.
     "cluster": ("-n", "3", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: hostile values, cases that a seed makes again, and the watch on each.
+"""Helpers of the fuzz tests: hostile values, reproducible cases, and a time limit for each.
 
 A case is made from `Random(f"{kind}:{seed}:{number}")`, so the message of a failure names all that
 is needed to run it again: `ORCHESTRATOR_TEST_FUZZ=SEED:NUMBER` runs that one.
@@ -227,8 +227,8 @@ def run(
 ) -> int:
     """Run `count` cases of a kind; return how many. AssertionError names those that fail.
 
-    `case` makes of a source of random numbers what is to be called; `accepted` are the exceptions
-    that its callers turn into a message.
+    `case` returns a call, built from a source of random numbers; `accepted` are the exceptions
+    that its callers report as messages.
     """
     seed, numbers = numbers_of(count)
     failures: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""A real PostgreSQL server of a test run: with no network, and ended with the run however it dies.
+"""A PostgreSQL server for a test run: without network, and always stopped with the run.
 
-Each test has a database of its own, copied from one that has the tables already.
+Each test has its own database, copied from one that already has the tables.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ END $$
 
 
 class Unavailable(Exception):
-    """There is no server to start here; the message says why."""
+    """No server can be started; the message explains why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Server:
         self.execute(EMPTY, name_of(url))
 
     def drop(self, url: str) -> None:
-        """Remove a database, whoever still uses it."""
+        """Remove a database, even if it is in use."""
         self.execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
 
 
@@ -138,7 +138,7 @@ def _remove_abandoned() -> None:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """Start a server in a folder of its own and end it; raises Unavailable."""
+    """Start a server in a temporary folder and stop it; raise Unavailable if that is impossible."""
     programs_folder, user = programs(), _as_somebody()
     _remove_abandoned()
     # Not a test's folder: its parents are closed to other users, and a socket's name is short.
@@ -169,7 +169,7 @@ def running() -> Iterator[Server]:
             _wait(server, process)
             yield server
         finally:
-            # At once, whoever is connected.
+            # Immediate shutdown, even with open connections.
             process.send_signal(signal.SIGQUIT)
             process.wait()
 

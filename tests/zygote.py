@@ -1,4 +1,4 @@
-"""Runs `orchestrator ARGV` by forks of a process that has its modules loaded already.
+"""Runs `orchestrator ARGV` in forks of a process that has already imported its modules.
 
     python -m tests.zygote DESCRIPTOR
 
@@ -33,7 +33,7 @@ LIBRARIES = (
     *("click", "jinja2.sandbox", "sqlalchemy", "sqlalchemy.dialects.sqlite", "submitit"),
     *("rich.table", "rich.progress", "alembic.command", "alembic.config", "numpy"),
 )
-#: A command line and the variables of its surroundings.
+#: A command line and its environment variables.
 MESSAGE_BYTES = 128 * 1024
 #: Variables that are read when a program starts: with them none can be forked.
 AT_START = ("PYTHON", "LANG", "LC_", "LD_")
@@ -52,7 +52,7 @@ class Request:
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
-    """Return whether a command with these variables of its own can be forked."""
+    """Return whether a command with these extra variables can be forked."""
     return not any(name.startswith(AT_START) for name in environ)
 
 
@@ -64,7 +64,7 @@ class Zygote:
     """The process that forks, and what it is asked."""
 
     def __init__(self, command: Callable[[Sequence[str]], Sequence[str]], **options: object):
-        """`command` makes of the words after `python` what starts it; `options` are Popen's."""
+        """`command` completes the words after `python`; `options` are those of Popen."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -123,7 +123,7 @@ def _read(outputs: Mapping[int, bytearray], request: Request, timeout_seconds: f
                 raise subprocess.TimeoutExpired(request.argv, timeout_seconds, out, err)
             for key, _ in ready:
                 chunk = b""
-                # EIO: nobody has the other end of the terminal any more.
+                # EIO: the other end of the terminal is closed.
                 with contextlib.suppress(OSError):
                     chunk = os.read(key.fd, 65536)
                 if chunk:

@@ -101,7 +101,7 @@ def _element(name: str, argument: Any) -> str:
         case "GROUPREF":
             return ".*"
         case _:
-            # Grep has no look-around: without it, more lines fit.
+            # Grep has no look-around: without it, more lines match.
             return ""
 
 

@@ -1,4 +1,4 @@
-"""`explain` names the cause of each failure of failures.py, produced for real."""
+"""`explain` names the cause of each failure of failures.py on a real cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FILES = {
 
 @dataclasses.dataclass(frozen=True)
 class Crowd:
-    """alice's failures, all at one time, and what was said of each."""
+    """alice's failures, all run at the same time, and their explanations."""
 
     site: sites.Site
     cases: Sequence[failures.Case]

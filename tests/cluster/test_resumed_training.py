@@ -1,4 +1,4 @@
-"""A training that is stopped, preempted, or out of time ends as one that nobody disturbed."""
+"""A training that is stopped, preempted or out of time has the result of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -56,33 +56,35 @@ def submit(
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
     """What metrics.jsonl holds so far."""
-    place = lab.path(f"{job['run_dir']}/metrics.jsonl")
-    return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+    path = lab.path(f"{job['run_dir']}/metrics.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def wait_epochs(site: sites.Site, job: dict[str, Any], attempt: int, number: int) -> None:
-    """Wait until an attempt has told of some epochs."""
+    """Wait until an attempt has reported some epochs."""
 
-    def told() -> bool:
-        mine = [one for one in lines(site.lab, job) if one["attempt"] == attempt]
-        return sum(one["name"] == "throughput" for one in mine) >= number
+    def has_epochs() -> bool:
+        mine = [line for line in lines(site.lab, job) if line["attempt"] == attempt]
+        return sum(item["name"] == "throughput" for item in mine) >= number
 
-    site.lab.wait_for(told, 150, f"{number} epochs of attempt {attempt}", 0.3)
+    site.lab.wait_for(has_epochs, 150, f"{number} epochs of attempt {attempt}", 0.3)
 
 
 def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
-    """The numbers of each epoch that no clock decides; what was told last counts."""
-    return {(one["name"], one["epoch"]): one["value"] for one in written if one["name"] in NAMES}
+    """The metrics of each epoch except times; the last report counts."""
+    return {
+        (item["name"], item["epoch"]): item["value"] for item in written if item["name"] in NAMES
+    }
 
 
 def stops(log: str) -> list[tuple[int, str]]:
-    """Where attempts were stopped, and why; each must have been gone on with at that very step."""
-    found = re.findall(
+    """Steps and reasons of the stops; the next attempt must have resumed at that step."""
+    result = re.findall(
         r"^Stopped after step (\d+), because (.+): checkpoint saved\.$", log, re.MULTILINE
     )
     resumed = re.findall(r"^Resumed after step (\d+), in epoch \d+\.$", log, re.MULTILINE)
-    assert [step for step, _ in found][: len(resumed)] == resumed
-    return [(int(step), why) for step, why in found]
+    assert [step for step, _ in result][: len(resumed)] == resumed
+    return [(int(step), why) for step, why in result]
 
 
 @pytest.mark.slow
@@ -99,7 +101,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
     # What Slurm does at --signal=B:USR1@60: the script asks, the ranks agree, save, are requeued.
     lab.run(["scancel", "--signal=USR1", "--batch", disturbed], user="alice")
     wait_epochs(site, job, 1, 2)
-    # Killed where it stands: the next attempt goes on from the last checkpoint.
+    # Killed immediately: the next attempt resumes from the last checkpoint.
     better = site.shell("better", "sleep 2", job='exclusive = true\ntime_limit = "00:05:00"')
     site.submit(better, "--nodelist=n1")
     wait_epochs(site, job, 2, 1)
@@ -121,7 +123,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
 
 @pytest.mark.early
 def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
-    # Slurm's own signal: it comes when Slurm looks at limits, each half minute.
+    # Slurm's signal: sent when Slurm checks limits, every half minute.
     job = 'time_limit = "00:03:00"\nsignal_seconds = 175'
     limited = submit(site, "limited", job, 100_000)
     log: list[str] = []

@@ -1,4 +1,4 @@
-"""Run `orchestrator ARGV` and write what this process used of the machine, less its children.
+"""Run `orchestrator ARGV` and write the CPU time and memory of this process, without its children.
 
 use_of.py FILE ARGV...      FILE gets {"cpu_seconds": ..., "max_rss_bytes": ...}
 """

@@ -1,4 +1,4 @@
-"""The orchestrator command as a process of its own, in a home folder of its own."""
+"""Runs the orchestrator command as a process with its own home folder."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class CommandLine:
         return self._start(command, cwd, environ)
 
     def run(self, command: Sequence[str], **environ: str) -> Done:
-        """Run another command in the same surroundings."""
+        """Run another command in the same environment."""
         return finish(self._start(command, None, environ))
 
     def _start(

@@ -1,4 +1,4 @@
-"""Databases to be damaged: one that the commands themselves filled, and ways to damage its file."""
+"""Damaged databases: a database filled by the commands, and ways to damage its file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def populate(cli: CommandLine, fake_slurm: FakeSlurm) -> None:
     run("tick")
 
 
-#: What is called on each damaged database: all look at it, a few write.
+#: Commands for each damaged database: all read it, a few write.
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status",),
     ("status", "--all", "--no-refresh", "--json"),
@@ -113,7 +113,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The database with what lies beside it, put back before each damage."""
+    """The database and the files beside it, restored before each damage."""
 
     #: by the end of the name: "", "-wal"
     contents: dict[str, bytes]
@@ -188,7 +188,7 @@ def flips(files: Files, dice: random.Random) -> Files:
             for _ in range(dice.choice((1, 8, 64))):
                 data[at()] = dice.randrange(256)
         case "text":
-            # Where text stands: what SQLite itself cannot notice.
+            # Positions of text: damage that SQLite itself cannot detect.
             for _ in range(200):
                 position = at()
                 if 32 <= data[position] < 127:
@@ -222,7 +222,7 @@ def flips(files: Files, dice: random.Random) -> Files:
     return Files({end: bytes(content) for end, content in contents.items()})
 
 
-#: What may stand in any column of a file of SQLite's, whatever the column's type says.
+#: Values that SQLite accepts in any column, regardless of its type.
 _VALUES: tuple[object, ...] = (
     None,
     -1,

@@ -1,4 +1,4 @@
-"""Command lines made at random from click's own tree, run by forks of this process.
+"""Random command lines generated from click's commands, run by forks of this process.
 
 Each case runs `cli.main()` in a process of its own batch, as another user where we are root, in a
 copy of a prepared home. What one batch leaves behind is there for its next case.
@@ -39,7 +39,7 @@ _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_VERSION_3 = 0x20080522
-#: They write where they are told to, talk to other programs, or run until they are ended.
+#: They write to given paths, communicate with other programs, or run until they are stopped.
 LEFT_OUT = {("schedule", "install"), ("serve",), ("notices", "test"), ("completion",)}
 _LEFT_OUT_OPTIONS = {"--follow", "--watch", "--write", "--help", "--version"}
 #: Otherwise they wait for what does not happen.

@@ -1,4 +1,4 @@
-"""hold, release, requeue and resubmit: what they ask of Slurm, and what they believe of it."""
+"""hold, release, requeue and resubmit: their Slurm calls, and how they check the results."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def test_jobs_that_cannot_be_held(cli, fake_slurm):
 
 def test_unconfirmed_action_is_an_error(cli, fake_slurm):
     submit(cli)
-    # scontrol release answers 0 whatever becomes of it.
+    # scontrol release exits with 0 in any case.
     fake_slurm.fail("scontrol", rc=0)
     done = cli("hold", "1", "--timeout", "1.5")
     assert (done.code, done.out) == (5, "")
-    # On a slow machine the first look alone takes a second, and it says that it waits.
+    # On a slow machine the first query alone takes a second, and a progress message is printed.
     assert done.err.removeprefix("Waiting until Slurm shows it for 1 ...\n") == (
         "Error: Slurm accepted the request, but still shows 1 PENDING (Priority); "
         "check with `orchestrator status 1`\n"
@@ -281,7 +281,7 @@ def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     done = cli("resubmit", "1", "--parsable", cwd=elsewhere, **moved)
     assert (done.code, done.out, done.err) == (0, "2\n", "")
     old, new = (cli("show", f"@{row}", "--json").items[0] for row in (1, 2))
-    # The script looks for its folder where it was rendered to.
+    # The script searches for its folder at the rendered path.
     assert len(cli.run_folders()) == 2 and old["run_dir"] != new["run_dir"]
     assert (new["name"], new["labels"]) == (old["name"], ["team=vision"])
     scripts = [(fake_slurm.folder / f"script.{number}").read_text() for number in (1, 2)]

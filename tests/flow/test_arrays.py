@@ -1,4 +1,4 @@
-"""Job arrays through the command line, against the pretended Slurm."""
+"""Job arrays through the command line, with the simulated Slurm."""
 
 from __future__ import annotations
 

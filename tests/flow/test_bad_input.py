@@ -218,7 +218,7 @@ CONTROL = {
     "NUL": "a\x00b",
     "line separator": "a\u2028#SBATCH --partition=evil",
 }
-#: What has a form of its own: Slurm's names, sizes and lists.
+#: Values with a format: Slurm's names, sizes and lists.
 FORMED = {
     "job": "name partition account qos reservation constraint time_limit mail_type mail_user "
     "dependency nodelist exclude",
@@ -496,7 +496,7 @@ done
 
 @pytest.mark.parametrize("how", ["full", "ro"])
 def test_read_commands_work_on_a_full_disk(cli, fake_slurm, how):
-    """Also the database alone: nobody has it open, and SQLite's own files are not beside it."""
+    """Also the database file alone: it is not open, and SQLite's other files do not exist."""
     cli.needs_file()
     full = cli.home / "full"
     full.mkdir()

@@ -1,4 +1,4 @@
-"""A clock that is set wrong decides nothing: schedules wait until it is confirmed."""
+"""With a wrong clock no decisions are made: schedules wait until the clock is confirmed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     match = LEAPT.fullmatch(wrong.err.strip())
     assert wrong.code == 0 and match, wrong.err
     assert match.groups() == ("forward", "30-00:00:00", "Slurm's clock shows another time.")
-    # It is reported everywhere, until somebody looks with the right clock.
+    # Every command reports it until one runs with the right clock.
     message = wrong.err.strip()
     assert message in cli("status", "--no-refresh").err
     assert message in cli("schedule", "list").err
@@ -77,7 +77,7 @@ def test_a_person_confirms_a_leap(cli, fake_slurm):
     assert ours.err.startswith("This host's clock is trusted: ")
     ((later,),) = cli.rows("SELECT decided_until FROM schedules")
     assert str(later) > str(until)
-    # Two days of minutes: the last hundred have an entry each, one stands for all before.
+    # Two days of minutes: the last hundred have an entry each, all earlier ones share one.
     reasons = [str(reason) for (reason,) in cli.rows("SELECT reason FROM firings")]
     assert len(reasons) <= 104
     assert sum("; so are all planned times since " in reason for reason in reasons) == 1

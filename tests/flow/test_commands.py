@@ -1,4 +1,4 @@
-"""Each command's normal use: what a person sees, word for word."""
+"""Normal use of each command: the exact output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+]00:00"
 
 
 def ask(*words):
-    """Match these lines, in which `...` stands for anything."""
+    """Match these lines; `...` matches anything."""
     return re.compile("".join(re.escape(word).replace(r"\.\.\.", r"[^\n]*") for word in words))
 
 

@@ -1,4 +1,4 @@
-"""Commands on a damaged database: a clear error that names the way back, and nothing worse."""
+"""Commands on a damaged database: a clear error that explains how to recover."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_flipped_bytes(filled: CommandLine, databases: int) -> None:
     [40, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
-    """In each column, also one that is new: what is no value of its type is found and named."""
+    """Values of a wrong type are reported in every column, including new ones."""
     dice = random.Random(15)
     whole = damage.in_one_file(filled.database)
     wrong = []
@@ -227,7 +227,7 @@ def test_an_impossible_state_is_not_whole(cli: CommandLine, statement: str, prob
 
 
 def test_rows_that_contradict_each_other_are_named(cli: CommandLine) -> None:
-    """Each value can be read, and the error comes up where nobody looks for it."""
+    """Each value can be read; the error occurs in code that does not check for it."""
     (cli.folder / "train.py").touch()
     sweep = SPEC.replace("[launch]\n", "").replace('command = "true"\n', "") + (
         '[launch]\nlauncher = "python"\nscript = "train.py"\n'
@@ -261,7 +261,7 @@ def test_an_upgrade_of_a_damaged_database_changes_nothing(cli: CommandLine) -> N
     whole.put(cli.database)
     change(cli, "UPDATE alembic_version SET version_num = '0007'")
     content = bytearray(damage.in_one_file(cli.database).contents[""])
-    # The page of an index: each row that is asked for is found without it.
+    # A page of an index: each requested row is found without it.
     with sqlite3.connect(cli.database) as connection:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_schema WHERE name = 'ix_jobs_created_at'"

@@ -1,4 +1,4 @@
-"""Slurm refuses, is away, is slow or gives no answer; the user interrupts; surroundings are odd."""
+"""Slurm rejects, is down, is slow or does not reply; Ctrl-C; unusual environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that another user can change decide nothing: a second user tries."""
+"""Folders that another user can change are not trusted; a second user tries."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def environ_of(folder: Path, *, slurm: bool) -> dict[str, str]:
 
 
 def fuzz(template: Path, count: int) -> int:
-    """Run `count` command lines; return how many. AssertionError tells those that fail."""
+    """Run `count` command lines; return their number. AssertionError lists those that failed."""
     seed, numbers = fuzzing.numbers_of(count)
     known = [
         command

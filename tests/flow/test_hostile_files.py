@@ -47,7 +47,7 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
     assert cli("submit", *JOB).code == 0
     (folder,) = cli.run_folders()
     job_id = fake_slurm.jobs()[0]["job_id"]
-    # The attempt has begun by its claim, and its record and owner are read.
+    # The claim shows that the attempt has started; its record and owner are read.
     (folder / "attempt.0.0").write_text(f"{job_id}\n")
     for name in ("owner.0", "exit.0.0.json", "result.json", "gpu.n1.csv"):
         put(folder / name, kind)

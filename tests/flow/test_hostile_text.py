@@ -1,7 +1,7 @@
-"""Text that others wrote, in every field of every command: on a terminal, in a pipe, in files.
+"""Text written by others, in every field of every command: on a terminal, in a pipe, in files.
 
-What others can write: logs, Slurm's answers, file names, words of the command line. The database
-is filled with the same, in every column of text, for a field may be printed where no test looks.
+Others can write logs, Slurm's output, file names and arguments. Every text column of the database
+is filled with the same, because a field may be printed where no test checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEQUENCES = (
 #: C1, DEL, a bell; then what reorders, hides and ends lines.
 CHARACTERS = "\x9b31m\x9d0;t\x9c\x85\x7f\x07\b\b\u202e\u2066\u200b\u2028\u2029\ufeff\U000e0041"
 MARKUP = "[red]x[/red][link=http://evil]l[/link]<b>&"
-#: On one line, as a line of Slurm's answers or of a log.
+#: On one line, as in Slurm's output or in a log.
 HOSTILE = f"EVIL{SEQUENCES}{CHARACTERS}{MARKUP}"
 #: As a field of the database or a file's name.
 WHOLE = f"{HOSTILE}\r over\n\tunder"
@@ -75,7 +75,7 @@ DOCUMENTS = {
     *("spec", "settings", "changes", "provenance", "environment", "after", "measurements"),
     *("figures", "job_id", "raw_job_id", "array_job_id"),
 }
-#: table -> columns that are names by which the test asks, or that say where to look
+#: table -> columns with names or paths that the test uses
 KEPT = {
     "leases": {"name", "host", "boot_id"},
     "jobs": {"submitter_host", "submitter_boot_id", "stdout_path", "tracked_name"},
@@ -231,7 +231,7 @@ DONE: dict[str, list[list[str]]] = {
         ["sweep", "report", "--from", "EVIL\udc9b31m.csv"],
     ],
 }
-#: What is bytes of a log or a text for programs, as it stands, when it goes into a pipe.
+#: Output that is written unchanged to a pipe: bytes of a log, or text for programs.
 EXACT = {"logs", "render", "sweep render", "completion", "schedule install"}
 #: Commands that must have shown the text: else the test has seen nothing of them.
 SEEN = {
@@ -326,7 +326,7 @@ def world(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> dict[str, str
     strange = cli.folder / "strange"
     strange.write_text(f"{HOSTILE} loss~~1.5~~2.5\n")
     fake_slurm.run_jobs()
-    assert cli("tick").code == 0, "before this look nobody is told of anything"
+    assert cli("tick").code == 0, "the first pass sends no notifications"
     # Row 1; rows 2 and 3; row 4.
     assert cli("submit", spec, "--wait").code == 1
     assert cli("sweep", "submit", sweep, "--yes", "--wait").code == 1
@@ -406,7 +406,7 @@ def test_no_command_prints_control_characters(
         shutil.copyfile(kept, cli.database)
         for argv in calls:
             if name == "tick":
-                # Its users are told.
+                # Its users see the message.
                 fake_slurm.set_state(world["waiting"], "FAILED", exit="1:0", reason=HOSTILE)
             fake_slurm.fail("scancel", stderr=f"scancel: error: {HOSTILE}", times=1)
             fake_slurm.fail("sbatch", stderr=f"sbatch: error: {HOSTILE}", times=1)

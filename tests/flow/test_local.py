@@ -1,4 +1,4 @@
-"""Without Slurm: the command line as processes, real runners, and what kills them."""
+"""Without Slurm: the command line as processes, with real runners that are killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests import zygote
 from tests.flow import command_line
 
 LINE = ("--scheduler", "local", "--launcher", "python")
-#: Long enough to be looked at, and no test waits for it.
+#: Long enough to be observed; no test waits for its end.
 LONG = "sleep 600"
 
 
@@ -122,7 +122,7 @@ def script_of(entry: records.Entry) -> int:
 def in_terminal(
     argv: list[str], here: command_line.CommandLine, *, read: bool = True
 ) -> tuple[int, int]:
-    """Start a process in a terminal of its own; return the terminal's other end and its PID."""
+    """Start a process on a new terminal; return the other end of the terminal and the PID."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(here.folder)
@@ -252,7 +252,7 @@ def test_a_killed_runner(here, victims):
         assert ended(here, job_id) == ("CANCELLED", "143:0")
     else:
         if victims == ("runner",):
-            # Nobody has to look.
+            # No command has to run.
             here.wait_until(lambda: entry_of(here, after) is None, "the next job")
         else:
             assert job(here, job_id)["state"] == "LOST"
@@ -303,7 +303,7 @@ def test_fifty_at_once_run_one_after_another(here):
 
 
 def test_the_time_limit_is_kept_from_the_start_of_the_job(here):
-    """The second waits longer than its own limit for its turn, and is warned before its end."""
+    """The second job is queued for longer than its limit, and gets its signal before the end."""
     script = here.folder / "stubborn.sh"
     script.write_text("trap '' TERM; echo ready; sleep 600; sleep 601\n")
     first = submit(here, f"while [ ! -e {here.home}/go ]; do sleep 0.1; done")
@@ -623,7 +623,7 @@ def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
 
 
 def test_submit_killed_before_the_job_is_stored(here):
-    """The job lies in the spool and its row has no ID: the next look finds it by its token."""
+    """The job is in the spool and its row has no ID: the next refresh finds it by its token."""
     job_id = submit(here, f"echo ready; {LONG}")
     running(here, job_id)
     with sqlite3.connect(here.database) as connection:
@@ -769,7 +769,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
     )
     shown = here("show", job_id, "--format", "table").out
     assert f"\nCause:       python_exception (see `orchestrator explain {job_id}`)\n" in shown
-    # Once, whoever looks.
+    # Reported once.
     assert shown.count("python_exception: ValueError in") == 1
     assert here("explain", job_id, "--attempt", "3").code == 4
     assert here("explain").code == 2

@@ -1,4 +1,4 @@
-"""What lies in the line and in the run folders of local jobs is run only as it was submitted."""
+"""Local jobs run only as submitted: changes of their queue entries and run folders are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices by the command as a process: receivers that are down, and SIGKILL on the way."""
+"""Notifications sent by the command: receivers that are down, and SIGKILL during delivery."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_receivers_down_and_controllers_killed(
         assert (got_mail.received, got_hook.received) == ([], [])
         assert cli("notices", "retry").out == "The next controller pass sends 2 notifications\n"
         ticking = cli.start("tick")
-        # The receiver has it, and nobody hears its answer.
+        # The receiver has the notification, but its reply is lost.
         got_hook.before_answer = lambda: os.kill(ticking.pid, signal.SIGKILL)
         assert command_line.finish(ticking).code == -signal.SIGKILL
         got_hook.before_answer = lambda: None

@@ -1,4 +1,4 @@
-"""submit --queue: what Slurm refuses for now is kept, and sent when there is room."""
+"""submit --queue: submissions that Slurm rejects for now are deferred and submitted later."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_submission_waits_for_a_missing_folder(cli, fake_slurm):
     assert item["events"][-1]["detail"] == item["reason"]
     assert pause_seconds(item) == pytest.approx(120, abs=1)
     make_due(cli, 1)
-    assert cli("status", "--refresh").err == "", "told once"
+    assert cli("status", "--refresh").err == "", "reported once"
     assert job(cli, "@1")["events"] == item["events"]
     assert len(fake_slurm.calls("sbatch")) == 1
 

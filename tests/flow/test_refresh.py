@@ -1,4 +1,4 @@
-"""Refreshes that meet other processes: nothing is lost, doubled, or left unasked."""
+"""Concurrent refreshes: no job is lost, duplicated or skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_submission_that_ends_during_a_refresh_is_not_set_back(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli)
-    # squeue is asked while the second job is SUBMITTING and answers when it has its ID.
+    # squeue is called while the second job is SUBMITTING and returns when it has its ID.
     fake_slurm.fail("sbatch", rc=0, stdout="2\n", delay_seconds=1.5, run_anyway=False)
     submitting = cli.start("submit", "--name", "second", "--", "train.py")
     states = "select state from jobs"

@@ -1,4 +1,4 @@
-"""Reports and baselines of jobs that ran: from `sweep submit` to the table, word for word."""
+"""Reports and baselines of completed jobs: from `sweep submit` to the exact table."""
 
 from __future__ import annotations
 

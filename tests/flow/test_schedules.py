@@ -1,4 +1,4 @@
-"""Schedules as commands: what they print, verdicts on what ran, and the driver in a crontab."""
+"""The schedule commands: output, regression checks of runs, and installation in a crontab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ kind = "grid"
 repeats = 3
 axes.args.size = [8]
 """
-#: How fast it is stands in a file, so that the spec stays as it is.
+#: The speed is read from a file, so that the spec does not change.
 TRAIN = """\
 import json, os, pathlib, sys
 speed = pathlib.Path("speed").read_text().strip()

@@ -1,4 +1,4 @@
-"""script/setup and script/demo on machines that lack something: what is wrong, and the cure."""
+"""script/setup and script/demo on incomplete machines: error messages with a fix."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         (tools / name).symlink_to(executable)
     home = tmp_path / "home"
     home.mkdir()
-    # Where nobody listens: a package is never fetched.
+    # Nothing listens there: packages cannot be downloaded.
     index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
     return {"PATH": str(tools), "HOME": str(home), "PIP_CONFIG_FILE": os.devnull, **index}
 

@@ -1,4 +1,4 @@
-"""A host with other users on it: their files, and those of a cloned repository, decide nothing."""
+"""A host with other users: their files and those of a cloned repository are not trusted."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_hung_lock_of_the_spool(host, alice, eve):
 
 @needs_root
 def test_a_user_without_a_name(host, alice):
-    """In a container, or while LDAP is away, the user database does not know who asks."""
+    """In a container, or while LDAP is down, the user is missing in the user database."""
     done = alice.run("submit", *LOCAL, "--name", "x", "--command", "true", cwd=alice.home)
     assert done.code == 0, done.err
     (record,) = (alice.home / "orchestrator-runs").glob("*/provenance.json")
@@ -500,7 +500,7 @@ def test_a_planned_time_follows_the_same_rules(cli, fake_slurm):
     fired = fire()
     assert fired.code == 0, fired.err
     assert len(fake_slurm.jobs()) == 1
-    # Left out: the schedule goes on without it, if it can.
+    # Left out: the schedule continues without it if possible.
     fake_slurm.set_state(1, "COMPLETED")
     assert cli("refresh").code == 0
     path.write_text("")

@@ -304,7 +304,7 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
     assert (listed["failed"], listed["missing"]) == (1, 5)
-    # Nothing is left to submit, and it is open again all the same.
+    # Nothing is left to submit, but the sweep is open again.
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
         "Sweep grid (@1) is open again\n",
@@ -416,7 +416,7 @@ def test_rest_of_the_baseline_goes_first(cli, fake_slurm):
 def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
-    # The baseline is taken, the others have no room.
+    # The baseline is accepted, the others exceed the submit limit.
     fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
     fake_slurm.fail("sbatch", stderr=LIMIT)
     assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 deferred\n")
@@ -426,7 +426,7 @@ def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slu
     why = "is not submitted again: 2 baseline points of its sweep failed\n"
     assert f"@3 {why}" in output and f"@5 {why}" in output
     assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
-    # First the baseline anew, then what was never sent.
+    # First the baseline again, then the points that were never submitted.
     assert cli("sweep", "rerun", "study").out == "Submitted 6 points of sweep study (@1)\n"
     calls = fake_slurm.calls("sbatch")[2:]
     assert dependencies(calls) == ["", "afterok:3", "afterok:3"]

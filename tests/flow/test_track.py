@@ -1,4 +1,4 @@
-"""Batch files of the user's, and jobs that were submitted without us: submit FILE, track JOBID."""
+"""Users' batch files and jobs submitted without orchestrator: submit FILE, track JOBID."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     papers = json.loads((folder / "provenance.json").read_text())
     assert (papers["spec"], papers["template"]) == ("run.sbatch", "batch.sbatch.j2")
 
-    # The stored text is what counts; --fresh reads the file anew.
+    # The stored text is used; --fresh reads the file again.
     script = cli("show", "old", "--script").out
     write(cli, "run.sbatch", BATCH.replace("7.5", "9.5"))
     assert cli("resubmit", "1").out == "Submitted batch job 2 (@2, old)\n"
@@ -226,7 +226,7 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
 
     cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
     items = task()
-    # As many as the grace had room for.
+    # As many as fit into the grace period.
     answers = int(items["reason"].split()[2])
     assert answers >= 3
     assert (items["state"], items["reason"]) == (

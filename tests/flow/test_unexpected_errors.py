@@ -1,4 +1,4 @@
-"""An unexpected exception is one line, exit code 70, and a traceback in a private file."""
+"""An unexpected exception: one line, exit code 70, and a traceback in a private file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trainer's tests share: a launch environment without traces of Slurm or of ours."""
+"""Fixtures of the trainer tests: an environment without variables of Slurm and orchestrator."""
 
 import os
 import pathlib

@@ -11,7 +11,7 @@ from torch import distributed
 
 
 def run(work: Callable[..., None], world_size: int, *options: object) -> bool:
-    """Call `work(rank, world_size, store, *more)` on each rank; tell whether all ended well."""
+    """Call `work(rank, world_size, store, *more)` on each rank; return whether all succeeded."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")

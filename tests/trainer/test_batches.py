@@ -1,4 +1,4 @@
-"""How an epoch is cut, and the learning rate of each step."""
+"""Division of an epoch into steps, and the learning rate of each step."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Ways to train are compared by what they print; one that fails leaves the others."""
+"""Configurations are compared by their printed throughput; a failure does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever happens while it is written."""
+"""A checkpoint is complete or does not exist, even if writing is interrupted."""
 
 import json
 import os
@@ -176,7 +176,7 @@ def test_full_disk_keeps_the_old_file(
 ) -> None:
     store = make_store(tmp_path / "checkpoints", 2)
     store.save({"weights": torch.zeros(100_000)}, step=3, is_best=True)
-    # The next one tells that it failed, and is written itself.
+    # The next save reports the failure and succeeds.
     store.save({"step": 4}, step=4, is_best=False)
     store.wait()
     assert "/checkpoint-0000000003.pt: " in capsys.readouterr().err
@@ -279,7 +279,7 @@ def test_finished_run_has_nothing_to_do(
     assert head == "Training was complete after step 23: nothing to do."
     assert summary == first.split("\n\n")[1]
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
-    # More epochs than it had: it goes on.
+    # With more epochs, training continues.
     train_here(tmp_path, "--epochs=2")
     third = capsys.readouterr().out
     assert "Resumed after step 23, in epoch 2.\n" in third

@@ -1,4 +1,4 @@
-"""What the data sets hold, who sees which sample when, and what a damaged file says."""
+"""Content of the data sets, order of samples, and errors of damaged files."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_every_crop_and_flip_is_as_likely_and_is_the_crop_that_it_says() -> None
     functional = pytest.importorskip(
         "torchvision.transforms.v2.functional", reason="compared with torchvision's crop"
     )
-    # Each pixel has a number of its own, so that the crop can be told from it.
+    # All pixels differ, so they show the crop.
     image = (torch.arange(32 * 32, dtype=torch.int64) + 1).reshape(1, 32, 32)
     padded = functional.pad(image, [4, 4, 4, 4])
     expected = {}

@@ -1,4 +1,4 @@
-"""The example, submitted without Slurm: two ranks by torchrun, their numbers in the database."""
+"""The example without Slurm: two ranks with torchrun, and their metrics in the database."""
 
 from __future__ import annotations
 

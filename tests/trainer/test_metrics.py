@@ -1,4 +1,4 @@
-"""What reaches metrics.jsonl, and what must not."""
+"""Content of metrics.jsonl."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Each model has as many parameters as its plan says, computed in another way."""
+"""Numbers of parameters of the models, computed independently."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_har_modes_differ_in_what_they_see() -> None:
     for mode in ("flatten", "average", "first"):
         model = models.MODELS[f"har-{mode}"](HAR, 6).eval()
         same[mode] = torch.allclose(model(signals), model(other), atol=1e-5)
-    # The mean does not care which channel is which, and `first` does not look.
+    # The mean does not depend on the order of channels, and `first` ignores the others.
     assert same == {"flatten": False, "average": True, "first": True}
 
 

@@ -1,4 +1,4 @@
-"""GPUs are read through NVML or nvidia-smi, both feigned here, and not at all where there are none.
+"""GPUs are read through NVML or nvidia-smi, both simulated here, and not read if there are none.
 
 The text of nvidia-smi is in the form that its man page gives for --format=csv,noheader,nounits.
 """

@@ -1,4 +1,4 @@
-"""The look before the job: its verdicts, and the real thing on two ranks."""
+"""Preflight: results of the checks, and a run with two ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading who we are, from recorded environments."""
+"""Reading the rank from recorded environments."""
 
 import datetime
 import re
@@ -159,7 +159,7 @@ def test_device(choice: str, place: ranks.Ranks, num_cuda_devices: int, expected
 
 def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
-        # Bound and not listening: nobody answers there.
+        # Bound but not listening: connections fail.
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))

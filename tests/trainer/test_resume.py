@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is, to the bit, the run that was not."""
+"""A run that was stopped and resumed is bit-identical to one that was not."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from trainers import checkpoints, datasets  # noqa: E402
 pytestmark = pytest.mark.trainer
 
 NUM_SAMPLES, BATCH_SIZE, NUM_EPOCHS = 49, 12, 3
-#: What a clock says.
+#: Keys with measured times.
 TIMES = {"seconds", "wait_seconds"}
 
 
@@ -32,7 +32,7 @@ def output(
 
 
 def final(folder: pathlib.Path) -> dict[str, Any]:
-    """The state at the end of the run, without what a clock says."""
+    """The state at the end of the run, without measured times."""
     path = max((folder / "checkpoints").glob("checkpoint-*.pt"))
     assert path.name == "checkpoint-0000000015.pt"
     state = checkpoints.load(checkpoints.read(path))

@@ -1,4 +1,4 @@
-"""Data sets come into their place whole, once, and with their published checksum."""
+"""Data sets are staged completely, once, and with their published checksum."""
 
 from __future__ import annotations
 

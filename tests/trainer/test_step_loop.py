@@ -1,4 +1,4 @@
-"""The step loop: no waiting for the device, the same samples by either data path."""
+"""The training loop: no synchronization with the device, the same samples by both data paths."""
 
 import contextlib
 import dataclasses
@@ -108,7 +108,7 @@ def test_steps_never_wait_for_the_device(
 
 @pytest.mark.parametrize("optimizer", optimizers.NAMES)
 def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
-    # Tensors on "meta" have no content: whoever reads one fails. Nothing of a step does.
+    # Tensors on "meta" have no content, so reading one fails. A step reads none.
     meta = torch.device("meta")
     launch = launch_of(["--synthetic-shape=3,32,32", f"--optimizer={optimizer}"])
     args = launch.wanted
@@ -143,7 +143,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
 
 
 def test_data_parallel_computes_in_the_format_asked_for() -> None:
-    # Each part of a batch has a thread of its own, where autocast is on with the thread's format:
+    # Each part of a batch has its own thread, in which autocast is on with the thread's format:
     # on a CPU bf16, on a GPU fp16.
     device = torch.device("cpu")
     trained = steps.wrap(

@@ -1,4 +1,4 @@
-"""Asked to stop: by the stop file, a signal, or the clock."""
+"""Stop requests: by the stop file, a signal, or the time limit."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The trainer as a program: what it prints, writes, and ends with."""
+"""The trainer as a program: output, files and exit codes."""
 
 import json
 import pathlib
@@ -317,7 +317,7 @@ def test_batch_larger_than_the_training_set() -> None:
 def test_throughput_equals_an_outside_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    # Samples: rows that the model is given; time: another clock, around each epoch's training.
+    # Samples: rows passed to the model; time: another clock around the training of each epoch.
     counted: dict[str, float] = {"samples": 0, "seconds": 0}
     train_epoch, make = train.train_epoch, runs.make
 
@@ -410,7 +410,7 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
 
 
-# Rank 1's copy of the data lacks a sample, as where each node has a copy of its own.
+# Rank 1's copy of the data lacks a sample, as can happen with one copy per node.
 DIFFERING = """
 import dataclasses, os
 from trainers import datasets, train
@@ -468,7 +468,7 @@ def test_workers_do_not_outlive_a_failure(launch: Launch, tmp_path: pathlib.Path
 
 
 def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
-    # Rank 0 alone looks at the run folder; the other one waits for it.
+    # Only rank 0 checks the run folder; the other rank waits for it.
     done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
     assert done.returncode == 1
     assert "trainers.train: error: The run folder /nowhere does not exist here: " in done.stderr

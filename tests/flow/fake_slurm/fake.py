@@ -88,7 +88,7 @@ def command(name: str, main: Callable[[list[str]], int]) -> None:
     if fault is None:
         sys.exit(main(argv))
     if fault["run_anyway"]:
-        # The answer is lost, the work is done.
+        # The reply is lost, but the work is done.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             main(argv)
     time.sleep(fault["delay_seconds"])
