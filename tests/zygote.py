@@ -153,7 +153,7 @@ def serve(control: socket.socket) -> Request | None:
                 waiter = running.pop(key.data)
                 with contextlib.suppress(KeyError):
                     selector.unregister(waiter)
-                _tell(key.data, waiter)
+                _report_end(key.data, waiter)
                 break
             message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 4)
             if not message:
@@ -170,7 +170,7 @@ def serve(control: socket.socket) -> Request | None:
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 
 
-def _tell(pid: int, waiter: socket.socket) -> None:
+def _report_end(pid: int, waiter: socket.socket) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with waiter, contextlib.suppress(BrokenPipeError):
         waiter.sendall(str(code).encode())

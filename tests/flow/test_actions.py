@@ -213,7 +213,7 @@ def test_only_one_of_two_processes_resends(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 2
 
 
-def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
+def test_a_submission_on_another_host_gets_its_time(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     assert cli("submit", "--name", "demo", *LINE, "echo here").code == 5
     # The intent is old; the resend is not.
@@ -357,7 +357,7 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     )
 
 
-def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
+def test_only_unknown_dependencies_are_queried(cli, fake_slurm):
     for name in "abc":
         submit(cli, name)
     before = len(fake_slurm.calls("scontrol"))

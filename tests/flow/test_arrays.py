@@ -81,7 +81,7 @@ def test_status_of_an_array_takes_filters(
     assert [job["job_id"] for job in items] == ["1_1"]
 
 
-def test_a_log_that_has_no_place_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+def test_a_log_without_a_path_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
     (cli.folder / "t.py").write_text("")
     (cli.folder / "sweep.toml").write_text(SPEC)
     assert cli("submit", "sweep.toml", "--output", "out-%j.log").code == 0

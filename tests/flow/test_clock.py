@@ -83,7 +83,7 @@ def test_a_person_confirms_a_leap(cli, fake_slurm):
     assert sum("; so are all planned times since " in reason for reason in reasons) == 1
 
 
-def test_a_slurm_on_this_host_proves_nothing_about_its_clock(cli, fake_slurm):
+def test_slurm_on_this_host_does_not_confirm_its_clock(cli, fake_slurm):
     fake_slurm.configure(**{"SlurmctldHost[0]": f"{socket.gethostname()}(127.0.0.1)"})
     add(cli)
     wrong = shifted(cli, 7200, "tick")

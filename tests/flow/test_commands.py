@@ -278,7 +278,7 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     assert both.err.endswith("Error: 1 of 2 jobs did not complete: 1 FAILED\n")
 
 
-def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
+def test_cancel_checks_the_result_in_slurm(cli, fake_slurm):
     for name in ("a", "b", "b"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0
     fake_slurm.fail("scancel", rc=0)
@@ -381,7 +381,7 @@ def test_a_log_is_followed_to_its_end(cli, fake_slurm):
     assert (done.code, done.out, done.err) == (0, "two\nthree\n", "")
 
 
-def test_a_log_is_printed_as_it_lies_in_the_file(cli, fake_slurm):
+def test_a_log_is_printed_unchanged(cli, fake_slurm):
     fake_slurm.run_jobs()
     command = r"printf 'bar\r\033[31mred \377\000\302\205\n\n\nno end'"
     assert cli("submit", "--name", "odd", "--command", command, "--wait").code == 0

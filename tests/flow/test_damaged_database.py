@@ -92,7 +92,7 @@ def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
     assert wrong == []
 
 
-def test_bytes_in_any_column_are_found(filled: CommandLine) -> None:
+def test_bytes_in_any_column_are_reported(filled: CommandLine) -> None:
     whole = damage.in_one_file(filled.database)
     missed = []
     for table in tables.METADATA.sorted_tables:
@@ -218,7 +218,7 @@ def test_nothing_is_stored_after_damage_was_found(damaged: CommandLine) -> None:
         ),
     ],
 )
-def test_an_impossible_state_is_not_whole(cli: CommandLine, statement: str, problem: str) -> None:
+def test_an_impossible_state_is_reported(cli: CommandLine, statement: str, problem: str) -> None:
     assert cli("submit", cli.spec(SPEC)).code == 0
     change(cli, statement)
     done = cli("db", "check")

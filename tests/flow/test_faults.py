@@ -204,7 +204,7 @@ def test_job_that_never_reached_slurm_is_not_submitted(cli, fake_slurm):
     assert len(fake_slurm.calls("squeue")) >= 3
 
 
-def test_an_adopted_job_knows_its_log(cli, fake_slurm):
+def test_an_adopted_job_has_its_log_path(cli, fake_slurm):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", rc=0, stdout="", run_anyway=True)
     done = cli("submit", "--name", "demo", "--wait", "--command", "echo here")

@@ -226,7 +226,7 @@ def test_only_one_of_many_processes_sends(cli, fake_slurm):
     assert len(fake_slurm.jobs()) == 2
 
 
-def test_cancel_takes_it_back(cli, fake_slurm):
+def test_cancel_revokes_the_planned_requeue(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     queue(cli, "demo")
     done = cli("cancel", "--name", "demo")
@@ -240,7 +240,7 @@ def test_cancel_takes_it_back(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("scancel") == []
 
 
-def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
+def test_an_unsent_array_is_withdrawn_and_submitted_again(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "large", "--array-size", "3")
     done = cli("cancel", "large")
@@ -259,7 +259,7 @@ def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@4-5, other, 2 tasks)\n"), done.err
 
 
-def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
+def test_resubmit_submits_or_defers(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
     queue(cli, "demo")
     done = cli("resubmit", "@1")

@@ -33,20 +33,20 @@ gpus, task = int(os.environ["SLURM_GPUS_ON_NODE"]), int(os.environ["SLURM_ARRAY_
 if (gpus, task) == (4, FAILING):
     sys.exit(3)
 speed = SPEED * 1000 * gpus / (1 + 0.05 * (gpus - 1)) * (1 + 0.01 * task)
-def tell(name, value, **more):
+def write_metric(name, value, **fields):
     with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
-        record = {"name": name, "value": value, "unit": "", "rank": 0, "world_size": gpus, **more}
+        record = {"name": name, "value": value, "unit": "", "rank": 0, "world_size": gpus, **fields}
         print(json.dumps(record), file=file)
 for epoch in (1, 2, 3):
     for window in (1, 2, 3):
-        tell("window_throughput", speed * (0.99 + 0.005 * window), step=10 * epoch + window)
-        tell("step_time", 64 / speed, step=10 * epoch + window)
-        tell("data_wait_share", 0.02 * gpus, step=10 * epoch + window)
-    tell("epoch_time", 36000 / speed * (2 if epoch == 1 else 1), epoch=epoch)
-    tell("val_accuracy", 0.6 + 0.05 * epoch, epoch=epoch)
-tell("total_time", 120000 / speed)
+        write_metric("window_throughput", speed * (0.99 + 0.005 * window), step=10 * epoch + window)
+        write_metric("step_time", 64 / speed, step=10 * epoch + window)
+        write_metric("data_wait_share", 0.02 * gpus, step=10 * epoch + window)
+    write_metric("epoch_time", 36000 / speed * (2 if epoch == 1 else 1), epoch=epoch)
+    write_metric("val_accuracy", 0.6 + 0.05 * epoch, epoch=epoch)
+write_metric("total_time", 120000 / speed)
 for rank in range(gpus):
-    tell("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
+    write_metric("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
 folder = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"])
 (folder / f"result.{task}.json").write_text(json.dumps({
     "surroundings": {"mode": "single" if gpus == 1 else "ddp", "torch": "2.13", "device": "H100"},

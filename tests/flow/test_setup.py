@@ -247,7 +247,7 @@ def test_torch_is_small_where_no_gpu_can_be(
     assert set_up() == []
 
 
-def test_slurm_is_asked_for_where_there_is_none(
+def test_slurm_is_requested_but_missing(
     checkout: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -268,7 +268,7 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 6}
 
 
-def test_an_array_that_became_too_large_is_planned_anew(cli, fake_slurm, grid):
+def test_an_array_that_became_too_large_is_split(cli, fake_slurm, grid):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid job array specification\n")
     assert cli("sweep", "submit", grid).code == 5
     fake_slurm.configure(MaxArraySize="4")

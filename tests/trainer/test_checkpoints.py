@@ -86,7 +86,9 @@ print(*sorted(os.listdir(folder)))
 """
 
 
-def test_kill_at_each_stage_leaves_a_whole_checkpoint(launch: Run, tmp_path: pathlib.Path) -> None:
+def test_kill_at_each_stage_leaves_an_intact_checkpoint(
+    launch: Run, tmp_path: pathlib.Path
+) -> None:
     folder = tmp_path / "checkpoints"
     done = launch(["-c", KILLER, str(folder)])
     assert done.returncode == 0, done.stderr
@@ -145,7 +147,7 @@ def test_damaged_newest_falls_back(
     store.close()
 
 
-def test_nothing_whole_is_no_fresh_start(tmp_path: pathlib.Path) -> None:
+def test_all_checkpoints_damaged_is_an_error(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "checkpoints"
     store = make_store(folder, 2)
     for step in store.steps():
@@ -240,9 +242,7 @@ def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
     assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
 
 
-def test_stop_that_is_not_saved_asks_for_no_other_start(
-    tmp_path: pathlib.Path, small_files: object
-) -> None:
+def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_files: object) -> None:
     (tmp_path / "stop").touch()
     environ = {
         "ORCHESTRATOR_STOP_FILE": str(tmp_path / "stop"),

@@ -189,7 +189,7 @@ def test_augmentation_follows_from_seed_epoch_and_index_alone() -> None:
     assert torch.equal(labels, data.train_labels[indices])
 
 
-def test_every_crop_and_flip_is_as_likely_and_is_the_crop_that_it_says() -> None:
+def test_crops_and_flips_are_correct_and_equally_likely() -> None:
     functional = pytest.importorskip(
         "torchvision.transforms.v2.functional", reason="compared with torchvision's crop"
     )

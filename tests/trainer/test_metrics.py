@@ -21,7 +21,7 @@ def metrics_file(
     return metrics.MetricsFile(path, attempt_fence=attempt_fence, world_size=2)
 
 
-def test_line_after_a_torn_one_is_whole(tmp_path: pathlib.Path) -> None:
+def test_line_after_an_incomplete_line_is_complete(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"name": "thr')
     metrics_file(path).append([METRIC, METRIC])

@@ -39,7 +39,7 @@ def test_olivia_has_exactly_the_published_parameters() -> None:
     assert sum(name.endswith("shortcut.bias") for name in state) == 3
 
 
-def test_olivia_does_not_see_the_last_rows_and_the_standard_family_does() -> None:
+def test_olivia_ignores_the_last_rows_and_the_standard_family_does_not() -> None:
     torch.manual_seed(0)
     images = torch.randn(1, 3, 32, 32, requires_grad=True)
     seen = {}
@@ -75,7 +75,7 @@ def test_lesson_mlp_is_20_64_10() -> None:
     assert _count("lesson-mlp", torch.Size((20,)), 10) == 21 * 64 + 65 * 10
 
 
-def test_har_modes_differ_in_what_they_see() -> None:
+def test_har_modes_use_different_channels() -> None:
     encoder = (7 + 1) * 32 + (32 * 5 + 1) * 64
     one = encoder + (256 + 1) * 512 + 513 * 6
     assert _count("har-average", HAR, 6) == _count("har-first", HAR, 6) == one

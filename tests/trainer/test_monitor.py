@@ -79,7 +79,7 @@ def _place(local_rank: int = 0, local_world_size: int = 2) -> ranks.Ranks:
     )
 
 
-def test_nvml_is_asked_for_the_jobs_own_gpus_only(tmp_path: Path) -> None:
+def test_nvml_reads_only_the_gpus_of_the_job(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
     watched = monitor.Monitor(
         monitor.nvml_reader(FakeNvml(), ["GPU-c", "GPU-d"]), path, interval_seconds=0.01
@@ -126,7 +126,7 @@ def test_summary_is_mean_and_peak(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pynvml", [None, FakeNvml()])
-def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
+def test_nvidia_smi_is_the_fallback_of_nvml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pynvml: types.ModuleType | None
 ) -> None:
     program = tmp_path / "nvidia-smi"
@@ -150,7 +150,7 @@ def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
     ]
 
 
-def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
+def test_a_failing_reader_only_stops_the_monitor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = monitor.Monitor(lambda: monitor.parse_nvidia_smi("No devices were found"), tmp_path)
@@ -167,7 +167,7 @@ def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_monitored(tmp_path: Path) -> None:
     with monitor.watch(_place(), tmp_path, "gpu", "node1"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -182,7 +182,7 @@ def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
         (["GPU-d"], 1, ["gpu.node1.1.csv"]),
     ],
 )
-def test_each_gpu_is_watched_by_one_rank(
+def test_each_gpu_is_monitored_by_one_rank(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     uuids: list[str],

@@ -66,7 +66,7 @@ def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_fails_it(launch: Launch) -> None:
+def test_a_missing_gpu_fails_the_preflight(launch: Launch) -> None:
     result = launch(["-m", "trainers.preflight", "--device=cuda"])
     assert result.returncode == 2
     assert result.stdout.startswith("FAILED   start: --device cuda, but PyTorch sees no GPU")
@@ -75,7 +75,7 @@ def test_a_gpu_that_is_not_there_fails_it(launch: Launch) -> None:
     assert "but the job has GPUs (4): install a CUDA build" in result.stdout
 
 
-def test_one_wrong_element_is_seen() -> None:
+def test_one_wrong_element_is_detected() -> None:
     def corrupt(tensor: torch.Tensor) -> None:
         if tensor.numel() > 1000:
             tensor[777] += 1

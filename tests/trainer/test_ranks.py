@@ -157,7 +157,7 @@ def test_device(choice: str, place: ranks.Ranks, num_cuda_devices: int, expected
     assert str(device) == expected
 
 
-def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         # Bound but not listening: connections fail.
         taken.bind(("127.0.0.1", 0))

@@ -142,7 +142,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
         meter.state()
 
 
-def test_data_parallel_computes_in_the_format_asked_for() -> None:
+def test_data_parallel_computes_in_the_requested_precision() -> None:
     # Each part of a batch has its own thread, in which autocast is on with the thread's format:
     # on a CPU bf16, on a GPU fp16.
     device = torch.device("cpu")
@@ -196,7 +196,7 @@ def weights(words: list[str], folder: pathlib.Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_loader_gives_what_the_device_gives(
+def test_both_data_paths_give_the_same_samples(
     num_workers: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, expected = weights(["--data-path=device"], tmp_path / "device", monkeypatch)

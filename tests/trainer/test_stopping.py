@@ -40,7 +40,9 @@ def test_deadline(environ: dict[str, str], expected: float | None) -> None:
     assert stopping.deadline(environ, margin_seconds=90) == expected
 
 
-def test_asks_about_once_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_stop_is_checked_about_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
     now = [0.0]
     monkeypatch.setattr(stopping.time, "perf_counter", lambda: now[0])
     looked = []
@@ -73,7 +75,7 @@ def test_reasons(tmp_path: pathlib.Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_requeue_is_asked_only_after_progress(tmp_path: pathlib.Path) -> None:
+def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "requeue.0.1"
     environ = {"ORCHESTRATOR_REQUEUE_FILE": str(path)}
     message = (
@@ -128,7 +130,7 @@ def test_job_stops_requests_requeue_and_continues(
     assert {"checkpoints.3", "metrics.3.jsonl"} < names
 
 
-def test_signal_to_a_whole_process_group_loses_no_worker(
+def test_signal_to_the_process_group_ends_no_worker(
     clean_environ: Mapping[str, str], tmp_path: pathlib.Path
 ) -> None:
     # What the job script does on TERM, and Slurm where it tracks processes by their parents.
@@ -169,7 +171,7 @@ def test_signal_to_a_whole_process_group_loses_no_worker(
     )
 
 
-def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Path) -> None:
+def test_stop_without_requeue_exits_with_143(launch: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "stop").touch()
     done = launch(TRAIN, ORCHESTRATOR_STOP_FILE=str(tmp_path / "stop"))
     assert done.returncode == 143

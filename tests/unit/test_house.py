@@ -144,7 +144,7 @@ def test_the_closing_table(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("ci", "word", "code"), [("false", "SKIPPED", 0), ("true", "FAILED", 1)])
-def test_a_tier_that_is_skipped_says_why(project: Path, ci: str, word: str, code: int) -> None:
+def test_a_skipped_tier_shows_the_reason(project: Path, ci: str, word: str, code: int) -> None:
     (project / "tests/trainer/test_x.py").write_text(
         "import pytest\ndef test_a(): pytest.skip('needs root')\n"
     )

@@ -77,9 +77,9 @@ class Users:
         )
         assert "Traceback" not in done.stderr, done.stderr
         for (name, _), line in zip(made, done.stdout.splitlines(), strict=False):
-            self.heard(name, "many", line)
+            self.record_output(name, "many", line)
 
-    def heard(self, name: str, how: str, line: str) -> None:
+    def record_output(self, name: str, how: str, line: str) -> None:
         """Record the exit code of a submission and the last word it printed."""
         self.world.note(f"submit {name} ({how}): {line}")
         if match := re.fullmatch(r"0 Submitted batch job (\d+) .*", line):
@@ -105,7 +105,7 @@ class Users:
                 argv, env=site.environ, cwd=site.home, timeout_seconds=COMMAND_SECONDS
             )
             assert "Traceback" not in done.stderr, done.stderr
-            self.heard(name, how, f"{done.returncode} {last(done.stdout or done.stderr)}")
+            self.record_output(name, how, f"{done.returncode} {last(done.stdout or done.stderr)}")
 
     def look(self, chance: random.Random) -> None:
         """Ask for all jobs, or for one, again and again; sometimes die on the way."""

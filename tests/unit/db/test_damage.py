@@ -64,7 +64,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
         yield done
 
 
-def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_during_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old or the new database is there with all that it had, whichever step was the last."""
     backup = tmp_path / "backup.db"
     put(backup, "new")

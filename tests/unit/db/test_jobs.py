@@ -53,7 +53,7 @@ def add(store: stores.Store, token: str = "abcd00000001", **changes: object) -> 
         return work.jobs.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
 
 
-def test_job_comes_back_as_it_was(store: stores.Store) -> None:
+def test_a_job_is_read_back_unchanged(store: stores.Store) -> None:
     submitter = jobs.Submitter(host="login1", boot_id="b-1", pid=4711, start_ticks=2**40)
     east = datetime.timezone(datetime.timedelta(hours=9))
     with store.writing(durable=True) as work:
@@ -331,7 +331,7 @@ def test_orphans_are_found(store: stores.Store) -> None:
     ]
 
 
-def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
+def test_more_values_than_bind_parameters(store: stores.Store) -> None:
     job = add(store)
     many = range(job.row, 300_000)
     with store.writing() as work:

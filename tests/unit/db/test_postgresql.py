@@ -119,7 +119,7 @@ def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
             assert SettingStore(db).get("a") is None
 
 
-def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgresql.Server) -> None:
+def test_a_stopped_writer_loses_its_claim(url: str, postgresql_server: postgresql.Server) -> None:
     with database(url) as stopped, database(url) as other:
         # Which of the two depends on whether libpq reads the server's last words before it finds
         # that the connection is closed.

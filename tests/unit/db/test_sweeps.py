@@ -171,7 +171,7 @@ def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
         assert second.number == 2 and second.job is not None and second.job.row == again[2]
 
 
-def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
+def test_points_are_counted_by_state(store: stores.Store) -> None:
     stored = add(store, expanded())
     state = jobs.JobState
     submit(store, stored.row, {1: None, 3: None}, state=state.FAILED, exit_code=7, exit_signal=0)

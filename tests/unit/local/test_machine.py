@@ -357,7 +357,7 @@ def test_identity_of_a_process() -> None:
     child.wait()
 
 
-def test_processes_are_found_by_their_mark_and_killed() -> None:
+def test_processes_are_identified_by_their_marker_and_killed() -> None:
     environ = {**os.environ, "MARK": "a b.0"}
     argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
     child = subprocess.Popen(

@@ -39,7 +39,7 @@ def match(matcher: patterns.Matcher, text: str, **options) -> tuple[object, ...]
     return (metric.name, metric.value, metric.epoch, metric.world_size)
 
 
-def test_what_is_kept_once_goes_to_each_kind_of_line_once(own):
+def test_values_kept_once_are_used_once_per_line_kind(own):
     matcher = patterns.Matcher(own)
     assert matcher.metrics_of_line("epoch 3 on 8 ranks") == []
     assert match(matcher, "speed 10") == ("throughput", 10, 3, 8)
@@ -57,7 +57,7 @@ def test_the_state_can_be_resumed(own):
     assert match(second, "speed 11") == ("throughput", 11, None, 8)
 
 
-def test_what_is_kept_always_holds_until_it_changes(own):
+def test_kept_values_apply_until_they_change(own):
     matcher = patterns.Matcher(own)
     for line in ("epoch 3 on 8 ranks", "epoch 4"):
         matcher.metrics_of_line(line)
@@ -75,7 +75,7 @@ def test_an_outdated_value_is_not_taken(own):
     assert match(matcher, "loss 1") == ("loss", 1, None, None)
 
 
-def test_a_new_attempt_takes_nothing_from_the_one_before(own):
+def test_a_new_attempt_inherits_nothing(own):
     matcher = patterns.Matcher(own)
     matcher.metrics_of_line("epoch 3 on 8 ranks")
     assert match(matcher, "speed 10", attempt=1) == ("throughput", 10, None, None)

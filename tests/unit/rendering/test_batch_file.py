@@ -182,7 +182,7 @@ def test_ends_and_their_records(machine: Machine, text: str, code: int) -> None:
     assert stored.removesuffix("\n") == text.removesuffix("\n")
 
 
-def test_term_is_forwarded_once_and_exit_0_after_it_is_not_done(machine: Machine) -> None:
+def test_term_is_forwarded_once_and_exit_0_is_not_a_success(machine: Machine) -> None:
     text = "#!/bin/bash\ntrap 'echo term; exit 0' TERM\ntrap 'echo usr' USR2\necho ready\n"
     process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
     assert process.stdout is not None

@@ -323,7 +323,7 @@ def test_a_folder_that_slurm_made_for_the_log_is_not_ours(machine: Machine) -> N
     assert not (machine.folder / "work" / "ran").exists()
 
 
-def test_outside_of_slurm_it_says_so(machine: Machine) -> None:
+def test_outside_of_slurm_is_an_error(machine: Machine) -> None:
     result = machine.run(machine.render(launch=_command("true")), SLURM_JOB_ID="")
     assert result.returncode == 78
     assert result.stderr == "orchestrator: not a Slurm job: run this script with sbatch\n"

@@ -50,7 +50,7 @@ def _body(script: str) -> str:
     return script.partition("# ---- Prologue")[2]
 
 
-def test_the_head_says_where_the_script_comes_from() -> None:
+def test_the_header_names_the_origin_of_the_script() -> None:
     assert _render().splitlines()[:4] == [
         "#!/bin/bash",
         "# Made by orchestrator 0.1.0 from digits.toml",
@@ -140,7 +140,9 @@ def test_an_undefined_variable_is_named(tmp_path: Path) -> None:
         ("{{ binds.append('/') }}", "FILE:1: "),
     ],
 )
-def test_a_template_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_template_is_reported_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = tmp_path / "job.sbatch.j2"
     file.write_text(text)
     with pytest.raises(errors.TemplateError) as error:

@@ -88,7 +88,7 @@ def test_catchup() -> None:
     assert triggers.decide(schedule(), at(100), at(50)).planned == ()
 
 
-def test_what_waits() -> None:
+def test_waiting_triggers() -> None:
     def step(
         one: records.Schedule,
         minutes: float,
@@ -261,7 +261,7 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
     assert [each.first_at for each in hours.planned] == [None] * 101
 
 
-def test_what_may_still_fire_is_never_folded() -> None:
+def test_entries_that_may_still_fire_are_not_merged() -> None:
     one = schedule("* * * * *", catchup="all", grace_seconds=3600)
     decision = triggers.decide(one, BEGIN, at(5000))
     assert decision.planned[0].first_at == at(1) and not decision.more

@@ -166,9 +166,7 @@ def test_control_characters_are_refused(table: str, key: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("table", "key"), [*string_fields()])
-def test_other_text_is_refused_by_form_or_kept_as_it_is(
-    table: str, key: str, tmp_path: Path
-) -> None:
+def test_other_text_is_rejected_or_kept_unchanged(table: str, key: str, tmp_path: Path) -> None:
     field = (table, key)
     for text in TEXT:
         whole = AROUND.get(field, "{}").format(text)

@@ -421,7 +421,7 @@ def test_plain_numbers_stand_where_slurm_takes_them(spec_file: Path) -> None:
         (["launch.script=a.py"], {"launch.command": "x"}, (), "launch.script", None),
     ],
 )
-def test_a_key_puts_its_rivals_below_it_out_of_force(
+def test_a_key_overrides_alternative_keys_of_lower_layers(
     spec_file: Path,
     settings: list[str],
     flags: dict[str, object],

@@ -67,7 +67,7 @@ def test_a_row_that_turns_up_later_counts() -> None:
     assert (state(transition), transition.changes["raw_job_id"]) == (JobState.COMPLETED, "44")
 
 
-def test_it_is_settled_when_no_row_has_come_over_a_grace() -> None:
+def test_an_end_is_settled_after_the_grace_period() -> None:
     ended = cases.job(**TASK, raw_job_id=None, state=JobState.CANCELLED, observed_at=cases.at(0))
     soon = cases.decide(ended, now=60, array_job_id="41")
     later = cases.decide(ended, now=200, array_job_id="41")

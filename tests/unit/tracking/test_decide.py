@@ -345,7 +345,7 @@ def ghost(state: JobState, job_id: str = "42", **fields: Any) -> tracking.Observ
     return row(state, job_id=job_id, raw_job_id=job_id, **fields)
 
 
-def test_a_ghost_does_not_speak_for_the_job_that_slurm_showed() -> None:
+def test_another_job_is_not_taken_for_the_known_one() -> None:
     done = job(state=JobState.COMPLETED, started_at=at(5), observed_at=at(30))
     transition = decide(done, squeue=(ghost(JobState.RUNNING, started_at=at(50)),), owner="41")
     assert after(done, transition).state is JobState.COMPLETED

@@ -91,7 +91,7 @@ index, utilization.gpu [%], timestamp
 
 @given(st.text(st.sampled_from("#,. \n%0179[N/A]WMiBgpusmtindexutilization.fb") | st.characters()))
 @pytest.mark.parametrize("head", ["", "index, utilization.gpu [%]\n", "# gpu sm fb\n"])
-def test_no_text_makes_it_raise(head: str, text: str) -> None:
+def test_no_file_content_raises(head: str, text: str) -> None:
     for usage in read(head + text):
         for spread in (usage.utilization_percent, usage.memory_used_mib, usage.power_watts):
             assert spread is None or spread.p50 <= spread.p95 <= spread.max

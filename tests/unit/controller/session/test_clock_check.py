@@ -129,7 +129,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     assert reported == [("info", "The clock is trusted again; deferred work resumes.")]
 
 
-def test_who_confirms_a_leap(context: contexts.Context, host: Host) -> None:
+def test_confirmation_of_a_changed_clock(context: contexts.Context, host: Host) -> None:
     def leap() -> None:
         clock_check.trust(context)
         host.ahead += MONTH
