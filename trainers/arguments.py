@@ -20,13 +20,15 @@ def parser() -> argparse.ArgumentParser:
     result = _Parser(
         prog="trainers.train",
         description="Train a classifier in one process or in several.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_HelpFormatter,
         # presets.expand does not recognize an abbreviated --preset.
         allow_abbrev=False,
     )
     presets.add_argument(result)
     datasets.add_arguments(result)
-    result.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
+    result.add_argument(
+        "--model", choices=sorted(models.MODELS), default="cnn", help="model to train"
+    )
     _add_length(result.add_argument_group("length"))
     _add_batch(result.add_argument_group("batch (one optimizer step per batch)"))
     _add_optimizer(result.add_argument_group("optimizer and learning rate"))
@@ -91,7 +93,7 @@ def _add_batch(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_optimizer(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--optimizer", choices=optimizers.NAMES, default="sgd")
+    group.add_argument("--optimizer", choices=optimizers.NAMES, default="sgd", help="optimizer")
     group.add_argument(
         "--base-lr",
         type=bounds.positive_real,
@@ -109,7 +111,12 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
         type=bounds.positive,
         help="global batch size for which --base-lr was chosen; required by --lr-scaling",
     )
-    group.add_argument("--schedule", choices=schedules.NAMES, default="constant")
+    group.add_argument(
+        "--schedule",
+        choices=schedules.NAMES,
+        default="constant",
+        help="learning rate schedule after the warm-up",
+    )
     group.add_argument(
         "--warmup-epochs",
         type=bounds.natural_real,
@@ -131,8 +138,15 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--momentum", type=bounds.share, default=0.9, help="momentum of SGD")
     group.add_argument("--nesterov", action="store_true", help="use Nesterov momentum (SGD)")
-    group.add_argument("--weight-decay", type=bounds.natural_real, default=5e-4)
-    group.add_argument("--label-smoothing", type=bounds.share, default=0.0)
+    group.add_argument(
+        "--weight-decay", type=bounds.natural_real, default=5e-4, help="weight decay"
+    )
+    group.add_argument(
+        "--label-smoothing",
+        type=bounds.share,
+        default=0.0,
+        help="share of the label that is distributed over all classes",
+    )
     group.add_argument(
         "--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm"
     )
@@ -146,7 +160,12 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
         help="auto: ddp with several ranks, else single. dp: DataParallel, one process for all"
         " GPUs of the node, for comparison only",
     )
-    group.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    group.add_argument(
+        "--device",
+        choices=["auto", "cpu", "cuda"],
+        default="auto",
+        help="auto: GPUs if PyTorch sees any, else the CPU",
+    )
     group.add_argument(
         "--gpu-ids", type=bounds.natural, nargs="+", help="GPUs that --mode dp uses; default: all"
     )
@@ -263,6 +282,15 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         type=bounds.positive,
         help="profile so many steps of rank 0, after ten warm-up steps",
     )
+
+
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, except those that are None or False."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -312,8 +312,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     datasets.add_arguments(parser)
     parser.set_defaults(dataset=None)
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--run-dir", type=pathlib.Path, help="run folder; must be writable")
+    parser.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check"
+    )
+    parser.add_argument("--run-dir", type=pathlib.Path, help="run folder to check")
     parser.add_argument("--image", type=pathlib.Path, help="check only this SIF image")
     parser.add_argument(
         "--largest-bytes",

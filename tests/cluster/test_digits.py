@@ -90,12 +90,12 @@ def test_two_hosts_bare(lab: cluster.Lab, site: sites.Site) -> None:
     assert site.run("show", job["job_id"], "--script").stdout == rendered
     assert site.run("submit", *words, "--dry-run").stdout == rendered
     assert lab.read(f"{job['run_dir']}/script.sbatch") == rendered
-    papers = job["provenance"]
-    assert papers["argv"][1:] == ["submit", *words, "--wait"]
-    assert (papers["spec"], papers["host"], papers["user"]) == (BARE, "ctl", "alice")
+    provenance = job["provenance"]
+    assert provenance["argv"][1:] == ["submit", *words, "--wait"]
+    assert (provenance["spec"], provenance["host"], provenance["user"]) == (BARE, "ctl", "alice")
     # Submitted from alice's home, which is no repository.
-    assert (papers["folder"], papers["git_commit"]) == (site.home, None)
-    assert json.loads(lab.read(f"{job['run_dir']}/provenance.json")) == papers
+    assert (provenance["folder"], provenance["git_commit"]) == (site.home, None)
+    assert json.loads(lab.read(f"{job['run_dir']}/provenance.json")) == provenance
 
 
 def test_two_hosts_in_the_image(site: sites.Site) -> None:

@@ -92,13 +92,13 @@ class Crowd:
     def by(self, user: str, *argv: str) -> None:
         self.site.lab.run(argv, user=user).check_returncode()
 
-    def wait(self, name: str, *wanted: str) -> None:
+    def wait(self, name: str, *states: str) -> None:
         """Wait until Slurm has the job in one of the states, or has forgotten its end."""
         lab = self.site.lab
         lab.wait_for(
-            lambda: lab.job(self.ids[name]).get("JobState") in (None, *wanted),
+            lambda: lab.job(self.ids[name]).get("JobState") in (None, *states),
             120,
-            f"{name}: {wanted}",
+            f"{name}: {states}",
             0.3,
         )
 

@@ -213,7 +213,7 @@ def _run_all(
     folder: Path, report: Path, cases: Sequence[tuple[int, list[str]]], environ: Mapping[str, str]
 ) -> None:
     os.setsid()
-    # What Python does where nobody asks for more; pytest does.
+    # Python's default; pytest changes it.
     warnings.resetwarnings()
     for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
         warnings.simplefilter("ignore", hidden)

@@ -290,8 +290,8 @@ def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     assert ("user", "resubmits @1") in history(cli, "@2")
     assert cli("wait", "2").code == 0
     assert cli("logs", "2").out.splitlines()[1:] == ["here"]
-    papers = json.loads((cli.run_folders()[0] / "provenance.json").read_text())
-    assert papers["folder"] == str(cli.folder)
+    record = json.loads((cli.run_folders()[0] / "provenance.json").read_text())
+    assert record["folder"] == str(cli.folder)
     fresh = cli("resubmit", "1", "--fresh", **moved)
     assert (fresh.code, fresh.out) == (0, "Submitted batch job 3 (@3, demo)\n")
     script = (fake_slurm.folder / "script.3").read_text()

@@ -290,10 +290,10 @@ def poison(database: Path) -> None:
                 # The number keeps names apart where they must differ.
                 connection.execute(f"UPDATE {table} SET {column} = ? || rowid", (WHOLE,))
         for row, text in connection.execute("SELECT rowid, provenance FROM submissions").fetchall():
-            papers = json.loads(text) | {"git_diff": WHOLE, "git_commit": WHOLE, "spec": WHOLE}
-            papers["git_dirty"] = True
+            stored = json.loads(text) | {"git_diff": WHOLE, "git_commit": WHOLE, "spec": WHOLE}
+            stored["git_dirty"] = True
             connection.execute(
-                "UPDATE submissions SET provenance = ? WHERE rowid = ?", (json.dumps(papers), row)
+                "UPDATE submissions SET provenance = ? WHERE rowid = ?", (json.dumps(stored), row)
             )
         # Of a job of which nothing is to be read.
         connection.execute("UPDATE jobs SET stdout_path = ? WHERE row = 4", (WHOLE,))

@@ -51,8 +51,8 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     assert (job["state"], job["exit_code"], job["labels"]) == ("FAILED", 3, ["a=b"])
     (metric,) = cli("metrics", "old", "--json").items
     assert (metric["value"], metric["attempt"]) == (7.5, 0)
-    papers = json.loads((folder / "provenance.json").read_text())
-    assert (papers["spec"], papers["template"]) == ("run.sbatch", "batch.sbatch.j2")
+    record = json.loads((folder / "provenance.json").read_text())
+    assert (record["spec"], record["template"]) == ("run.sbatch", "batch.sbatch.j2")
 
     # The stored text is used; --fresh reads the file again.
     script = cli("show", "old", "--script").out

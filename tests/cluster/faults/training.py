@@ -12,8 +12,8 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
-#: Attempts before the last train for ever; one thread, because tests run on two cores. Each begins
-#: anew, so that what it tells can be counted: test_resumed_training.py is about going on.
+#: Attempts before the last train forever; one thread, because tests run on two cores. Each starts
+#: from scratch, so that its metrics can be counted: test_resumed_training.py tests resuming.
 TRAIN = (
     'epochs=1000000; [ "$ORCHESTRATOR_ATTEMPT" -lt {last} ] || epochs=3; OMP_NUM_THREADS=1'
     f" {sites.ENVIRONMENT}/bin/python -m trainers.train --device cpu --window-steps 5"

@@ -32,11 +32,11 @@ def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
         )
         assert autogenerate.compare_metadata(context, tables.METADATA) == []
     # compare_metadata sees no names of SQLite's constraints and no AUTOINCREMENT.
-    wanted_path = tmp_path / "wanted.db"
-    fresh = sa.create_engine(f"sqlite:///{wanted_path}")
+    expected_path = tmp_path / "expected.db"
+    fresh = sa.create_engine(f"sqlite:///{expected_path}")
     tables.METADATA.create_all(fresh)
     fresh.dispose()
-    made, expected = statements(tmp_path / "x.db"), statements(wanted_path)
+    made, expected = statements(tmp_path / "x.db"), statements(expected_path)
     # Alembic does not compare views; tests that read from the view cover it.
     assert made.pop("metrics")
     assert {name: sql for name, sql in made.items() if "alembic_version" not in name} == expected

@@ -55,7 +55,7 @@ def failed(
     """A job under [retry] that has failed on this machine."""
     folder = context.folder / runs
     spec = dataclasses.replace(SPEC, **changes)  # type: ignore[arg-type]
-    papers = {
+    provenance = {
         "folder": str(context.folder),
         "spec": "x.toml",
         "template": "job.sbatch.j2",
@@ -65,7 +65,7 @@ def failed(
     intent = intents.Intent(
         spec=spec,
         script="#!/bin/bash\n",
-        provenance=json.dumps(papers),
+        provenance=json.dumps(provenance),
         cluster=clusters.machine_cluster(),
         runs_dir=folder,
     )
