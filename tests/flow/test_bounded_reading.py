@@ -1,4 +1,4 @@
-"""Commands end in time, whatever stands in logs, patterns and the database."""
+"""Commands end in time with any content of logs, patterns and database."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_slow_log_is_read_on_by_each_refresh(
         counts.append(int(done.err.splitlines()[-1].split(", ")[1].split()[0]))
         if not UNREAD.search(done.err):
             break
-    # Each look reads a part, and the number stands at the end.
+    # Each call reads a part, and the value is at the end.
     assert len(counts) > 1 and counts == [0] * (len(counts) - 1) + [1]
     assert cli.rows("select name, value from metrics") == [("throughput", 5.5)]
 

@@ -1,4 +1,4 @@
-"""The controller as a process: what its log and its file tell, at the end and meanwhile."""
+"""The controller process: its log and its health file, while running and at the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_replaced_controller_stores_its_end(
         failing_since=None,
     )
 
-    def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
+    def replaced(there: contexts.Context, **fields: object) -> Iterator[passes.Outcome]:
         health.store(context.configuration, newest)
         there.reporter.info("Submitted batch job 7 (@3, x)")
         there.reporter.warn("@4 is not sent again: gone")
