@@ -17,7 +17,7 @@ from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
-from orchestrator.slurm import process
+from orchestrator.processes import process
 from orchestrator.slurm.client import Client
 
 #: how long to wait for the accounting record of an ended job

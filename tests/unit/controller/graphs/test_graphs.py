@@ -14,7 +14,7 @@ from orchestrator.controller.actions import cancel
 from orchestrator.controller.graphs import graphs
 from orchestrator.controller.recovery import continuation, retry
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.schedules import stored
+from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts, stores
 from orchestrator.controller.submission import dependencies, submit
 from orchestrator.controller.sweeps import queries, submit_points
@@ -74,7 +74,7 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records
 def rows_of(context: contexts.Context, graph: records.StoredGraph) -> list[list[int]]:
     with context.store.reading() as work:
         nodes = work.graphs.nodes(graph.row)
-        return [[job.row for job in stored.jobs_of(work, node)] for node in nodes]
+        return [[job.row for job in submit_later.jobs_of(work, node)] for node in nodes]
 
 
 def test_only_inherited_variables_are_stored(
