@@ -118,6 +118,10 @@ def _send_group(
         except resubmit.WrongHostError as error:
             _defer_on_host(context, job, str(error))
             continue
+        except errors.SpecError as error:
+            # On another host a version that can read it may be installed.
+            _defer_on_host(context, job, f"another version wrote its spec: {error.problems[0]}")
+            continue
         except resubmit.NotReadyError as error:
             changes = submit_limit.deferred(str(error), context.profile, context.clock.now())
             is_new = job.reason != changes["reason"]

@@ -211,6 +211,7 @@ class _Controller:
 
         Raises ConfigurationError if the project's file is not trusted any more.
         """
+        self._began_at = self._plain.clock.now()
         config.refuse_changed(self._plain.configuration.project, self._plain.environ)
         check = clock_check.check_pass(self._context)
         context = check.context
@@ -219,7 +220,6 @@ class _Controller:
             self.log("warning" if check.is_new else "info", "clock", context.clock.doubt)
         elif check.is_over:
             self.log("info", "clock", "The clock is trusted again; deferred work resumes.")
-        self._began_at = context.clock.now()
         outcomes = []
         for outcome in passes.run(context, floor_seconds=floor_seconds):
             self._step = outcome.step

@@ -75,7 +75,7 @@ def test_real_logs(real_logs: Path) -> None:
     assert failed >= 10
 
 
-# S1.21 to S1.25 and S4.29 to S4.31: what the sources' lists of troubles name, and what we say.
+# S1.21 to S1.25 and S4.29 to S4.31: the problems that the sources list, and our explanations.
 @pytest.mark.parametrize(
     ("log", "text"),
     [
@@ -143,7 +143,7 @@ def test_warnings(line: str, text: str) -> None:
 def test_refused_requeue_at_the_time_limit(tmp_path: Path) -> None:
     log = tmp_path / "1.out"
     log.write_text(
-        "Stopped after step 120, because the time limit is near: saved.\n"
+        "Stopped after step 120, because the time limit is near: checkpoint saved.\n"
         "Requested operation is presently disabled for job 1\n"
         "orchestrator: not requeued: scontrol refused it\n"
     )

@@ -52,14 +52,14 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.StoredGraph:
     """Two nodes; this machine has the job of each, the first has failed and may go on."""
 
-    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
+    def send(context: Any, job: jobs.Job, **fields: Any) -> jobs.Job:
         with context.store.writing() as work:
             seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
             work.jobs.change(job.row, seen)
         return job
 
     monkeypatch.setattr(submit, "send", send)
-    # Nothing is in the machine's line: looked at, the jobs would be missing.
+    # The local queue is empty: a refresh would report the jobs as missing.
     monkeypatch.setattr(refresh, "refresh", lambda context: None)
     made, problems = graphs.submit_graph(
         context, context.folder / "g.toml", ("orchestrator",), lambda text: None
@@ -125,22 +125,22 @@ def test_ended_graph_cannot_be_cancelled(
 def test_planned_retry_of_a_cancelled_graph(
     context: contexts.Context, graph: records.StoredGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[jobs.Job] = []
+    result: list[jobs.Job] = []
 
     def cancelled(folder: Any, job: jobs.Job) -> None:
-        found.extend(graphs.close(context, graph))
+        result.extend(graphs.close(context, graph))
 
     monkeypatch.setattr(continuation, "_close", cancelled)
     message = "local-1 is not continued: its graph g was cancelled"
     assert retry.step(context)[1:] == [message]
-    assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
+    assert [job.row for job in result] == [1, 2] and rows_of(context, graph) == [[1], [2]]
     assert retry.step(context) == []
 
 
 def test_cancelled_sweep_of_a_graph(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*rest: Any, **more: Any) -> None:
+    def away(*rest: Any, **fields: Any) -> None:
         raise errors.SlurmError("gone")
 
     monkeypatch.setattr(submit_points, "submit_prepared", away)
