@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,15 @@ def test_only_inherited_variables_are_stored(
         stored = work.graphs.environment(graph.row)
     left_out = {"MAIL_PASSWORD", "ORCHESTRATOR_DATABASE"}
     assert stored == {name: text for name, text in ENVIRON.items() if name not in left_out}
+
+
+def test_another_cluster_cannot_submit_the_nodes(
+    context: contexts.Context, graph: records.StoredGraph
+) -> None:
+    own, foreign = graph.cluster, dataclasses.replace(graph, cluster="lab")
+    with pytest.raises(errors.ConflictError) as raised:
+        stored.restore(context, foreign, ENVIRON)
+    assert str(raised.value) == f"its cluster is lab, and this host belongs to {own}"
 
 
 def test_node_has_the_continuation_job(
