@@ -1,4 +1,4 @@
-"""Files that another user or a job may have prepared: safe opening, and who can change a path."""
+"""Open files that another user or a job may have prepared, and find who can change a path."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def failing_logs(rng: random.Random) -> None:
     reader = log_reader.LogReader(rules(), "log.txt")
     for number, line in numbered:
         reader.feed(number, line)
-    assert reader.findings is not None
+    assert reader.finish() is not None
 
 
 @kind(100)
