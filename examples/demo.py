@@ -1,6 +1,6 @@
-"""Submits the digits trainer on two ranks, follows it, shows what came of it; script/demo runs it.
+"""Submits the digits trainer on two ranks, follows it and shows its results; run by script/demo.
 
-Everything is done by the `orchestrator` command, as a person or a script of one's own would do it.
+It calls only the `orchestrator` command, as a user or a script would.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 EXAMPLE = CHECKOUT / "examples" / "digits_ddp.toml"
-#: What a shell gives a command that Ctrl-C ended.
+#: Exit code after Ctrl-C, as in a shell.
 INTERRUPTED = 130
 
 STARTED = re.compile(r"Training started with (\d+) processes")
@@ -33,27 +33,27 @@ THROUGHPUT = re.compile(r"Epoch Throughput: ([\d.]+) images/second")
 
 
 class Interrupted(Exception):
-    """The demo was told to end, by Ctrl-C or a signal."""
+    """The demo was interrupted by Ctrl-C or a signal."""
 
 
 class Failed(Exception):
-    """The demo can't go on; the message names the cure."""
+    """The demo cannot continue; the message names a fix."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class News:
-    """What the job has told since the last time."""
+class Update:
+    """Progress of the job, parsed from its log."""
 
-    #: A line as a person reads it.
+    #: Text for the user.
     line: str
-    #: The epoch that has ended, counted from 1; None when it tells of something else.
+    #: The completed epoch, counted from 1; None for other updates.
     epoch: int | None = None
     #: The number of epochs.
     epochs: int | None = None
 
 
 class Bar:
-    """A progress bar on a terminal, and a line for each piece of news elsewhere."""
+    """A progress bar on a terminal, otherwise one line per update."""
 
     def __init__(self, terminal: bool) -> None:
         self._progress = None
@@ -78,54 +78,54 @@ class Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def tell(self, news: News) -> None:
-        """Show one piece of news."""
+    def show(self, update: Update) -> None:
+        """Show an update."""
         if self._progress is None:
-            print(news.line, flush=True)
-        elif news.epoch is None:
-            self._progress.update(self._task, description=news.line)
+            print(update.line, flush=True)
+        elif update.epoch is None:
+            self._progress.update(self._task, description=update.line)
         else:
             self._progress.update(
-                self._task, description=news.line, completed=news.epoch, total=news.epochs
+                self._task, description=update.line, completed=update.epoch, total=update.epochs
             )
 
 
 class Reader:
-    """Turns the lines of the trainer's log into news, one for each epoch."""
+    """Parses the trainer's log into updates, one per epoch."""
 
     def __init__(self) -> None:
         self._epoch = ("", "")
         self._accuracy = ""
 
-    def read(self, line: str) -> News | None:
-        """Return what a line completes."""
-        if found := STARTED.search(line):
-            return News(line=f"training on {found[1]} ranks")
-        if found := EPOCH.search(line):
-            self._epoch = (found[1], found[2])
-        elif found := ACCURACY.search(line):
-            self._accuracy = found[1]
-        elif (found := THROUGHPUT.search(line)) and self._epoch[0]:
+    def read(self, line: str) -> Update | None:
+        """Return the update that a line completes."""
+        if match := STARTED.search(line):
+            return Update(line=f"training on {match[1]} ranks")
+        if match := EPOCH.search(line):
+            self._epoch = (match[1], match[2])
+        elif match := ACCURACY.search(line):
+            self._accuracy = match[1]
+        elif (match := THROUGHPUT.search(line)) and self._epoch[0]:
             epoch, epochs = self._epoch
-            rate = f"{float(found[1]):,.0f} images/second"
-            told = f"epoch {epoch}/{epochs}  {rate}  accuracy {self._accuracy}"
-            return News(line=told, epoch=int(epoch), epochs=int(epochs))
+            rate = f"{float(match[1]):,.0f} images/second"
+            text = f"epoch {epoch}/{epochs}  {rate}  accuracy {self._accuracy}"
+            return Update(line=text, epoch=int(epoch), epochs=int(epochs))
         return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
-    """The `orchestrator` command, called within the demo's folder."""
+    """Calls the `orchestrator` command in the folder of the demo."""
 
-    #: Holds the jobs and their database; the working directory of every call.
+    #: Folder of the jobs and the database, and working directory of every call.
     folder: Path
     scheduler: str
-    #: stdout is a terminal that can draw a bar.
+    #: Whether stdout is a terminal that can show a progress bar.
     terminal: bool
 
     def start(self, *argv: str, stdout: int | None = None) -> subprocess.Popen[str]:
-        """Start a command in a session of its own: Ctrl-C is for the demo alone."""
-        # torchrun is found beside this Python, also where that is no venv.
+        """Start a command in a new session, so that Ctrl-C interrupts only the demo."""
+        # torchrun is in the folder of this Python, also outside a venv.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *argv],
@@ -139,16 +139,16 @@ class Demo:
         )
 
     def show(self, *argv: str) -> None:
-        """Show a command as one would type it, and run it."""
+        """Print a command as a user would type it, and run it."""
         self.announce(*argv)
         code = self.start(*argv).wait()
         if code:
-            raise Failed(f"`orchestrator {argv[0]}` ended with {code}: the lines above say why")
+            raise Failed(f"`orchestrator {argv[0]}` exited with code {code}, see above")
         print(flush=True)
 
     def announce(self, *argv: str) -> None:
-        """Print a command as one would type it."""
-        # As seen from the checkout, where the demo was called; whole paths would hide what matters.
+        """Print a command as a user would type it."""
+        # Paths relative to the checkout are shorter.
         print(f"$ orchestrator {shlex.join(argv).replace(f'{CHECKOUT}/', '')}", flush=True)
 
     def submit(self, *argv: str) -> str:
@@ -158,31 +158,31 @@ class Demo:
         try:
             out, _ = process.communicate()
         except Interrupted:
-            # A submission is not broken off: it is over in seconds, and its job is then known.
+            # Let the submission finish, which takes seconds, so that its job can be cancelled.
             out, _ = process.communicate()
             self.cancel(out.strip())
             raise
         if process.returncode:
-            raise Failed("the job was not submitted: the lines above say why, and what helps")
+            raise Failed("the job was not submitted, see above")
         return str(out).strip()
 
     def state(self, job_id: str) -> str:
-        """Ask for the job's state."""
+        """Return the state of the job."""
         process = self.start("show", job_id, "--json", stdout=subprocess.PIPE)
         out, _ = process.communicate()
         return str(json.loads(out)["items"][0]["state"]) if process.returncode == 0 else "unknown"
 
     def follow(self, job_id: str) -> None:
-        """Show how the job goes, until it has ended."""
+        """Show the progress of the job until it ends."""
         log = self.start("logs", job_id, "--follow", stdout=subprocess.PIPE)
         assert log.stdout is not None
         reader = Reader()
         try:
             with Bar(self.terminal) as bar:
-                bar.tell(News(line=f"{job_id} is starting (loading PyTorch takes longest)"))
+                bar.show(Update(line=f"{job_id} is starting (loading PyTorch takes longest)"))
                 for line in log.stdout:
-                    if news := reader.read(line):
-                        bar.tell(news)
+                    if update := reader.read(line):
+                        bar.show(update)
         finally:
             log.terminate()
             log.wait()
@@ -196,7 +196,7 @@ class Demo:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Turn the signals that end a run into Interrupted, once: the second one is not heard."""
+    """Raise Interrupted on the first SIGINT, SIGTERM or SIGHUP; ignore later ones."""
 
     def interrupt(number: int, frame: types.FrameType | None) -> None:
         for each in numbers:
@@ -221,8 +221,8 @@ def num_gpus() -> int:
 
 
 def options_of(scheduler: str, cpu: bool) -> list[str]:
-    """Return what the example needs to run on two ranks, here or on the cluster."""
-    # A single GPU can't serve two ranks of NCCL.
+    """Return the options of `submit` for two ranks, on this machine or on the cluster."""
+    # NCCL does not support two ranks on one GPU.
     on_cpu = cpu or (scheduler == "local" and num_gpus() < 2)
     words = ["--nproc-per-node", "2", "--set", "resources.gpus_per_node=0"]
     options = words if on_cpu else ["--set", "resources.gpus_per_node=2"]
@@ -232,18 +232,18 @@ def options_of(scheduler: str, cpu: bool) -> list[str]:
 
 
 def require_localhost() -> None:
-    """Fail where the name `localhost` has no address: torchrun --standalone would wait for it."""
+    """Fail if `localhost` cannot be resolved: torchrun --standalone would wait for it."""
     try:
         socket.getaddrinfo("localhost", None)
     except OSError as error:
         raise Failed(
-            f"the name localhost has no address here ({error.strerror}), and torchrun needs it; "
-            "as root: echo '127.0.0.1 localhost' >> /etc/hosts"
+            f"localhost cannot be resolved ({error.strerror}), and torchrun requires it; as root: "
+            "echo '127.0.0.1 localhost' >> /etc/hosts"
         ) from error
 
 
 def settings(folder: Path, scheduler: str) -> dict[str, str]:
-    """Return the variables by which jobs and their database lie in the demo's folder."""
+    """Return the variables that put jobs and database into the folder of the demo."""
     return {
         "ORCHESTRATOR_STATE_DIR": str(folder / "state"),
         "ORCHESTRATOR_RUNS_DIR": str(folder / "runs"),
@@ -253,21 +253,21 @@ def settings(folder: Path, scheduler: str) -> dict[str, str]:
 
 
 def prepare(folder: Path) -> None:
-    """Make the demo's folder."""
+    """Create the folder of the demo."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         old = folder / "orchestrator.toml"
-        # Earlier versions of this demo wrote their settings there, which needs trust today.
+        # Earlier versions of the demo wrote their settings to this file, which now requires trust.
         if old.is_file() and old.read_bytes().startswith(b"# Written by script/demo"):
             old.unlink()
     except OSError as error:
         raise Failed(
-            f"{folder} can't be written ({error.strerror}); name another folder: --folder DIR"
+            f"cannot write to {folder} ({error.strerror}); set another folder with --folder DIR"
         ) from error
 
 
 def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
-    """Run the demo from the submission to the closing words."""
+    """Run the demo from the submission to the closing text."""
     job_id = demo.submit("submit", str(EXAMPLE), *options)
     try:
         print(f"Submitted batch job {job_id}\n", flush=True)
@@ -276,20 +276,20 @@ def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
         print(flush=True)
         if state != "COMPLETED":
             demo.start("logs", job_id, "-n", "20").wait()
-            raise Failed(f"{job_id} ended {state}; above is the end of its log")
+            raise Failed(f"{job_id} ended in state {state}; the end of its log is above")
         demo.show("status")
         demo.show("show", job_id)
         demo.show("logs", job_id, "-n", "9")
         demo.show("metrics", job_id, "--name", "throughput")
     except (Interrupted, OSError):
-        # OSError: the terminal, or what reads our output, has gone away.
+        # OSError: stdout was closed.
         demo.cancel(job_id)
         raise
     print(closing(demo.folder, scheduler, job_id), flush=True)
 
 
 def closing(folder: Path, scheduler: str, job_id: str) -> str:
-    """Return what to try next."""
+    """Return the closing text with next steps."""
     submit = f"orchestrator submit {shlex.quote(str(EXAMPLE))}"
     tools = shlex.quote(str(Path(sys.executable).parent))
     where = "this machine" if scheduler == "local" else "Slurm"
@@ -325,42 +325,45 @@ Next: README.md and docs/tutorial.md."""
 
 
 def draws() -> bool:
-    """stdout is a terminal on which a line can be drawn anew."""
+    """Return whether stdout is a terminal that can redraw a line."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def main() -> int:
     """Read the arguments, run the demo and return the exit code."""
     parser = argparse.ArgumentParser(prog="script/demo")
-    parser.add_argument("--scheduler", choices=["local", "slurm"], default="local")
-    parser.add_argument("--folder", type=Path, help="what the demo leaves lies there")
-    parser.add_argument("--cpu", action="store_true", help="two ranks on the CPU, without GPUs")
-    parser.add_argument("--python", help="read by script/demo")
-    parser.add_argument("options", nargs="*", metavar="-- OPTION", help="more for `submit`")
-    given = parser.parse_args()
-    folder = (given.folder or CHECKOUT / ".demo" / given.scheduler).expanduser().absolute()
-    demo = Demo(folder=folder, scheduler=given.scheduler, terminal=draws())
+    parser.add_argument(
+        "--scheduler", choices=["local", "slurm"], default="local", help="default: local"
+    )
+    parser.add_argument("--folder", type=Path, help="folder for all files of the demo")
+    parser.add_argument("--cpu", action="store_true", help="train on the CPU")
+    parser.add_argument("--python", help="Python with orchestrator and torch")
+    parser.add_argument(
+        "options", nargs="*", metavar="-- OPTION", help="passed to `orchestrator submit`"
+    )
+    args = parser.parse_args()
+    folder = (args.folder or CHECKOUT / ".demo" / args.scheduler).expanduser().absolute()
+    demo = Demo(folder=folder, scheduler=args.scheduler, terminal=draws())
     try:
         with interrupts():
-            if given.scheduler == "slurm" and shutil.which("sbatch") is None:
+            if args.scheduler == "slurm" and shutil.which("sbatch") is None:
                 raise Failed(
                     "sbatch not found: run the demo on a login node, or omit --scheduler slurm to "
                     "use this machine"
                 )
-            if given.scheduler == "local":
+            if args.scheduler == "local":
                 require_localhost()
             prepare(folder)
-            options = [*options_of(given.scheduler, given.cpu), *given.options]
-            run(demo, given.scheduler, options)
+            options = [*options_of(args.scheduler, args.cpu), *args.options]
+            run(demo, args.scheduler, options)
     except Interrupted:
-        told = "script/demo: interrupted; its job was cancelled. It can be run again."
         with contextlib.suppress(OSError):
-            print(f"\n{told}", file=sys.stderr)
+            print("\nscript/demo: interrupted; the job was cancelled.", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         with contextlib.suppress(OSError):
-            print(f"script/demo: {error}; its job was cancelled", file=sys.stderr)
-        # What is left in the buffer would fail once more when Python ends.
+            print(f"script/demo: {error}; the job was cancelled", file=sys.stderr)
+        # Flushing the buffer when Python exits would fail again.
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), 1)
         return 1

@@ -1,6 +1,6 @@
 """Run the tiers of tests one after another and print a table of the results; for script/test.
 
-The checkout is the working directory. Each tier runs in a session of its own: an interrupt reaches
+The checkout is the working directory. Each tier runs in its own session: an interrupt reaches
 pytest once and lets fixtures clean up. A process that a tier leaves running is ended, and the tier
 has failed.
 """
@@ -30,7 +30,7 @@ TIERS: Mapping[str, tuple[str, ...]] = {
     "flow": ("-n", "2"),
     # Several tests share the training runs of a module.
     "trainer": ("-n", "2", "--dist", "loadscope"),
-    # Its tests mostly wait. Each worker has a cluster of its own.
+    # Its tests mostly wait. Each worker has its own cluster.
     "cluster": ("-n", "3", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")
@@ -126,13 +126,13 @@ def children(kept: Sequence[int] = ()) -> list[int]:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    found = []
+    result = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             # The command's name is in parentheses and may contain anything.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(stat.parent.name))
-    return [pid for pid in found if pid not in kept]
+                result.append(int(stat.parent.name))
+    return [pid for pid in result if pid not in kept]
 
 
 def end_leftovers(kept: Sequence[int]) -> list[str]:

@@ -1,9 +1,9 @@
-"""What tests of the controller are made of: contexts and submissions.
+"""Builders for tests of the controller: contexts and submissions.
 
     with stores.Store(database_url) as store:
         context = builders.make_context(tmp_path, store, now=NOW, is_local=True)
 
-Every test file uses these instead of building a Context or a Submission of its own.
+Every test file uses these instead of building a Context or a Submission itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all tests share: options, a clean environment, the folder of test data."""
+"""Fixtures of all tests: options, a clean environment, the folder of test data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOREIGN = re.compile(r"(SLURM|SBATCH|SQUEUE|SACCT|SRUN|ORCHESTRATOR(?!_(TEST|LA
 for _name in [name for name in os.environ if _FOREIGN.match(name)]:
     del os.environ[_name]
 
-# As hypothesis has it in CI: how long an example takes tells of the machine.
+# As in hypothesis's CI profile: the duration of an example depends on the machine.
 hypothesis.settings.register_profile("tests", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("tests")
 

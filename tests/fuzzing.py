@@ -1,4 +1,4 @@
-"""What the fuzz tests share: hostile values, cases that a seed makes again, and the watch on each.
+"""Helpers of the fuzz tests: hostile values, reproducible cases, and a time limit for each.
 
 A case is made from `Random(f"{kind}:{seed}:{number}")`, so the message of a failure names all that
 is needed to run it again: `ORCHESTRATOR_TEST_FUZZ=SEED:NUMBER` runs that one.
@@ -227,8 +227,8 @@ def run(
 ) -> int:
     """Run `count` cases of a kind; return how many. AssertionError names those that fail.
 
-    `case` makes of a source of random numbers what is to be called; `accepted` are the exceptions
-    that its callers turn into a message.
+    `case` returns a call, built from a source of random numbers; `accepted` are the exceptions
+    that its callers report as messages.
     """
     seed, numbers = numbers_of(count)
     failures: dict[str, str] = {}
@@ -243,11 +243,11 @@ def run(
         except accepted:
             continue
         except (Exception, TooSlow) as error:
-            place = error.__traceback__
-            while place is not None and place.tb_next is not None:
-                place = place.tb_next
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
             where = (
-                "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+                "" if frame is None else f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
             )
             message = f"{type(error).__name__}: {str(error)[:200]!r} at {where}"
             seconds = time.monotonic() - begun

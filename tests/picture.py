@@ -3,7 +3,7 @@
     python -m tests.picture docs/images/status.svg "orchestrator status" -- COMMAND...
 
 The title is what a person would type; COMMAND may reach it in another way, as the jobs of the test
-cluster are: docs/images/status.sh tells how the picture of their status is made.
+cluster are: docs/images/status.sh creates the picture of their status.
 """
 
 from __future__ import annotations

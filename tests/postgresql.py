@@ -1,6 +1,6 @@
-"""A real PostgreSQL server of a test run: with no network, and ended with the run however it dies.
+"""A PostgreSQL server for a test run: without network, and always stopped with the run.
 
-Each test has a database of its own, copied from one that has the tables already.
+Each test has its own database, copied from one that already has the tables.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ END $$
 
 
 class Unavailable(Exception):
-    """There is no server to start here; the message says why."""
+    """No server can be started; the message explains why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Server:
         self.execute(EMPTY, name_of(url))
 
     def drop(self, url: str) -> None:
-        """Remove a database, whoever still uses it."""
+        """Remove a database, even if it is in use."""
         self.execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
 
 
@@ -99,9 +99,9 @@ def name_of(url: str) -> str:
 
 def programs() -> Path:
     """Return the folder of initdb and postgres; the newest where there are several."""
-    found = shutil.which("postgres")
-    if found and shutil.which("initdb"):
-        return Path(found).parent
+    executable = shutil.which("postgres")
+    if executable and shutil.which("initdb"):
+        return Path(executable).parent
     # Debian keeps them off PATH.
     folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if not folders:
@@ -138,8 +138,8 @@ def _remove_abandoned() -> None:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """Start a server in a folder of its own and end it; raises Unavailable."""
-    place, user = programs(), _as_somebody()
+    """Start a server in a temporary folder and stop it; raise Unavailable if that is impossible."""
+    programs_folder, user = programs(), _as_somebody()
     _remove_abandoned()
     # Not a test's folder: its parents are closed to other users, and a socket's name is short.
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
@@ -148,11 +148,13 @@ def running() -> Iterator[Server]:
         data = folder / "data"
         data.mkdir(mode=0o700)
         if os.geteuid() == 0:
-            for one in (folder, data):
-                os.chown(one, _somebody(), _somebody())
+            for entry in (folder, data):
+                os.chown(entry, _somebody(), _somebody())
         options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER]
         made = subprocess.run(
-            [*user, place / "initdb", *options, "-D", data], capture_output=True, text=True
+            [*user, programs_folder / "initdb", *options, "-D", data],
+            capture_output=True,
+            text=True,
         )
         if made.returncode:
             raise Unavailable(f"initdb failed: {made.stderr.strip()[-500:]}")
@@ -160,14 +162,14 @@ def running() -> Iterator[Server]:
         words = [word for item in settings.items() for word in ("-c", "=".join(item))]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
-                [*user, place / "postgres", "-D", data, *words], stdout=log, stderr=log
+                [*user, programs_folder / "postgres", "-D", data, *words], stdout=log, stderr=log
             )
         try:
             server = Server(folder)
             _wait(server, process)
             yield server
         finally:
-            # At once, whoever is connected.
+            # Immediate shutdown, even with open connections.
             process.send_signal(signal.SIGQUIT)
             process.wait()
 

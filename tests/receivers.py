@@ -48,7 +48,7 @@ def mail_server(
 ) -> Iterator[Mail]:
     """A mail server; with a certificate of itself, its key in the same file, by TLS alone.
 
-    password: of whoever sends mail.
+    password: of the sender.
     """
     handler = Mail(port=port)
     options: dict[str, Any] = {}

@@ -48,7 +48,7 @@ def _below(
     command._help_option = None
     yield command, context
     if isinstance(command, click.Group):
-        # Without its own arguments, which nobody writes between a group and its command.
+        # Without its own arguments, which are unusual between a group and its command.
         group = click.Group(command.name)
         above = click.Context(group, info_name=context.info_name, parent=context.parent)
         for name in command.list_commands(context):

@@ -25,7 +25,7 @@ README = CHECKOUT / "README.md"
 TUTORIAL = CHECKOUT / "docs/tutorial.md"
 FROM_SBATCH = CHECKOUT / "docs/howto/from-sbatch.md"
 COLUMNS = 120
-#: A line of its own in the shown output: the lines after it are not shown.
+#: A separate line in the shown output: the lines after it are omitted.
 ELLIPSIS = "..."
 #: The host in the shown output.
 HOST = "workstation"

@@ -1,4 +1,4 @@
-"""Runs `orchestrator ARGV` by forks of a process that has its modules loaded already.
+"""Runs `orchestrator ARGV` in forks of a process that has already imported its modules.
 
     python -m tests.zygote DESCRIPTOR
 
@@ -33,7 +33,7 @@ LIBRARIES = (
     *("click", "jinja2.sandbox", "sqlalchemy", "sqlalchemy.dialects.sqlite", "submitit"),
     *("rich.table", "rich.progress", "alembic.command", "alembic.config", "numpy"),
 )
-#: A command line and the variables of its surroundings.
+#: A command line and its environment variables.
 MESSAGE_BYTES = 128 * 1024
 #: Variables that are read when a program starts: with them none can be forked.
 AT_START = ("PYTHON", "LANG", "LC_", "LD_")
@@ -52,7 +52,7 @@ class Request:
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
-    """Return whether a command with these variables of its own can be forked."""
+    """Return whether a command with these extra variables can be forked."""
     return not any(name.startswith(AT_START) for name in environ)
 
 
@@ -64,7 +64,7 @@ class Zygote:
     """The process that forks, and what it is asked."""
 
     def __init__(self, command: Callable[[Sequence[str]], Sequence[str]], **options: object):
-        """`command` makes of the words after `python` what starts it; `options` are Popen's."""
+        """`command` completes the words after `python`; `options` are those of Popen."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -89,45 +89,45 @@ class Zygote:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = (os.openpty() if terminal else os.pipe() for _ in "12")
         null = os.open(os.devnull, os.O_RDONLY)
-        given = [null, out_end, err_end, theirs.fileno()]
-        found = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
+        descriptors = [null, out_end, err_end, theirs.fileno()]
+        outputs = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
         with contextlib.ExitStack() as stack:
             stack.enter_context(ours)
             for descriptor in (out, err):
                 stack.callback(os.close, descriptor)
             try:
                 message = json.dumps(dataclasses.asdict(request)).encode()
-                socket.send_fds(self._control, [message], given)
+                socket.send_fds(self._control, [message], descriptors)
             except OSError as exc:
                 raise Gone from exc
             finally:
                 theirs.close()
-                for descriptor in given[:3]:
+                for descriptor in descriptors[:3]:
                     os.close(descriptor)
-            _read(found, request, timeout_seconds)
-            code = bytes(found[ours.fileno()])
+            _read(outputs, request, timeout_seconds)
+            code = bytes(outputs[ours.fileno()])
         assert code, "the process that forks was killed while its command ran"
-        return int(code), bytes(found[out]), bytes(found[err])
+        return int(code), bytes(outputs[out]), bytes(outputs[err])
 
 
-def _read(found: Mapping[int, bytearray], request: Request, timeout_seconds: float) -> None:
+def _read(outputs: Mapping[int, bytearray], request: Request, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     with selectors.DefaultSelector() as selector:
-        for descriptor in found:
+        for descriptor in outputs:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
             left = deadline - time.monotonic()
             ready = selector.select(left) if left > 0 else []
             if not ready:
-                out, err, _ = map(bytes, found.values())
+                out, err, _ = map(bytes, outputs.values())
                 raise subprocess.TimeoutExpired(request.argv, timeout_seconds, out, err)
             for key, _ in ready:
                 chunk = b""
-                # EIO: nobody has the other end of the terminal any more.
+                # EIO: the other end of the terminal is closed.
                 with contextlib.suppress(OSError):
                     chunk = os.read(key.fd, 65536)
                 if chunk:
-                    found[key.fd] += chunk
+                    outputs[key.fd] += chunk
                 else:
                     selector.unregister(key.fd)
 
@@ -153,7 +153,7 @@ def serve(control: socket.socket) -> Request | None:
                 waiter = running.pop(key.data)
                 with contextlib.suppress(KeyError):
                     selector.unregister(waiter)
-                _tell(key.data, waiter)
+                _report_end(key.data, waiter)
                 break
             message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 4)
             if not message:
@@ -170,7 +170,7 @@ def serve(control: socket.socket) -> Request | None:
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 
 
-def _tell(pid: int, waiter: socket.socket) -> None:
+def _report_end(pid: int, waiter: socket.socket) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with waiter, contextlib.suppress(BrokenPipeError):
         waiter.sendall(str(code).encode())
@@ -206,11 +206,11 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
     for package in (orchestrator, db):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if "__main__" not in found.name and "migrations" not in found.name:
+        for item in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "__main__" not in item.name and "migrations" not in item.name:
                 # One may need a library of an extra.
                 with contextlib.suppress(ImportError):
-                    importlib.import_module(found.name)
+                    importlib.import_module(item.name)
     gc.freeze()
     if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         cli.main()

@@ -1,4 +1,4 @@
-"""Which samples of an epoch's order make up which step, on which rank."""
+"""How the samples of an epoch are divided into steps, micro-batches and ranks."""
 
 import argparse
 import dataclasses
@@ -13,31 +13,31 @@ DEFAULT_BATCH_SIZE = 64
 class MicroBatch:
     """A rank's part of one forward pass."""
 
-    #: Its places in the epoch's order.
+    #: Its positions in the order of the epoch.
     places: slice
-    #: False where the rank has no sample: it computes one of another rank's, with weight 0, so that
-    #: DDP's collectives find it.
+    #: False if this rank has no sample: it computes a sample of another rank with weight 0, because
+    #: all ranks must take part in DDP's collectives.
     counted: bool
 
     @property
     def num_samples(self) -> int:
-        """Samples that count."""
+        """Number of samples that count."""
         return self.places.stop - self.places.start if self.counted else 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How an epoch is cut: into steps, forward passes, and ranks.
+    """How an epoch is divided into steps, forward passes and ranks.
 
-    Step s takes places s * B to (s + 1) * B of the order for any world size, so a run on more or
-    fewer ranks sees the same samples at the same step.
+    Step s processes positions s * B to (s + 1) * B of the order for any world size, so the samples
+    of a step do not depend on the number of ranks.
     """
 
-    #: Samples of the training set.
+    #: Number of samples of the training set.
     num_samples: int
-    #: Samples a step over all ranks.
+    #: Samples per step over all ranks.
     global_batch_size: int
-    #: Forward passes a step.
+    #: Forward passes per step.
     gradient_accumulation_steps: int
     #: Number of this rank.
     rank: int
@@ -46,15 +46,15 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps, the last one perhaps a smaller batch."""
+        """Number of steps; the last batch may be smaller."""
         return math.ceil(self.num_samples / self.global_batch_size)
 
     def batch_size(self, step: int) -> int:
-        """Return the samples of a step of an epoch over all ranks; the last step may have fewer."""
+        """Return the number of samples of a step over all ranks; the last step may have fewer."""
         return min(self.global_batch_size, self.num_samples - step * self.global_batch_size)
 
     def micro_batches(self, step: int) -> list[MicroBatch]:
-        """Return this rank's forward passes of a step; each rank has as many."""
+        """Return this rank's forward passes of a step; all ranks have the same number."""
         first = step * self.global_batch_size
         left = self.batch_size(step)
         size = self.global_batch_size // self.gradient_accumulation_steps
@@ -74,15 +74,15 @@ class Plan:
 def make_plan(
     arguments: argparse.Namespace, *, num_samples: int, rank: int, world_size: int, num_devices: int
 ) -> Plan:
-    """Work out the batch from what was said of it; raise UsageError where it does not come out.
+    """Compute the batch from the arguments; raise UsageError if they do not fit together.
 
-    `num_devices` is what a forward pass is spread over: the ranks, or DataParallel's GPUs.
+    `num_devices` is the number of ranks, or of GPUs with DataParallel.
     """
     total, passes = batch_size(arguments, num_devices)
     if total > num_samples:
         raise errors.UsageError(
-            f"A batch of {total} samples is larger than the training set of {arguments.dataset},"
-            f" {num_samples}: use a smaller batch or fewer ranks."
+            f"A batch of {total} samples is larger than the training set of {arguments.dataset}"
+            f" ({num_samples} samples): use a smaller batch or fewer ranks."
         )
     return Plan(
         num_samples=num_samples,
@@ -94,7 +94,7 @@ def make_plan(
 
 
 def batch_size(arguments: argparse.Namespace, num_devices: int) -> tuple[int, int]:
-    """Return the global batch size and the number of forward passes a step."""
+    """Return the global batch size and the number of forward passes per step."""
     each = arguments.per_device_batch_size
     passes = arguments.gradient_accumulation_steps
     if arguments.batch_size is None and each is not None:
@@ -106,9 +106,9 @@ def batch_size(arguments: argparse.Namespace, num_devices: int) -> tuple[int, in
         _check_divides(total, each * num_devices, f"--per-device-batch-size {each} times {what}")
         if passes not in (None, total // (each * num_devices)):
             raise errors.UsageError(
-                f"--batch-size {total} and --per-device-batch-size {each} on {num_devices} make"
-                f" {total // (each * num_devices)} passes a step, not"
-                f" --gradient-accumulation-steps {passes}: leave one of the three out."
+                f"--batch-size {total} and --per-device-batch-size {each} on {num_devices} devices"
+                f" require {total // (each * num_devices)} passes per step, not"
+                f" --gradient-accumulation-steps {passes}: omit one of the three."
             )
         return total, total // (each * num_devices)
     passes = passes or 1
@@ -127,6 +127,6 @@ def _check_divides(total: int, divisor: int, what: str) -> None:
         )
     if below != total:
         raise errors.UsageError(
-            f"--batch-size {total} can't be divided by {what}, {divisor}:"
+            f"--batch-size {total} is not a multiple of {what}, {divisor}:"
             f" use {below} or {below + divisor}."
         )

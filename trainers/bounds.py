@@ -1,4 +1,4 @@
-"""Numbers of the command line and their bounds: what is none, or beyond, is said in words."""
+"""Parsers of numbers on the command line, with bounds and error messages."""
 
 import argparse
 import math
@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 
 def whole(minimum: int, *, why: str = "") -> Callable[[str], int]:
-    """Return a parser of whole numbers from `minimum` on; `why` explains the bound."""
+    """Return a parser of integers of at least `minimum`; `why` explains the bound."""
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
         if number < minimum:
-            raise argparse.ArgumentTypeError(f"{text} is below {minimum}{why}")
+            raise argparse.ArgumentTypeError(f"{text} is less than {minimum}{why}")
         return number
 
     return parse
 
 
 def real(fits: Callable[[float], bool], what: str) -> Callable[[str], float]:
-    """Return a parser of finite numbers that fit; `what` they are ends `1.5 is not ...`."""
+    """Return a parser of finite numbers that satisfy `fits`; `what` completes `1.5 is not ...`."""
 
     def parse(text: str) -> float:
         try:
             number = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not (math.isfinite(number) and fits(number)):
             raise argparse.ArgumentTypeError(f"{text} is not {what}")
         return number
@@ -37,6 +37,6 @@ def real(fits: Callable[[float], bool], what: str) -> Callable[[str], float]:
 
 natural = whole(0)
 positive = whole(1)
-natural_real = real(lambda number: number >= 0, "0 or above")
-positive_real = real(lambda number: number > 0, "above 0")
+natural_real = real(lambda number: number >= 0, "0 or greater")
+positive_real = real(lambda number: number > 0, "greater than 0")
 share = real(lambda number: 0 <= number <= 1, "between 0 and 1")

@@ -1,7 +1,7 @@
-"""Checkpoints: whole or not there, proven on reading, the newest few and the best.
+"""Checkpoints: written atomically, verified when read; the newest few and the best are kept.
 
-A file is a line with the SHA-256 and the length of the rest, then what torch.save writes. It gets
-its name only when it is on the disk.
+A file is a header line with the SHA-256 and the length of the rest, then the output of torch.save.
+It gets its final name when it is complete and on disk.
 """
 
 import concurrent.futures
@@ -32,9 +32,9 @@ State = dict[str, Any]
 def write(
     path: pathlib.Path, state: State, *, check: Callable[[], None], is_best: bool = False
 ) -> None:
-    """Write a checkpoint, durable when this returns; `check` is called before it gets its name.
+    """Write a checkpoint durably; `check` is called before it gets its final name.
 
-    A failure leaves what was there before.
+    After an error the previous file is unchanged.
     """
     draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
     try:
@@ -48,7 +48,7 @@ def write(
             os.fsync(file.fileno())
         check()
         if is_best:
-            # Before the other name: a run that goes on from that one would not mark it again.
+            # Before the rename: a run that resumes from this checkpoint does not mark it again.
             _mark_best(draft, path.with_name(BEST_NAME))
         os.replace(draft, path)
     except BaseException:
@@ -59,33 +59,35 @@ def write(
 
 
 def read(path: pathlib.Path) -> bytes:
-    """Return the proven content of a checkpoint; raise CheckpointError where it is damaged."""
+    """Return the verified content of a checkpoint; raise CheckpointError if it is damaged."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise errors.CheckpointError(f"{path} can't be read: {error}") from error
+        raise errors.CheckpointError(f"cannot read {path}: {error}") from error
     header = HEADER.fullmatch(content[:HEADER_BYTES])
     if header is None:
-        raise errors.CheckpointError(f"{path} is no checkpoint of this trainer, or a torn one.")
+        raise errors.CheckpointError(
+            f"{path} is not a checkpoint of this trainer, or it is incomplete."
+        )
     body = content[HEADER_BYTES:]
     if len(body) != int(header[2]) or hashlib.sha256(body).hexdigest().encode() != header[1]:
-        raise errors.CheckpointError(f"{path} is damaged: {len(body)} of {int(header[2])} bytes.")
+        raise errors.CheckpointError(f"{path} is damaged ({len(body)} of {int(header[2])} bytes).")
     return body
 
 
 def load(body: bytes) -> State:
-    """Return the state in the content of a checkpoint, its tensors in the host's memory."""
+    """Return the state of a checkpoint, with tensors in host memory."""
     try:
         state: State = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise errors.CheckpointError(
-            f"The checkpoint is whole, but PyTorch {torch.__version__} can't load it: {error}"
+            f"The checkpoint is intact, but PyTorch {torch.__version__} cannot load it: {error}"
         ) from error
     return state
 
 
 class Store:
-    """The checkpoints of a run, in one folder; rank 0 alone has one."""
+    """The checkpoints of a run, in one folder; only rank 0 has a store."""
 
     def __init__(
         self, folder: pathlib.Path, *, keep: int, check: Callable[[], None] = lambda: None
@@ -97,21 +99,21 @@ class Store:
         self._writing: concurrent.futures.Future[None] | None = None
 
     def open(self) -> None:
-        """Make the folder, and remove what killed writers left."""
+        """Create the folder, and remove unfinished files of killed writers."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for draft in self._folder.glob("*.draft.*"):
             draft.unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
-        """Return the steps of which there is a checkpoint, the newest first."""
+        """Return the steps that have a checkpoint, newest first."""
         matches = (NAME.fullmatch(name) for name in os.listdir(self._folder))
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def newest(self) -> bytes | None:
-        """Return the newest checkpoint that is whole, None where there is none.
+        """Return the newest intact checkpoint, or None if there is no checkpoint.
 
-        A damaged one is told on stderr and put aside, and the one before it is taken. Raises
-        CheckpointError where all are damaged: to begin anew is for people to decide.
+        A damaged checkpoint is reported on stderr and renamed, and the previous one is used. Raises
+        CheckpointError if all are damaged: the user must decide whether to start from scratch.
         """
         steps = self.steps()
         for step in steps:
@@ -119,34 +121,34 @@ class Store:
             try:
                 return read(path)
             except errors.CheckpointError as error:
-                _warn(f"{error} It is put aside.")
+                _warn(f"{error} Renamed to {path.name}.damaged.")
                 self._put_aside(path)
         if steps:
             raise errors.CheckpointError(
-                f"no checkpoint in {self._folder} is whole, and they are put aside as *.damaged:"
-                " the next start begins from the first step."
+                f"all checkpoints in {self._folder} are damaged; they were renamed to *.damaged."
+                " The next start begins at step 0."
             )
         return None
 
     def save(self, state: State, *, step: int, is_best: bool) -> None:
-        """Write a checkpoint in the background, after the one before it; `state` must not change.
+        """Write a checkpoint in the background, after the previous one; `state` must not change.
 
-        A checkpoint that could not be written, as on a full disk, is told on stderr.
+        If it cannot be written, for example because the disk is full, a warning is printed.
         """
         try:
             self.wait()
         except errors.CheckpointError as error:
-            _warn(f"{error} Training goes on; the checkpoints before it are kept.")
+            _warn(f"{error} Training continues; earlier checkpoints are kept.")
         self._writing = self._writer.submit(self._write, state, step, is_best)
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk; raise CheckpointError where it is not."""
+        """Wait until the last checkpoint is on disk; raise CheckpointError if writing failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
-        """Wait for the writer's end."""
+        """Wait for the writer thread to end."""
         self._writer.shutdown()
 
     def _write(self, state: State, step: int, is_best: bool) -> None:
@@ -155,22 +157,22 @@ class Store:
             write(path, state, check=self._check, is_best=is_best)
             for old in self.steps()[self._keep :]:
                 self._path(old).unlink(missing_ok=True)
-        # torch's own writer makes a RuntimeError of an OSError.
+        # torch.save turns an OSError of its writer into a RuntimeError.
         except (OSError, RuntimeError) as error:
-            raise errors.CheckpointError(f"checkpoint {path} not written: {error}.") from error
+            raise errors.CheckpointError(f"cannot write checkpoint {path}: {error}.") from error
 
     def _put_aside(self, path: pathlib.Path) -> None:
         try:
             path.rename(path.with_name(f"{path.name}.damaged"))
         except OSError as error:
-            raise errors.CheckpointError(f"{path} can't be put aside: {error}.") from error
+            raise errors.CheckpointError(f"cannot rename {path}: {error}.") from error
 
     def _path(self, step: int) -> pathlib.Path:
         return self._folder / f"checkpoint-{step:010d}.pt"
 
 
 class _HashingWriter:
-    """What torch.save writes to: counts and hashes on the way to the file."""
+    """A file for torch.save that counts and hashes what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.num_bytes = 0
@@ -201,7 +203,7 @@ def _mark_best(whole: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
-    # The name is safe only when the folder is.
+    # The file name is durable only after the folder is synced.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

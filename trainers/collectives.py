@@ -1,4 +1,4 @@
-"""Does all-reduce give the right sums, and how fast: over all sizes that a training sends."""
+"""Verify and time all-reduce, for message sizes from 1 byte to 128 MiB."""
 
 import dataclasses
 import time
@@ -9,41 +9,41 @@ from torch import distributed
 
 from trainers import ranks
 
-# The next power of two above DDP's largest usual bucket is 32 MiB; a whole model may be one bucket.
+# DDP's buckets usually have up to 25 MiB, but a whole model may be one bucket.
 LARGEST_BYTES = 128 << 20
-# Every factor of 4 from 1 byte on, and the largest.
+# Factor between two sizes.
 FACTOR = 4
 REPEATS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """All-reduces of one size."""
+    """Result of the all-reduces of one size."""
 
     #: Size of the tensor on each rank.
     num_bytes: int
-    #: Elements that were wrong, over all ranks and repeats.
+    #: Number of wrong elements over all ranks and repeats.
     num_wrong: int
-    #: Time of one all-reduce on the slowest rank, the median of the repeats.
+    #: Duration of one all-reduce on the slowest rank, median of the repeats.
     seconds: float
     #: Number of ranks.
     world_size: int
 
     @property
     def bus_bytes_per_second(self) -> float:
-        """What each link carries: the measure of nccl-tests, 2 (n - 1) / n of the size by time."""
+        """Bus bandwidth as in nccl-tests: 2 (n - 1) / n times the size, divided by the time."""
         moved = 2 * (self.world_size - 1) / self.world_size * self.num_bytes
         return moved / self.seconds
 
 
 def sizes(largest_bytes: int) -> list[int]:
-    """Return the sizes to try, from 1 byte to the largest."""
-    found = []
+    """Return the sizes to measure, from 1 byte to `largest_bytes`."""
+    result = []
     size = 1
     while size < largest_bytes:
-        found.append(size)
+        result.append(size)
         size *= FACTOR
-    return [*found, largest_bytes]
+    return [*result, largest_bytes]
 
 
 def measure(
@@ -53,19 +53,19 @@ def measure(
     *,
     reduce: Callable[[torch.Tensor], object] = distributed.all_reduce,
 ) -> Result:
-    """Sum whole numbers over all ranks and compare each; all ranks must call it.
+    """Sum integers over all ranks and compare every element; all ranks must call it.
 
-    Whole numbers have one right sum whatever the order, so that a single wrong bit shows. `reduce`
-    is what sums in place.
+    The sum of integers does not depend on their order, so a single wrong bit is detected. `reduce`
+    sums in place.
     """
-    # 4 bytes are an int32; what does not fit whole numbers of them goes as bytes.
+    # int32 if the size is a multiple of 4 bytes, else bytes.
     dtype = torch.int32 if num_bytes % 4 == 0 else torch.uint8
     count = num_bytes // dtype.itemsize
     pattern = (torch.arange(count, device=device) % 13).to(dtype)
     expected = pattern * sum(range(1, place.world_size + 1))
     num_wrong = torch.zeros(1, dtype=torch.int64, device=device)
     times = torch.zeros(REPEATS, dtype=torch.float64, device=device)
-    # The first one sets up connections and is compared only.
+    # The first all-reduce sets up connections: it is verified but not timed.
     for repeat in range(-1, REPEATS):
         tensor = pattern * (place.rank + 1)
         ranks.wait_for_all()

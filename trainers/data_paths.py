@@ -1,4 +1,4 @@
-"""How the samples of a step come to the device: from the device itself, or from workers."""
+"""How the samples of a step reach the device: from device memory, or from DataLoader workers."""
 
 import argparse
 import dataclasses
@@ -15,25 +15,25 @@ from torch.utils import data as torch_data
 
 from trainers import batches, datasets, steps
 
-# Of the memory that is free on a GPU, data may take this share: the rest is for training.
+# Largest share of free GPU memory that data may use; the rest is for training.
 DEVICE_SHARE = 0.25
 
 
 class DataPath(Protocol):
-    """Gives the forward passes of each step."""
+    """Provides the forward passes of each step."""
 
-    #: The data set, as evaluation gets it.
+    #: The data set, for evaluation.
     data: datasets.Dataset
-    #: Host time spent waiting for data since the process began.
+    #: Host time spent waiting for data since the process started.
     wait_seconds: float
-    #: What would make it less.
+    #: How to reduce it.
     advice: str
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
-        """Prepare the steps of an epoch from `first_step` on."""
+        """Prepare the steps of an epoch, starting at `first_step`."""
 
     def micro_batches(self, step: int) -> Iterator[steps.Micro]:
-        """Yield this rank's forward passes of a step; steps come one after the other."""
+        """Yield this rank's forward passes of a step; steps are processed in order."""
 
 
 def make(
@@ -43,7 +43,7 @@ def make(
     device: torch.device,
     memory_format: torch.memory_format,
 ) -> DataPath:
-    """Choose the data path; `data` is in the host's memory."""
+    """Choose the data path; `data` is in host memory."""
     if arguments.data_path == "device" or (arguments.data_path == "auto" and fits(data, device)):
         return DevicePath(data.to(device), plan, arguments.seed, memory_format)
     return LoaderPath(
@@ -58,7 +58,7 @@ def make(
 
 
 def fits(data: datasets.Dataset, device: torch.device) -> bool:
-    """Tell whether the data set can stay on the device."""
+    """Return whether the data set fits on the device."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -67,7 +67,7 @@ def fits(data: datasets.Dataset, device: torch.device) -> bool:
 
 
 class DevicePath:
-    """The whole data set stays on the device: no workers, no copies, no waiting."""
+    """Keeps the whole data set on the device: no workers, no copies, no waiting."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class DevicePath:
     ) -> None:
         self.data = data
         self.wait_seconds = 0.0
-        self.advice = "nothing waits here"
+        self.advice = "no waiting with --data-path device"
         self._plan = plan
         self._seed = seed
         self._memory_format = memory_format
@@ -86,13 +86,13 @@ class DevicePath:
         self._order = torch.empty(0, dtype=torch.int64)
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
-        """Bring the epoch's order to the device."""
+        """Copy the order of the epoch to the device."""
         self._epoch = epoch
         order = datasets.permutation(self._seed, epoch, self._plan.num_samples)
         self._order = order.to(self.data.train_labels.device)
 
     def micro_batches(self, step: int) -> Iterator[steps.Micro]:
-        """Take samples out of the data set, on the device."""
+        """Select samples on the device."""
         parts = self._plan.micro_batches(step)
         for number, part in enumerate(parts, start=1):
             samples, labels = self.data.train_batch(
@@ -107,7 +107,7 @@ class DevicePath:
 
 
 class LoaderPath:
-    """Worker processes take samples out of the data set; they are changed on the device."""
+    """Selects samples in worker processes; augmentation runs on the device."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class LoaderPath:
         num_workers: int,
         prefetch_factor: int,
     ) -> None:
-        # What is done to samples needs two small tensors only.
+        # Augmentation and normalisation need only these two small tensors on the device.
         self.data = dataclasses.replace(data, mean=data.mean.to(device), std=data.std.to(device))
         self.wait_seconds = 0.0
         self.advice = (
-            f"more --num-workers (now {num_workers}) and CPUs for them, a larger --prefetch-factor"
-            f" (now {prefetch_factor}), or --data-path device."
+            f"increase --num-workers (now {num_workers}) and the number of CPUs, increase"
+            f" --prefetch-factor (now {prefetch_factor}), or use --data-path device."
         )
         self._plan = plan
         self._seed = seed
@@ -135,19 +135,19 @@ class LoaderPath:
         self._loader: torch_data.DataLoader[tuple[torch.Tensor, ...]] = torch_data.DataLoader(
             _Samples(data),
             sampler=self._places,
-            batch_size=None,  # the sampler gives whole batches
+            batch_size=None,  # the sampler returns whole batches
             num_workers=num_workers,
             prefetch_factor=prefetch_factor if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=device.type == "cuda",
             worker_init_fn=functools.partial(_heed_the_trainer_only, os.getpid()),
-            # A generator of its own: the default one is the model's, whose state is saved.
+            # A separate generator: the state of the default one is part of the checkpoint.
             generator=torch.Generator(),
         )
         self._batches = iter(())
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
-        """Let the workers begin."""
+        """Start the workers on the epoch."""
         self._places.epoch = epoch
         self._places.first_step = first_step
         begun = time.perf_counter()
@@ -155,7 +155,7 @@ class LoaderPath:
         self.wait_seconds += time.perf_counter() - begun
 
     def micro_batches(self, step: int) -> Iterator[steps.Micro]:
-        """Wait for the workers and copy to the device."""
+        """Wait for the workers and copy their samples to the device."""
         parts = self._plan.micro_batches(step)
         for number, part in enumerate(parts, start=1):
             begun = time.perf_counter()
@@ -176,20 +176,20 @@ class LoaderPath:
 
 
 def arrange(samples: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
-    """Lay images out in memory as the model's convolutions want them."""
+    """Convert images to the memory format of the model's convolutions."""
     return samples.contiguous(memory_format=memory_format) if samples.dim() == 4 else samples
 
 
 def _heed_the_trainer_only(trainer: int, worker: int) -> None:
-    """Keep a worker alive when a whole process group is told to stop.
+    """Make a worker ignore signals that the whole process group receives.
 
-    The trainer notes the signal, and needs the rest of the step. Its own SIGTERM still ends the
-    worker: multiprocessing sends it when Python ends.
+    The trainer records the signal and completes the step, which needs the worker. SIGTERM from the
+    trainer still ends the worker: multiprocessing sends it when Python exits.
     """
     if not hasattr(signal, "sigwaitinfo"):
         return  # macOS
     numbers = (signal.SIGTERM, signal.SIGUSR1)
-    # Threads that begin later inherit it.
+    # Threads that start later inherit the mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
     def wait() -> None:
@@ -202,7 +202,7 @@ def _heed_the_trainer_only(trainer: int, worker: int) -> None:
 
 
 class _Samples(torch_data.Dataset[tuple[torch.Tensor, ...]]):
-    """Raw training samples by a tensor of indices."""
+    """Raw training samples, selected by a tensor of indices."""
 
     def __init__(self, data: datasets.Dataset) -> None:
         self._samples = data.train_samples
@@ -213,7 +213,7 @@ class _Samples(torch_data.Dataset[tuple[torch.Tensor, ...]]):
 
 
 class _Places(torch_data.Sampler[torch.Tensor]):
-    """The indices of this rank's forward passes, from a step of an epoch on."""
+    """The indices of this rank's forward passes, starting at a step of an epoch."""
 
     def __init__(self, seed: int, plan: batches.Plan) -> None:
         self.epoch = 0

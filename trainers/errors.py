@@ -1,40 +1,40 @@
-"""What can go wrong before or during a run, other than a bug."""
+"""Expected errors before and during a run."""
 
 
 class TrainerError(Exception):
-    """The run can't go on; the message names the cure."""
+    """The run cannot continue; the message names a fix."""
 
-    #: What the process exits with.
+    #: Exit code of the process.
     exit_code = 1
 
 
 class UsageError(TrainerError):
-    """The run can't start as it was asked to."""
+    """The run cannot start with these arguments or in this environment."""
 
     exit_code = 2
 
 
 class SupersededError(TrainerError):
-    """A newer attempt of this job exists, so this one must not write any more."""
+    """A newer attempt of this job has started, so this attempt must not write any more."""
 
-    # 75 is EX_TEMPFAIL of sysexits.h, and what the job script itself ends with for the same cause.
+    # EX_TEMPFAIL of sysexits.h. The job script uses the same exit code for this case.
     exit_code = 75
 
 
 class DataError(UsageError):
-    """A data set is missing, damaged, or can't be fetched."""
+    """A data set is missing, damaged, or cannot be downloaded."""
 
 
 class CheckpointError(TrainerError):
-    """A checkpoint can't be written, read, or used for this run."""
+    """A checkpoint cannot be written, read, or used for this run."""
 
 
 class LostRankError(TrainerError):
-    """Another rank of the run has ended or can't be reached."""
+    """Another rank has exited or cannot be reached."""
 
 
 class StoppedError(TrainerError):
-    """The run was asked to stop before its end, and nobody will start it again."""
+    """The run was stopped before its end and will not be requeued."""
 
-    # What a shell gives a command that SIGTERM ended; the job script ends with it as well.
+    # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
     exit_code = 143

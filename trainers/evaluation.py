@@ -1,4 +1,4 @@
-"""How good a model is, each test sample counted exactly once over all ranks."""
+"""Evaluation; each test sample is counted exactly once over all ranks."""
 
 import contextlib
 import dataclasses
@@ -10,24 +10,24 @@ from torch.nn.modules import batchnorm
 
 from trainers import datasets, ranks
 
-# Bounds the memory of a forward pass; the result does not depend on it.
+# Limits the memory of a forward pass; the result does not depend on it.
 EVALUATION_BATCH_SIZE = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The result over the whole test set."""
+    """Result on the whole test set."""
 
-    #: Mean cross entropy a sample.
+    #: Mean cross entropy per sample.
     loss: float
-    #: Samples classified right.
+    #: Number of correctly classified samples.
     correct: int
-    #: Samples seen, by all ranks together.
+    #: Number of samples over all ranks.
     count: int
 
     @property
     def accuracy(self) -> float:
-        """Share of samples classified right."""
+        """Share of correctly classified samples."""
         return self.correct / self.count
 
 
@@ -41,9 +41,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate an unwrapped model on the test set; all ranks must call it.
 
-    Each rank takes every world_size-th sample, without padding; only sums are reduced. The model
-    is not the DDP wrapper, whose forward could start a collective of its own; `device` is where it
-    is, and data may be in the host's memory.
+    Each rank evaluates every world_size-th sample, without padding; only sums are reduced. The
+    model is not the DDP wrapper, whose forward could start a collective. `device` is the device of
+    the model; data may be in host memory.
     """
     model.eval()
     samples = data.test_samples[place.rank :: place.world_size]
@@ -61,16 +61,15 @@ def evaluate(
     ranks.sum_over_ranks(loss_sum)
     ranks.sum_over_ranks(counts)
     correct, count = counts.tolist()
-    assert count == len(data.test_samples), "a test sample was not counted once"
+    assert count == len(data.test_samples), "not every test sample was counted exactly once"
     return Evaluation(loss=loss_sum.item() / count, correct=correct, count=count)
 
 
 @torch.no_grad()
 def average_batch_norm(model: nn.Module, world_size: int) -> None:
-    """Give all ranks the mean of their batch-norm statistics; all ranks must call it.
+    """Average the batch-norm statistics over all ranks; all ranks must call it.
 
-    Each rank's statistics come from its own slices only, and saving rank 0's alone would throw the
-    others away.
+    The statistics of a rank cover only its own samples, so rank 0's alone would miss the rest.
     """
     if not distributed.is_initialized():
         return

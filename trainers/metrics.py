@@ -1,4 +1,4 @@
-"""Numbers of a run: measured over spans of training, appended to metrics.jsonl by rank 0."""
+"""Metrics of a run, measured over spans of training and appended to metrics.jsonl by rank 0."""
 
 import dataclasses
 import datetime
@@ -18,7 +18,7 @@ FILE_NAME = "metrics.jsonl"
 
 
 def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathlib.Path | None:
-    """Return where metrics go: into `run_dir`, else where the job script says, else nowhere."""
+    """Return the metrics file: in `run_dir`, else as the job script sets it, else None."""
     if run_dir is not None:
         return run_dir / FILE_NAME
     if named := environ.get("ORCHESTRATOR_METRICS_FILE"):
@@ -30,27 +30,27 @@ def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathl
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Span:
-    """A stretch of training, over all ranks."""
+    """Measurement of a stretch of training over all ranks."""
 
-    #: Samples trained on: the sum over ranks.
+    #: Number of samples trained on, the sum over ranks.
     num_samples: int
-    #: Wall time: that of the slowest rank.
+    #: Wall time of the slowest rank.
     seconds: float
-    #: Mean training loss a sample.
+    #: Mean training loss per sample.
     loss: float
-    #: Share of the samples that were classified right before the step that they were part of.
+    #: Share of samples classified correctly, each before the step that it was part of.
     accuracy: float
-    #: Share of the time that the rank which waited longest for data has waited for it.
+    #: Share of the time spent waiting for data, of the rank that waited longest.
     data_wait_share: float
 
     @property
     def samples_per_second(self) -> float:
-        """Throughput of all ranks together."""
+        """Throughput over all ranks."""
         return self.num_samples / self.seconds
 
 
 class SpanMeter:
-    """Measures one span after the other; only `start`, `read` and `state` wait for the device."""
+    """Measures consecutive spans; only `start`, `read` and `state` synchronize with the device."""
 
     def __init__(self, device: torch.device, source: data_paths.DataPath) -> None:
         self._device = device
@@ -63,7 +63,7 @@ class SpanMeter:
         self._started = 0.0
 
     def start(self) -> None:
-        """Begin a span."""
+        """Start a span."""
         self._num_samples = 0
         self._loss.zero_()
         self._correct.zero_()
@@ -71,13 +71,13 @@ class SpanMeter:
         self._go_on()
 
     def add(self, sums: steps.Sums) -> None:
-        """Count a step of this rank."""
+        """Add a step of this rank."""
         self._num_samples += sums.num_samples
         self._loss += sums.loss
         self._correct += sums.correct
 
     def read(self) -> Span:
-        """End the span and reduce it; all ranks must call it."""
+        """End the span and reduce it over all ranks; all ranks must call it."""
         state = self.state()
         sums = torch.tensor(
             [state["num_samples"], state["loss"], state["correct"]], dtype=torch.float64
@@ -94,7 +94,7 @@ class SpanMeter:
         )
 
     def state(self) -> dict[str, float]:
-        """Return what this rank has counted in the span so far."""
+        """Return this rank's part of the span so far."""
         self._synchronize()
         return {
             "num_samples": self._num_samples,
@@ -105,7 +105,7 @@ class SpanMeter:
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Go on with a span that an earlier attempt began."""
+        """Continue a span that an earlier attempt started."""
         self._num_samples = int(state["num_samples"])
         self._loss.fill_(state["loss"])
         self._correct.fill_(int(state["correct"]))
@@ -125,24 +125,24 @@ class SpanMeter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number of the run as a whole."""
+    """One metric of the run."""
 
-    #: What it is, for example `val_accuracy`.
+    #: Name, for example `val_accuracy`.
     name: str
-    #: The number, unrounded.
+    #: Value, not rounded.
     value: float
-    #: Its unit; empty for a plain number.
+    #: Unit; empty if it has none.
     unit: str
-    #: Optimizer steps done so far.
+    #: Number of completed optimizer steps.
     step: int
     #: Epoch, counted from 1 as in the log.
     epoch: int
-    #: Rank that it is about; 0 also for what is about all.
+    #: Rank of the metric; 0 also for metrics of all ranks.
     rank: int = 0
 
 
 class MetricsFile:
-    """The file `metrics.jsonl`: one JSON object a line, appended, never rewritten."""
+    """The file `metrics.jsonl`: one JSON object per line, only appended to."""
 
     def __init__(
         self,
@@ -156,22 +156,22 @@ class MetricsFile:
         self._world_size = world_size
 
     def append(self, metrics: Sequence[Metric]) -> None:
-        """Append whole lines with one write; raise SupersededError where a newer attempt exists.
+        """Append whole lines with one write; raise SupersededError if a newer attempt exists.
 
-        A full disk or a lost file system costs the numbers, said on stderr, and not the training.
+        If the metrics cannot be written, a warning is printed and training continues.
         """
         try:
             if self._fence is not None:
                 self._fence.check()
             self._write("".join(self._line(metric) for metric in metrics).encode())
         except OSError as error:
-            sys.stderr.write(f"trainers.train: warning: metrics not written: {error}\n")
+            sys.stderr.write(f"trainers.train: warning: cannot write metrics: {error}\n")
             sys.stderr.flush()
 
     def _line(self, metric: Metric) -> str:
         record = {
             "name": metric.name,
-            # JSON has no NaN and no infinity; null says that there was no finite number.
+            # JSON has no NaN and no infinity; null means not finite.
             "value": metric.value if math.isfinite(metric.value) else None,
             "unit": metric.unit,
             "step": metric.step,
@@ -187,11 +187,11 @@ class MetricsFile:
         handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(handle).st_size
-            # An attempt that was killed, or a full disk, may have left half a line.
+            # A killed attempt or a full disk may have left an incomplete line.
             if size and os.pread(handle, 1, size - 1) != b"\n":
                 lines = b"\n" + lines
             if os.write(handle, lines) < len(lines):
-                raise OSError(f"{self._path}: only a part could be written")
+                raise OSError(f"{self._path}: incomplete write")
         finally:
             os.close(handle)
 
@@ -199,10 +199,9 @@ class MetricsFile:
 def window_metrics(
     span: Span, *, num_steps: int, step: int, epoch: int, is_warm: bool
 ) -> list[Metric]:
-    """Describe a window of a few steps.
+    """Return the metrics of a window of steps.
 
-    An attempt's first window holds what happens once, allocation, tuning, buckets: its time is that
-    of no other, and is left out.
+    The first window of an attempt includes allocation and tuning, so its time is left out.
     """
     loss = ("loss", span.loss, "")
     if not is_warm:
@@ -225,7 +224,7 @@ def epoch_metrics(
     step: int,
     epoch: int,
 ) -> list[Metric]:
-    """Describe an epoch; the names of what is printed are those of the log."""
+    """Return the metrics of an epoch; printed ones have the names of the log."""
     return at(
         step,
         epoch,
@@ -241,7 +240,7 @@ def epoch_metrics(
 
 
 def memory_metrics(peaks: Sequence[tuple[int, int]], *, step: int, epoch: int) -> list[Metric]:
-    """Describe the most memory that each rank's GPU had in use: (allocated, reserved) a rank."""
+    """Return the peak memory of each rank's GPU; `peaks` has (allocated, reserved) per rank."""
     return [
         Metric(name=name, value=value, unit="bytes", step=step, epoch=epoch, rank=rank)
         for rank, peak in enumerate(peaks)
@@ -252,7 +251,7 @@ def memory_metrics(peaks: Sequence[tuple[int, int]], *, step: int, epoch: int) -
 
 
 def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) -> list[Metric]:
-    """Describe the whole run."""
+    """Return the metrics of the whole run."""
     return at(
         step,
         epoch,
@@ -262,7 +261,7 @@ def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) 
 
 
 def at(step: int, epoch: int, *values: tuple[str, float, str]) -> list[Metric]:
-    """Return metrics (name, value, unit) of one moment."""
+    """Return metrics from (name, value, unit) at one step."""
     return [
         Metric(name=name, value=value, unit=unit, step=step, epoch=epoch)
         for name, value, unit in values

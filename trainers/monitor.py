@@ -1,8 +1,8 @@
-"""How busy and how full the GPUs of this run are: eight fields of each, every few seconds.
+"""Utilization and memory of the GPUs of this run: eight fields per GPU, every few seconds.
 
-Read through NVML (package nvidia-ml-py) where it is installed, else by nvidia-smi; the file looks
-like nvidia-smi's own CSV. Only the GPUs that this process may use are read, by their UUIDs: NVML
-counts all GPUs of the node, CUDA those that CUDA_VISIBLE_DEVICES leaves.
+Read through NVML (package nvidia-ml-py) if it is installed, else with nvidia-smi; the file has the
+format of nvidia-smi's CSV. Only the GPUs visible to this process are read, by UUID: NVML numbers
+all GPUs of the node, CUDA only those in CUDA_VISIBLE_DEVICES.
 """
 
 import contextlib
@@ -37,56 +37,56 @@ HEADER = (
     "memory.used [MiB]",
     "power.draw [W]",
 )
-# What nvidia-smi writes for a number that the device does not give, such as a MIG slice's use.
+# nvidia-smi's text for a value that the device does not report, such as the use of a MIG slice.
 NOT_AVAILABLE = "[N/A]"
-# A node whose driver is in trouble can let nvidia-smi hang.
+# nvidia-smi can hang if the driver has failed.
 NVIDIA_SMI_SECONDS = 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One GPU at one moment."""
+    """State of one GPU at one time."""
 
     #: As nvidia-smi prints it, `2026/11/21 12:34:56.789`, in local time.
     timestamp: str
-    #: NVML's number of the GPU on the node.
+    #: NVML's index of the GPU on the node.
     index: int
-    #: Name of the product.
+    #: Product name.
     name: str
-    #: Share of the last sample period in which a kernel ran; None where it is not given.
+    #: Share of the last sample period in which a kernel ran; None if not reported.
     utilization_gpu_percent: int | None
     #: Share of the last sample period in which memory was read or written.
     utilization_memory_percent: int | None
-    #: Size of its memory.
+    #: Total memory.
     memory_total_mib: int
-    #: Memory in use, by all processes.
+    #: Memory used by all processes.
     memory_used_mib: int
-    #: What it draws; None where it is not given, as of a MIG slice.
+    #: Power draw; None if not reported, as for a MIG slice.
     power_watts: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One GPU over the time that it was watched."""
+    """Statistics of one GPU over the monitored time."""
 
-    #: NVML's number of the GPU on the node.
+    #: NVML's index of the GPU on the node.
     index: int
-    #: Name of the product.
+    #: Product name.
     name: str
-    #: Mean of the readings; None where the device gives none.
+    #: Mean of the readings; None if the device reports none.
     mean_utilization_percent: float | None
     #: The largest reading.
     peak_memory_mib: int
-    #: Size of its memory.
+    #: Total memory.
     memory_total_mib: int
 
 
-#: Reads all watched GPUs once.
+#: Reads all monitored GPUs once.
 Reader = Callable[[], list[Reading]]
 
 
 def visible_uuids() -> list[str]:
-    """Return the UUIDs of the GPUs that CUDA shows this process."""
+    """Return the UUIDs of the GPUs that are visible to this process."""
     if not torch.cuda.is_available():
         return []
     count = torch.cuda.device_count()
@@ -94,12 +94,12 @@ def visible_uuids() -> list[str]:
 
 
 def find_reader(uuids: Sequence[str]) -> Reader | None:
-    """Return what reads these GPUs, or None where there is no GPU or nothing to read it with."""
+    """Return a reader for these GPUs, or None without GPUs, NVML and nvidia-smi."""
     if not uuids:
         return None
     with contextlib.suppress(ImportError):
         pynvml = importlib.import_module("pynvml")
-        # NVML knows a slice of a GPU (MIG) under another UUID, and may not fit the driver.
+        # NVML has another UUID for a MIG slice, and may not match the driver.
         with contextlib.suppress(pynvml.NVMLError):
             return nvml_reader(pynvml, uuids)
     if program := shutil.which("nvidia-smi"):
@@ -109,7 +109,7 @@ def find_reader(uuids: Sequence[str]) -> Reader | None:
 
 
 def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
-    """Return what reads these GPUs through NVML."""
+    """Return a reader that uses NVML."""
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
 
@@ -145,7 +145,7 @@ def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
 
 
 def nvidia_smi_command(program: str, uuids: Sequence[str]) -> list[str]:
-    """Return the command that prints a line for each of these GPUs."""
+    """Return the command that prints one line per GPU."""
     return [
         program,
         f"--query-gpu={QUERY}",
@@ -155,14 +155,14 @@ def nvidia_smi_command(program: str, uuids: Sequence[str]) -> list[str]:
 
 
 def run_nvidia_smi(command: Sequence[str]) -> str:
-    """Run it; return what it printed."""
+    """Run the command and return its output."""
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=NVIDIA_SMI_SECONDS
     ).stdout
 
 
 def parse_nvidia_smi(text: str) -> list[Reading]:
-    """Parse `csv,noheader,nounits`; a line that is something else is a ValueError."""
+    """Parse `csv,noheader,nounits`; raise ValueError for any other line."""
     readings = []
     for line in text.splitlines():
         words = [word.strip() for word in line.split(",")]
@@ -185,7 +185,7 @@ def parse_nvidia_smi(text: str) -> list[Reading]:
 
 
 def csv_row(reading: Reading) -> list[str]:
-    """Return a reading's fields in the order of HEADER."""
+    """Return the fields of a reading in the order of HEADER."""
     return [
         NOT_AVAILABLE if value is None else str(value)
         for value in dataclasses.asdict(reading).values()
@@ -193,7 +193,7 @@ def csv_row(reading: Reading) -> list[str]:
 
 
 class Monitor:
-    """Reads the GPUs in a thread of its own and appends to a CSV file until it is stopped."""
+    """Reads the GPUs in a thread and appends to a CSV file until it is stopped."""
 
     def __init__(
         self, reader: Reader, path: pathlib.Path, *, interval_seconds: float = INTERVAL_SECONDS
@@ -204,22 +204,22 @@ class Monitor:
         self._stopping = threading.Event()
         self._summaries: dict[int, Summary] = {}
         self._counts: dict[int, int] = {}
-        # A daemon: should the program end without `stop`, the thread does not keep it alive.
+        # A daemon thread does not keep the program alive if it ends without `stop`.
         self._thread = threading.Thread(target=self._run, name="gpu-monitor", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> list[Summary]:
-        """End this monitor, and only this one; return what it saw of each GPU."""
+        """Stop the thread; return the statistics of each GPU."""
         self._stopping.set()
         self._thread.join(timeout=NVIDIA_SMI_SECONDS + 1)
         return [self._summaries[index] for index in sorted(self._summaries)]
 
     def _run(self) -> None:
         try:
-            # A file that is there is an earlier attempt's.
+            # An existing file is that of an earlier attempt.
             with self._path.open("a", newline="") as file:
                 writer = csv.writer(file)
                 if file.tell() == 0:
@@ -231,9 +231,9 @@ class Monitor:
                     file.flush()
                     if self._stopping.wait(self._interval_seconds):
                         return
-        # Whatever it is (a driver that went away, a full disk), the training goes on without.
+        # After any error (driver failure, full disk) training continues without the monitor.
         except Exception as error:
-            sys.stderr.write(f"trainers.monitor: the GPUs are no longer watched: {error}\n")
+            sys.stderr.write(f"trainers.monitor: GPU monitoring stopped: {error}\n")
 
     def _count(self, reading: Reading) -> None:
         before = self._summaries.get(reading.index)
@@ -254,22 +254,22 @@ class Monitor:
 
 
 def summary_line(host: str, summary: Summary) -> str:
-    """Say in one line how busy and how full a GPU was."""
+    """Return one line with the utilization and peak memory of a GPU."""
     percent = summary.mean_utilization_percent
-    busy = "use unknown" if percent is None else f"{percent:.0f} % busy on average"
+    busy = "utilization unknown" if percent is None else f"mean utilization {percent:.0f} %"
     return (
-        f"GPU {summary.index} of {host} ({summary.name}): {busy}, at most"
-        f" {summary.peak_memory_mib} of {summary.memory_total_mib} MiB in use"
+        f"GPU {summary.index} of {host} ({summary.name}): {busy}, peak memory"
+        f" {summary.peak_memory_mib} of {summary.memory_total_mib} MiB"
     )
 
 
 @contextlib.contextmanager
 def watch(place: ranks.Ranks, folder: pathlib.Path | None, name: str, host: str) -> Iterator[None]:
-    """Watch this node's GPUs while the body runs, and say afterwards what was seen.
+    """Monitor this node's GPUs while the body runs, then print their statistics.
 
-    One process a node writes `NAME.HOST.csv`; where each rank sees its own GPU alone, each writes
-    `NAME.HOST.LOCAL_RANK.csv`. Without a folder, without a GPU or without NVML and nvidia-smi
-    nothing is watched.
+    One process per node writes `NAME.HOST.csv`; if each rank sees only its own GPU, each rank
+    writes `NAME.HOST.LOCAL_RANK.csv`. Without a folder, a GPU, or NVML and nvidia-smi, nothing is
+    monitored.
     """
     uuids = visible_uuids() if folder is not None else []
     alone = len(uuids) < place.local_world_size

@@ -12,9 +12,9 @@ NAMES = ("adadelta", "adamw", "sgd")
 def make(
     arguments: argparse.Namespace, parameters: Iterable[nn.Parameter], device: torch.device
 ) -> torch.optim.Optimizer:
-    """Return the optimizer that was asked for; the step loop sets its learning rate."""
-    # One kernel for all parameters; and with fp16 the step asks no number back from the device.
-    # Adadelta has none.
+    """Return the optimizer; the training loop sets its learning rate."""
+    # One kernel for all parameters; with fp16 it also avoids a synchronization with the device.
+    # Adadelta has no fused implementation.
     fused = device.type == "cuda"
     if arguments.optimizer == "adadelta":
         return torch.optim.Adadelta(

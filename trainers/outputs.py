@@ -1,4 +1,4 @@
-"""What rank 0 writes besides the log: metrics, result.json, TensorBoard; and where."""
+"""The files that rank 0 writes: metrics, result.json, TensorBoard, checkpoints."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from trainers import checkpoints, errors, fence, metrics, ranks
 
 
 class Outputs:
-    """The files of a run; other ranks than 0 have one that writes nothing."""
+    """The output files of a run; on ranks other than 0 nothing is written."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Outputs:
             self._board = _open_board(run_dir / f"tensorboard{suffix}")
 
     def append(self, records: Sequence[metrics.Metric]) -> None:
-        """Write metrics to metrics.jsonl, and for TensorBoard where that is wanted."""
+        """Write metrics to metrics.jsonl, and for TensorBoard if enabled."""
         if self._metrics_file is not None:
             self._metrics_file.append(records)
         for record in records if self._board is not None else ():
@@ -45,7 +45,7 @@ class Outputs:
             self._board.add_scalar(name, record.value, record.step)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write result.json whole, or leave the one before; a full disk is told on stderr."""
+        """Replace result.json atomically; print a warning if it cannot be written."""
         if self._run_dir is None:
             return
         path = self._run_dir / f"result{self._suffix}.json"
@@ -55,20 +55,20 @@ class Outputs:
             self.check()
             os.replace(draft, path)
         except OSError as error:
-            sys.stderr.write(f"trainers.train: warning: {path} not written: {error}\n")
+            sys.stderr.write(f"trainers.train: warning: cannot write {path}: {error}\n")
             sys.stderr.flush()
 
     def check(self) -> None:
-        """Raise SupersededError where a newer attempt of this job has begun."""
+        """Raise SupersededError if a newer attempt of this job has started."""
         if self._fence is not None:
             self._fence.check()
 
     def profile_dir(self) -> pathlib.Path | None:
-        """Return where the profiler writes."""
+        """Return the output folder of the profiler."""
         return None if self._run_dir is None else self._run_dir / f"profile{self._suffix}"
 
     def close(self) -> None:
-        """Finish the files."""
+        """Close the files."""
         if self._board is not None:
             self._board.close()
 
@@ -76,7 +76,7 @@ class Outputs:
 def open_outputs(
     arguments: argparse.Namespace, environ: Mapping[str, str], place: ranks.Ranks
 ) -> Outputs:
-    """Return rank 0's files; nothing is written where no folder is named."""
+    """Return the output files; nothing is written on other ranks or without a folder."""
     path = metrics.file_path(arguments.run_dir, environ)
     if place.rank != 0 or path is None:
         return Outputs(
@@ -84,7 +84,7 @@ def open_outputs(
         )
     if not path.parent.is_dir():
         raise errors.UsageError(
-            f"The run folder {path.parent} is no folder here: make it, or bind it into the"
+            f"The run folder {path.parent} does not exist here: create it, or bind it into the"
             " container."
         )
     attempt_fence = fence.read_fence(environ, path.parent)
@@ -102,15 +102,16 @@ def open_outputs(
 
 
 def run_dir(wanted: argparse.Namespace, environ: Mapping[str, str]) -> pathlib.Path | None:
-    """Return the run folder, None where no rank has one."""
+    """Return the run folder, or None if there is none."""
     path = metrics.file_path(wanted.run_dir, environ)
     return path.parent if path is not None and path.parent.is_dir() else None
 
 
 def task_suffix(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> str:
-    """Return what tells apart the tasks of an array, which share a run folder: `.4`, or nothing.
+    """Return the suffix of an array task's files, such as `.4`, or an empty string.
 
-    It is that of the metrics file which the job script names, `metrics.4.jsonl`.
+    The tasks of an array share a run folder. The suffix is that of the metrics file that the job
+    script sets, such as `metrics.4.jsonl`.
     """
     named = environ.get("ORCHESTRATOR_METRICS_FILE")
     if run_dir is not None or not named:
@@ -121,7 +122,7 @@ def task_suffix(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> str
 def open_checkpoints(
     arguments: argparse.Namespace, environ: Mapping[str, str], place: ranks.Ranks, files: Outputs
 ) -> checkpoints.Store | None:
-    """Return rank 0's checkpoints, None on other ranks and where no folder is named."""
+    """Return rank 0's checkpoints; None on other ranks and without a folder."""
     folder = checkpoint_dir(arguments, environ)
     if place.rank != 0 or folder is None:
         return None
@@ -130,11 +131,11 @@ def open_checkpoints(
         store.open()
     except OSError as error:
         raise errors.UsageError(
-            f"The folder of checkpoints can't be used: {error}. --checkpoint-dir names another."
+            f"Cannot use the checkpoint folder: {error}. Set another one with --checkpoint-dir."
         ) from error
     if arguments.resume == "never" and store.steps():
         raise errors.UsageError(
-            f"--resume never, but {folder} holds checkpoints: remove them, or name another"
+            f"--resume never, but {folder} contains checkpoints: remove them, or set another"
             " --checkpoint-dir."
         )
     return store
@@ -143,7 +144,7 @@ def open_checkpoints(
 def checkpoint_dir(
     arguments: argparse.Namespace, environ: Mapping[str, str]
 ) -> pathlib.Path | None:
-    """Return the folder of checkpoints, None for a run that writes none."""
+    """Return the folder of checkpoints, or None for a run without checkpoints."""
     if arguments.checkpoint_dir is not None:
         return pathlib.Path(arguments.checkpoint_dir)
     path = metrics.file_path(arguments.run_dir, environ)
@@ -153,7 +154,7 @@ def checkpoint_dir(
 
 
 def surroundings(place: ranks.Ranks, device: torch.device, mode: str) -> dict[str, Any]:
-    """Describe what a run depends on besides its settings."""
+    """Return the environment of a run: launcher, ranks, device and versions."""
     on_gpu = device.type == "cuda"
     return {
         "mode": mode,
@@ -170,7 +171,7 @@ def surroundings(place: ranks.Ranks, device: torch.device, mode: str) -> dict[st
 
 
 def _finite(tree: Any) -> Any:
-    # JSON has no NaN and no infinity; null says that there was no finite number.
+    # JSON has no NaN and no infinity; null means not finite.
     if isinstance(tree, float):
         return tree if math.isfinite(tree) else None
     if isinstance(tree, Mapping):
@@ -185,7 +186,7 @@ def _open_board(folder: pathlib.Path) -> Any:
         from torch.utils import tensorboard
     except ImportError as error:
         raise errors.UsageError(
-            f"--tensorboard needs the package tensorboard, which can't be imported ({error}):"
-            " install it beside PyTorch."
+            f"--tensorboard requires the package tensorboard, which cannot be imported ({error}):"
+            " install it in PyTorch's environment."
         ) from error
     return tensorboard.SummaryWriter(str(folder))

@@ -1,10 +1,10 @@
-"""Look before the job runs: devices, collectives, data, image, clock.
+"""Checks before a job: devices, collectives, data, image, clock.
 
 One node:      torchrun --standalone --nproc-per-node=4 -m trainers.preflight --dataset cifar100
-Several nodes: as the training itself is started
-An image:      python -m trainers.preflight --image pytorch.sif, on a node of the kind it is for
+Several nodes: with the launch command of the training
+An image:      python -m trainers.preflight --image pytorch.sif, on a node that will run it
 
-A line a check, `ok`, `warning` or `FAILED`; the exit code is 1 where one failed.
+Prints one line per check: `ok`, `warning` or `FAILED`. The exit code is 1 if a check failed.
 """
 
 import argparse
@@ -27,9 +27,9 @@ OK = "ok"
 WARNING = "warning"
 FAILED = "FAILED"
 
-# NTP keeps nodes within milliseconds; what is compared by time (logs, certificates) bears a second.
+# NTP keeps nodes within milliseconds; logs and certificates tolerate a second.
 CLOCK_SECONDS = 1.0
-# Workers of a DataLoader hand over batches in shared memory; containers often have 64 MiB of it.
+# DataLoader workers pass batches through shared memory; containers often have only 64 MiB.
 SHARED_MEMORY_BYTES = 1 << 30
 # SIF's header, after 32 bytes of launch script: magic, version, architecture
 # (github.com/sylabs/sif, pkg/sif/arch.go).
@@ -49,32 +49,32 @@ SIF_ARCHITECTURES: Mapping[bytes, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What one check found."""
+    """Result of one check."""
 
     #: OK, WARNING or FAILED.
     level: str
-    #: What was looked at.
+    #: What was checked.
     subject: str
-    #: What was found, and the cure where it is not good.
+    #: The result, with a fix unless it is ok.
     text: str
 
     def line(self) -> str:
-        """Return it as one line."""
+        """Return the result as one line."""
         return f"{self.level:7}  {self.subject}: {self.text}"
 
 
 def check_device(place: ranks.Ranks, device: torch.device, choice: str) -> Verdict:
-    """Say what this rank computes on; `choice` is `auto`, `cpu` or `cuda`."""
+    """Check the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
     if device.type == "cpu":
-        # What `--device auto` falls back to; a job that asked for GPUs should hear of it.
+        # `--device auto` falls back to the CPU, which is an error in a job with GPUs.
         wanted = os.environ.get("SLURM_GPUS_ON_NODE") or os.environ.get("CUDA_VISIBLE_DEVICES")
-        text = f"CPU, {torch.get_num_threads()} thread(s) a rank"
+        text = f"CPU, {torch.get_num_threads()} thread(s) per rank"
         if wanted and choice == "auto":
             return Verdict(
                 level=FAILED,
                 subject="device",
                 text=f"{text}, but the job has GPUs ({wanted}): install a CUDA build of PyTorch,"
-                " in a container use --nv, or say --device cpu",
+                " use --nv in a container, or set --device cpu",
             )
         return Verdict(level=OK, subject="device", text=text)
     properties = torch.cuda.get_device_properties(device)
@@ -88,29 +88,29 @@ def check_device(place: ranks.Ranks, device: torch.device, choice: str) -> Verdi
         return Verdict(
             level=WARNING,
             subject="device",
-            text=f"{text}; {idle} GPU(s) of the node have no rank: --nproc-per-node={count}",
+            text=f"{text}; {idle} GPU(s) of the node are unused: set --nproc-per-node={count}",
         )
     return Verdict(level=OK, subject="device", text=text)
 
 
 def check_cpus(place: ranks.Ranks) -> Verdict:
-    """Say how many cores this rank may use."""
+    """Check the number of cores that this rank may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     text = f"{cores} core(s) for the node's {place.local_world_size} rank(s)"
-    # Under srun each rank has cores of its own.
+    # With srun each rank has its own cores.
     shared = 1 if place.launcher is ranks.Launcher.SRUN else place.local_world_size
     if cores is not None and cores < shared:
         return Verdict(
             level=WARNING,
             subject="cores",
-            text=f"{text}: ask for more (--cpus-per-task), and export SRUN_CPUS_PER_TASK where"
-            " srun starts them",
+            text=f"{text}: request more (--cpus-per-task); if srun starts the ranks, also export"
+            " SRUN_CPUS_PER_TASK",
         )
     return Verdict(level=OK, subject="cores", text=text)
 
 
 def check_shared_memory(folder: pathlib.Path = pathlib.Path("/dev/shm")) -> Verdict:
-    """Say whether workers of a DataLoader have room."""
+    """Check whether there is enough shared memory for DataLoader workers."""
     try:
         status = os.statvfs(folder)
     except OSError as error:
@@ -118,13 +118,13 @@ def check_shared_memory(folder: pathlib.Path = pathlib.Path("/dev/shm")) -> Verd
     size = status.f_frsize * status.f_bavail
     text = f"{size / 2**30:.1f} GiB free in {folder}"
     if size < SHARED_MEMORY_BYTES:
-        text += ": a DataLoader with workers may die of it; enlarge it, or use --num-workers 0"
+        text += ": DataLoader workers may be killed; enlarge it, or use --num-workers 0"
         return Verdict(level=WARNING, subject="shared memory", text=text)
     return Verdict(level=OK, subject="shared memory", text=text)
 
 
 def check_data(name: str, wanted: datasets.Options) -> Verdict:
-    """Say whether a data set is there and whole."""
+    """Check whether a data set is complete and readable."""
     try:
         datasets.stage(name, wanted)
         data = datasets.load(name, wanted)
@@ -139,7 +139,7 @@ def check_data(name: str, wanted: datasets.Options) -> Verdict:
 
 
 def check_run_dir(folder: pathlib.Path) -> Verdict:
-    """Say whether files can be made in the run folder."""
+    """Check whether files can be created in the run folder."""
     probe = folder / f".preflight.{socket.gethostname()}.{os.getpid()}"
     try:
         probe.write_text("x")
@@ -148,13 +148,13 @@ def check_run_dir(folder: pathlib.Path) -> Verdict:
         return Verdict(
             level=FAILED,
             subject="run folder",
-            text=f"{error}: make it, or bind it into the container",
+            text=f"{error}: create it, or bind it into the container",
         )
-    return Verdict(level=OK, subject="run folder", text=f"{folder} can be written")
+    return Verdict(level=OK, subject="run folder", text=f"{folder} is writable")
 
 
 def image_architecture(head: bytes) -> str | None:
-    """Return the machine a SIF image is for, from its first bytes; None where it is no SIF."""
+    """Return the architecture in the header of a SIF image; None if it is not a SIF file."""
     if head[SIF_MAGIC_PLACE : SIF_MAGIC_PLACE + len(SIF_MAGIC)] != SIF_MAGIC:
         return None
     code = head[SIF_ARCHITECTURE_PLACE : SIF_ARCHITECTURE_PLACE + 2]
@@ -162,7 +162,7 @@ def image_architecture(head: bytes) -> str | None:
 
 
 def check_image(path: pathlib.Path, machine: str) -> Verdict:
-    """Say whether an image is for this kind of machine."""
+    """Check whether an image is for the architecture of this node."""
     try:
         with path.open("rb") as file:
             architecture = image_architecture(file.read(64))
@@ -170,15 +170,15 @@ def check_image(path: pathlib.Path, machine: str) -> Verdict:
         return Verdict(level=FAILED, subject="image", text=str(error))
     if architecture is None:
         return Verdict(
-            level=WARNING, subject="image", text=f"{path} is no SIF file: its machine is unknown"
+            level=WARNING, subject="image", text=f"{path} is not a SIF file: architecture unknown"
         )
     if architecture != machine:
         return Verdict(
             level=FAILED,
             subject="image",
-            text=f"{path} is for {architecture}, this node is {machine}: build it on such a node",
+            text=f"{path} is for {architecture}, this node is {machine}: build it for {machine}",
         )
-    return Verdict(level=OK, subject="image", text=f"{path} is for {machine}, as this node is")
+    return Verdict(level=OK, subject="image", text=f"{path} is for {machine}, like this node")
 
 
 def check_clock(place: ranks.Ranks) -> Verdict:
@@ -190,13 +190,13 @@ def check_clock(place: ranks.Ranks) -> Verdict:
         return Verdict(
             level=WARNING,
             subject="clock",
-            text=f"the nodes' clocks differ by {spread:.1f} s: have NTP looked at",
+            text=f"the clocks of the nodes differ by {spread:.1f} s: check NTP",
         )
-    return Verdict(level=OK, subject="clock", text=f"{place.num_nodes} node(s) within a second")
+    return Verdict(level=OK, subject="clock", text=f"{place.num_nodes} node(s) within 1 s")
 
 
 def check_software(place: ranks.Ranks, device: torch.device) -> Verdict:
-    """Compare what the ranks run; all ranks must call it."""
+    """Compare the software of the ranks; all ranks must call it."""
     backend = "gloo"
     if device.type == "cuda":
         backend = "NCCL " + ".".join(str(part) for part in torch.cuda.nccl.version())
@@ -204,18 +204,18 @@ def check_software(place: ranks.Ranks, device: torch.device) -> Verdict:
         f"Python {platform.python_version()}, torch {torch.__version__}, {backend},"
         f" {platform.machine()}"
     )
-    found = sorted(set(gather(mine)))
-    if len(found) > 1:
+    versions = sorted(set(gather(mine)))
+    if len(versions) > 1:
         return Verdict(
             level=FAILED,
             subject="software",
-            text=f"ranks differ: {' / '.join(found)}: one environment for all nodes",
+            text=f"ranks differ: {' / '.join(versions)}: use the same environment on all nodes",
         )
     return Verdict(level=OK, subject="software", text=mine)
 
 
 def collective_verdicts(results: Iterable[collectives.Result]) -> list[Verdict]:
-    """Judge the all-reduces: a line for each size."""
+    """Return one result per size of all-reduce."""
     verdicts = []
     for result in results:
         text = (
@@ -225,7 +225,7 @@ def collective_verdicts(results: Iterable[collectives.Result]) -> list[Verdict]:
         if result.num_wrong:
             # NVIDIA/nccl#2001: LL128 over Slingshot corrupts messages of DDP's sizes.
             text += (
-                f"  {result.num_wrong} WRONG: results of training would be wrong without a word."
+                f"  {result.num_wrong} WRONG: training results would be wrong without an error."
                 " On Slingshot set NCCL_PROTO=^LL128 or the vendor's variables"
             )
         level = FAILED if result.num_wrong else OK
@@ -234,7 +234,7 @@ def collective_verdicts(results: Iterable[collectives.Result]) -> list[Verdict]:
 
 
 def size_words(num_bytes: int) -> str:
-    """Return a size as people say it: `16 KiB`."""
+    """Return a size with its unit: `16 KiB`."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if num_bytes >= unit:
             return f"{num_bytes / unit:g} {name}"
@@ -242,7 +242,7 @@ def size_words(num_bytes: int) -> str:
 
 
 def gather(value: Any) -> list[Any]:
-    """Return every rank's value, on all ranks; all must call it."""
+    """Return the values of all ranks, on every rank; all ranks must call it."""
     if not distributed.is_initialized():
         return [value]
     values = [None] * distributed.get_world_size()
@@ -251,7 +251,7 @@ def gather(value: Any) -> list[Any]:
 
 
 def merge(verdicts: Sequence[tuple[str, Verdict]]) -> list[Verdict]:
-    """Say what several ranks found alike once, with the ranks' names where they differ."""
+    """Merge equal results of several ranks; name the ranks if results differ."""
     merged: dict[Verdict, list[str]] = {}
     for who, verdict in verdicts:
         merged.setdefault(verdict, []).append(who)
@@ -264,7 +264,7 @@ def merge(verdicts: Sequence[tuple[str, Verdict]]) -> list[Verdict]:
 
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Do all checks; return the number of failures, the same on every rank."""
+    """Run all checks; return the number of failures, the same on every rank."""
     if arguments.image is not None:
         return report(0, [check_image(arguments.image, platform.machine())])
     place = ranks.read_ranks(environ)
@@ -281,9 +281,9 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 own.append(check_data(arguments.dataset, datasets.read_options(arguments)))
         gathered = gather([(f"{host} rank {place.rank}", verdict) for verdict in own])
         verdicts = [check_software(place, device), check_clock(place)]
-        found = [pair for each in gathered for pair in each]
-        for subject in dict.fromkeys(verdict.subject for _, verdict in found):
-            verdicts += merge([pair for pair in found if pair[1].subject == subject])
+        pairs = [pair for each in gathered for pair in each]
+        for subject in dict.fromkeys(verdict.subject for _, verdict in pairs):
+            verdicts += merge([pair for pair in pairs if pair[1].subject == subject])
         if place.world_size > 1:
             sizes = collectives.sizes(arguments.largest_bytes)
             verdicts += collective_verdicts(
@@ -293,7 +293,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def report(rank: int, verdicts: Sequence[Verdict]) -> int:
-    """Print the lines on rank 0; return the number of failures."""
+    """Print the results on rank 0; return the number of failures."""
     failures = sum(verdict.level == FAILED for verdict in verdicts)
     if rank == 0:
         for verdict in verdicts:
@@ -307,15 +307,22 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="trainers.preflight",
-        description="Look before the job runs: devices, collectives, data, image, clock.",
+        description="Check devices, collectives, data, image and clock before a job.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     datasets.add_arguments(parser)
     parser.set_defaults(dataset=None)
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--run-dir", type=pathlib.Path, help="folder that must be writable")
-    parser.add_argument("--image", type=pathlib.Path, help="look at this SIF image, nothing else")
-    parser.add_argument("--largest-bytes", type=bounds.positive, default=collectives.LARGEST_BYTES)
+    parser.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check"
+    )
+    parser.add_argument("--run-dir", type=pathlib.Path, help="run folder to check")
+    parser.add_argument("--image", type=pathlib.Path, help="check only this SIF image")
+    parser.add_argument(
+        "--largest-bytes",
+        type=bounds.positive,
+        default=collectives.LARGEST_BYTES,
+        help="largest message of the all-reduce check",
+    )
     return parser.parse_args(argv)
 
 

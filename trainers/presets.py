@@ -1,7 +1,7 @@
-"""Named sets of arguments: each source's runs, and the recipes that one would use instead.
+"""Named sets of arguments: the runs of each source document, and recommended recipes.
 
-`--preset NAME` stands for the arguments; what is given besides wins. What a source's own command
-gets wrong (docs/trainer.md says what) is mended, and the comment says how.
+`--preset NAME` stands for a set of arguments; arguments on the command line override it. Errors in
+the commands of the sources are corrected; docs/trainer.md lists them.
 """
 
 import argparse
@@ -11,8 +11,8 @@ _SCA = (
     "--dataset=mnist --model=sca-cnn --epochs=10 --optimizer=adadelta --base-lr=1.0"
     " --weight-decay=0 --schedule=step --lr-gamma=0.7 --lr-step-epochs=1 --precision=fp32"
 )
-# The learning rate grows with the effective batch, not with the number of GPUs: the guide gives
-# 8 x 16 samples twice the rate of 4 x 32, the same 128.
+# The learning rate scales with the effective batch, not with the number of GPUs: the guide uses
+# twice the rate for 8 x 16 samples as for 4 x 32, although both are 128.
 _HAR = (
     "--dataset=har --model=har-flatten --epochs=20 --optimizer=adamw --base-lr=1e-3"
     " --lr-scaling=linear --lr-base-batch-size=32 --schedule=cosine --min-lr=1e-6"
@@ -25,20 +25,20 @@ _OLIVIA = (
 )
 
 PRESETS: Mapping[str, str] = {
-    # S0. The guide compares 128 on one GPU with 256 on two, and calls both --batch-size: it holds
-    # what each GPU gets.
+    # S0. The guide compares 128 on one GPU with 256 on two, both as --batch-size: the batch per GPU
+    # is the same.
     "sca-single": f"{_SCA} --mode=single --batch-size=128",
     "sca-dataparallel": f"{_SCA} --mode=dp --batch-size=256",
-    # S1. Its batch sizes are those of one GPU.
+    # S1. Its batch sizes are per GPU.
     "har-single": f"{_HAR} --mode=single --per-device-batch-size=32 --warmup-epochs=2",
     "har-2gpu": f"{_HAR} --per-device-batch-size=32 --warmup-epochs=2",
     "har-4gpu": f"{_HAR} --per-device-batch-size=32 --warmup-epochs=3",
     "har-8gpu": f"{_HAR} --per-device-batch-size=16 --warmup-epochs=5",
-    # DataParallel has no batch of its own for each GPU: the guide's 32 is shared by all of them.
+    # With DataParallel the guide's batch of 32 would be divided among all GPUs.
     "har-dp": f"{_HAR} --mode=dp --batch-size=128 --warmup-epochs=2",
     "har-quick": f"{_HAR} --per-device-batch-size=32 --warmup-epochs=2 --epochs=5",
     "har-production": f"{_HAR} --per-device-batch-size=32 --warmup-epochs=3 --epochs=30",
-    # S2. Its batch sizes are those of all GPUs; the single-GPU script has plain SGD and fp32.
+    # S2. Its batch sizes are global; the single-GPU script uses plain SGD and fp32.
     "olivia-single": f"{_OLIVIA} --mode=single --batch-size=256 --base-lr=0.01 --momentum=0"
     " --weight-decay=0 --precision=fp32",
     "olivia": f"{_OLIVIA} --batch-size=1024 --base-lr=0.04 --momentum=0.9 --weight-decay=5e-4"
@@ -49,8 +49,8 @@ PRESETS: Mapping[str, str] = {
     "lesson05": "--dataset=synthetic --synthetic-shape=20 --synthetic-classes=10"
     " --synthetic-samples=10000 --model=lesson-mlp --epochs=10 --optimizer=adamw --base-lr=1e-3"
     " --weight-decay=0 --per-device-batch-size=32 --num-workers=2 --precision=fp32",
-    # Not a source's: what one would use. A schedule to zero after a warm-up, nesterov momentum,
-    # label smoothing, and a rate for a batch of 256 that grows with its root.
+    # Recommended recipes. A cosine schedule to zero after a warm-up, Nesterov momentum, label
+    # smoothing, and a learning rate for a batch of 256 that scales with the square root.
     "cifar100": "--dataset=cifar100 --model=wrn-16-10 --epochs=100 --batch-size=512 --optimizer=sgd"
     " --nesterov --base-lr=0.1 --lr-scaling=sqrt --lr-base-batch-size=256 --schedule=cosine"
     " --warmup-epochs=5 --weight-decay=5e-4 --label-smoothing=0.1 --compile=default",
@@ -68,17 +68,17 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         choices=sorted(PRESETS),
-        help="a set of arguments that has a name; what is given besides wins",
+        help="named set of arguments; arguments on the command line override it",
     )
 
 
 def expand(words: Sequence[str]) -> list[str]:
-    """Put what a preset stands for before the words of the command line, which win so."""
+    """Insert the arguments of the preset before those of the command line, which override them."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--preset")
     try:
-        found, _ = finder.parse_known_args(list(words))
-    # The real parser says what is wrong with the words.
+        options, _ = finder.parse_known_args(list(words))
+    # The full parser reports the error.
     except argparse.ArgumentError:
         return list(words)
-    return [*PRESETS.get(found.preset or "", "").split(), *words]
+    return [*PRESETS.get(options.preset or "", "").split(), *words]

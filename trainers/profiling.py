@@ -1,4 +1,4 @@
-"""Torch's profiler over a few steps of rank 0, when they have become regular."""
+"""PyTorch's profiler over a few steps of rank 0, after the warm-up."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ class Profile:
     def __init__(self, folder: pathlib.Path, num_steps: int) -> None:
         self._folder = folder
         self._profiler = profiler.profile(
-            # The last step of the warm-up already runs under the profiler, unrecorded.
+            # The last warm-up step runs under the profiler without being recorded.
             schedule=profiler.schedule(
                 wait=WARM_UP_STEPS - 1, warmup=1, active=num_steps, repeat=1
             ),
@@ -23,15 +23,15 @@ class Profile:
         )
 
     def start(self) -> None:
-        """Begin to count steps."""
+        """Start the profiler."""
         self._profiler.start()
 
     def step(self) -> None:
-        """Say that a step is done."""
+        """Count a step."""
         self._profiler.step()
 
     def stop(self) -> None:
-        """End; steps that were recorded so far are written."""
+        """Stop the profiler and write the steps recorded so far."""
         self._profiler.stop()
 
     def _write(self, done: profiler.profile) -> None:

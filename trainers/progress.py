@@ -1,4 +1,4 @@
-"""How far a run has come, and whether it should go on."""
+"""Progress of a run, and whether it is finished."""
 
 import dataclasses
 import math
@@ -8,39 +8,39 @@ from trainers import evaluation, metrics
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goals:
-    """When training ends before its last epoch."""
+    """Conditions that end training before the last epoch."""
 
-    #: Validation accuracy that is enough, None for never.
+    #: Validation accuracy to reach; None: no target.
     target_accuracy: float | None = None
-    #: Epochs in a row that must have it.
+    #: Consecutive epochs that must reach it.
     patience: int = 2
-    #: Epochs in a row without a better accuracy that end the training, None for never.
+    #: Consecutive epochs without a better accuracy after which training ends; None: never.
     early_stopping_patience: int | None = None
-    #: How much more accuracy counts as better.
+    #: Smallest increase in accuracy that counts as better.
     min_delta: float = 0.0
 
 
 @dataclasses.dataclass(kw_only=True)
 class Progress:
-    """Where a run stands between two steps; the same on all ranks."""
+    """Progress of a run between two steps; the same on all ranks."""
 
-    #: Epoch in progress, counted from 1.
+    #: Current epoch, counted from 1.
     epoch: int = 1
-    #: Its steps that are done.
+    #: Completed steps of the current epoch.
     step_in_epoch: int = 0
-    #: Steps of the run that are done.
+    #: Completed steps of the run.
     step: int = 0
-    #: Step at which the window in progress began.
+    #: First step of the current window.
     window_begin: int = 0
-    #: Samples of the epochs that are done, over all ranks.
+    #: Samples of the completed epochs over all ranks.
     num_samples: int = 0
-    #: Time they took, without evaluation.
+    #: Training time of the completed epochs, without evaluation.
     seconds: float = 0.0
     #: Best validation accuracy, None before the first evaluation.
     best_accuracy: float | None = None
-    #: Whether the run has come to its end.
+    #: Whether training is complete.
     finished: bool = False
-    #: What was measured of each epoch: numbers by name.
+    #: Metrics of each epoch by name.
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
     def end_epoch(
@@ -49,7 +49,7 @@ class Progress:
         result: evaluation.Evaluation,
         learning_rate: float,
     ) -> None:
-        """Count an epoch that was evaluated."""
+        """Record the results of an epoch and move to the next."""
         accuracy = result.accuracy
         self.history.append(
             {
@@ -70,14 +70,14 @@ class Progress:
 
     @property
     def is_best(self) -> bool:
-        """Whether no epoch before the last one was as good."""
+        """Whether the last epoch has a better accuracy than all others."""
         *before, last = self._accuracies() or [-1.0]
         return last > max(before, default=-1.0)
 
-    # Both follow from the history, so that a resumed run may have other goals.
+    # Both are computed from the history, so a resumed run may have other goals.
 
     def reached_target(self, goals: Goals) -> bool:
-        """Tell whether the target accuracy has been met for long enough."""
+        """Return whether enough consecutive epochs reached the target accuracy."""
         target, last = goals.target_accuracy, self._accuracies()[-goals.patience :]
         return (
             target is not None
@@ -86,7 +86,7 @@ class Progress:
         )
 
     def lost_patience(self, goals: Goals) -> bool:
-        """Tell whether the accuracy has not become better for too long."""
+        """Return whether the accuracy has not improved for too many epochs."""
         limit = goals.early_stopping_patience
         to_beat, epochs_without_better = -math.inf, 0
         for accuracy in self._accuracies():

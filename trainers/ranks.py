@@ -1,4 +1,4 @@
-"""Where this process stands in the run: its rank, its device, its process group."""
+"""Rank, device and process group of this process."""
 
 import contextlib
 import dataclasses
@@ -14,13 +14,13 @@ from torch import distributed
 
 from trainers import errors
 
-# Why torch.distributed.nn.functional is imported, here and not later: its functions have the
-# default group as a default argument. DistributedDataParallel imports it too, and when that happens
-# after init_process_group, the arguments keep the group alive after destroy_process_group. Then a
-# thread of gloo may free its last work while Python ends, and the process aborts after a good run:
-# 1 run in 6 with torch 2.13 (known as pytorch pull request 179291).
+# torch.distributed.nn.functional must be imported before init_process_group: its functions have the
+# default group as a default argument. If DistributedDataParallel imports it later, these arguments
+# keep the group alive after destroy_process_group. A thread of gloo may then free its last work
+# while Python exits, and the process aborts after a successful run: 1 run in 6 with torch 2.13
+# (pytorch pull request 179291).
 
-# All of them are set by torchrun for its workers (docs, torchrun, "Environment Variables").
+# Set by torchrun for its workers (docs, torchrun, "Environment Variables").
 TORCHRUN_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
@@ -31,8 +31,8 @@ TORCHRUN_VARIABLES = (
     "MASTER_PORT",
 )
 
-# All of them are set by srun for its tasks (man srun, OUTPUT ENVIRONMENT VARIABLES). The step's own
-# numbers are read, because SLURM_NTASKS and SLURM_NNODES may still be those of the whole job.
+# Set by srun for its tasks (man srun, OUTPUT ENVIRONMENT VARIABLES). The values of the step are
+# read because SLURM_NTASKS and SLURM_NNODES may be those of the whole job.
 SRUN_VARIABLES = (
     "SLURM_PROCID",
     "SLURM_LOCALID",
@@ -42,43 +42,43 @@ SRUN_VARIABLES = (
     "SLURM_STEP_TASKS_PER_NODE",
 )
 
-# slurm.h: SLURM_MAX_NORMAL_STEP_ID is 0xfffffff0; batch, extern and interactive steps lie above it.
+# slurm.h: SLURM_MAX_NORMAL_STEP_ID is 0xfffffff0; batch, extern and interactive steps are above it.
 SLURM_MAX_NORMAL_STEP_ID = 0xFFFFFFF0
 
-# PyTorch waits 30 minutes with gloo and 10 with NCCL: a lost peer should not hold a node that long.
+# PyTorch's default is 30 minutes with gloo and 10 with NCCL, too long after the loss of a peer.
 COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
-# What gloo and NCCL say of a lost peer; there is no exception class for it (torch 2.6 to 2.15).
+# Messages of gloo and NCCL about a lost peer, which have no exception class (torch 2.6 to 2.15).
 LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
     "remote process exited",
-    # A peer that hangs, or a host that is gone, for as long as COLLECTIVE_TIMEOUT.
+    # A peer that hangs, or a host that is down, for COLLECTIVE_TIMEOUT.
     "Timed out waiting",
 )
 
 
 class Launcher(enum.Enum):
-    """Who started this process."""
+    """What started this process."""
 
-    #: torchrun, one agent a node.
+    #: torchrun, one agent per node.
     TORCHRUN = "torchrun"
-    #: srun, one task a rank.
+    #: srun, one task per rank.
     SRUN = "srun"
-    #: Nobody: one process on its own.
+    #: No launcher: a single process.
     SINGLE = "single"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The place of this process among all of the run."""
+    """Rank of this process, and the size of the run."""
 
-    #: Who started this process.
+    #: What started this process.
     launcher: Launcher
-    #: Its number among all processes of the run.
+    #: Rank among all processes of the run.
     rank: int
-    #: Its number among those of its node.
+    #: Rank among the processes of this node.
     local_rank: int
     #: Number of processes of the run.
     world_size: int
@@ -89,9 +89,9 @@ class Ranks:
 
 
 def read_ranks(environ: Mapping[str, str]) -> Ranks:
-    """Read the facts that torchrun, else srun, left in the environment.
+    """Read the rank from the environment variables of torchrun or srun.
 
-    Raises UsageError where they are incomplete or contradict each other.
+    Raises UsageError if they are incomplete or inconsistent.
     """
     if any(name in environ for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")):
         return _torchrun_ranks(environ)
@@ -115,48 +115,48 @@ def expand_tasks_per_node(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
         if match is None:
-            raise errors.UsageError(f"SLURM_STEP_TASKS_PER_NODE={text!r} can't be read.")
+            raise errors.UsageError(f"invalid SLURM_STEP_TASKS_PER_NODE={text!r}.")
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
 
 def select_device(choice: str, ranks: Ranks, *, num_cuda_devices: int) -> torch.device:
-    """Pick the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
+    """Return the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
     if choice == "cpu" or (choice == "auto" and num_cuda_devices == 0):
         return torch.device("cpu")
     if num_cuda_devices == 0:
         raise errors.UsageError(
-            "--device cuda, but PyTorch sees no GPU on this node: ask for GPUs"
+            "--device cuda, but PyTorch sees no GPU on this node: request GPUs"
             " (--gpus-per-node; in a container also --nv), install a CUDA build of PyTorch,"
             " or use --device cpu."
         )
     if ranks.launcher is Launcher.SRUN and num_cuda_devices == 1:
-        # --gpus-per-task shows each task its own GPU only, as device 0.
+        # With --gpus-per-task each task sees only its own GPU, as device 0.
         return torch.device("cuda", 0)
     if ranks.local_rank >= num_cuda_devices:
         raise errors.UsageError(
             f"{ranks.local_world_size} ranks on this node, but PyTorch sees {num_cuda_devices}"
-            " GPU(s): start one rank for each GPU, ask for more GPUs, or use --device cpu."
+            " GPU(s): start one rank per GPU, request more GPUs, or use --device cpu."
         )
     return torch.device("cuda", ranks.local_rank)
 
 
 @contextlib.contextmanager
 def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
-    """Hold the process group while the body runs; a single process needs none.
+    """Create the process group for the body; a single process needs none.
 
-    The body must let go of its DDP modules before it ends (make them in a function that it calls):
-    they too keep the group alive.
+    The body must release its DDP modules before it ends (create them in a function that it calls):
+    they keep the group alive.
     """
     if device.type == "cuda":
-        # Before NCCL starts: otherwise each rank opens a context on device 0.
+        # Before NCCL starts: otherwise each rank creates a context on device 0.
         torch.cuda.set_device(device)
     if ranks.world_size == 1:
         yield
         return
     try:
         distributed.init_process_group(
-            # With a GPU both: what the host holds is agreed on without waiting for the GPU.
+            # Both with a GPU: host tensors are reduced without waiting for the GPU.
             backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             init_method="env://",
             rank=ranks.rank,
@@ -166,46 +166,46 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
         )
     except distributed.DistError as error:
         raise errors.LostRankError(
-            f"rank {ranks.rank} of {ranks.world_size} did not find the others: the first error of"
-            " another rank is the cause, or MASTER_ADDR and MASTER_PORT, which must be a host that"
-            f" all can reach and a port that is free there. ({str(error).splitlines()[0]})"
+            f"rank {ranks.rank} of {ranks.world_size} could not connect to the other ranks: see the"
+            " first error of another rank, or check MASTER_ADDR and MASTER_PORT, which must be a"
+            f" reachable host and a free port on it. ({str(error).splitlines()[0]})"
         ) from error
     try:
         yield
     except RuntimeError as error:
         if any(words in str(error) for words in LOST_PEER):
             raise errors.LostRankError(
-                f"rank {ranks.rank} ends because another rank has ended or can't be reached; what"
-                f" ended that one is the cause. ({str(error).splitlines()[0]})"
+                f"rank {ranks.rank} ends because another rank exited or cannot be reached: see the"
+                f" first error of that rank. ({str(error).splitlines()[0]})"
             ) from error
         raise
-    # Not after an exception: NCCL's shutdown flushes its queue, and waits for ever for a collective
-    # that the failing rank has left. The process ends, and the launcher ends the others.
+    # Not after an exception: NCCL's shutdown flushes its queue and would wait forever for a
+    # collective that the failed rank has left. The process exits, and the launcher ends the others.
     distributed.destroy_process_group()
 
 
 def sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    """Add the tensors of all ranks, in place."""
+    """Sum the tensors of all ranks, in place."""
     if distributed.is_initialized():
         distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
     return tensor
 
 
 def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    """Take the largest of all ranks for each element, in place."""
+    """Compute the elementwise maximum over all ranks, in place."""
     if distributed.is_initialized():
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
     return tensor
 
 
 def alike(number: int) -> bool:
-    """Tell whether all ranks have the same number, of 63 bits; all must call it."""
+    """Return whether all ranks have the same 63-bit number; all ranks must call it."""
     largest, smallest = max_over_ranks(torch.tensor([number, -number])).tolist()
     return bool(largest == -smallest)
 
 
 def decide_on_rank_0(decision: bool) -> bool:
-    """Give all ranks what rank 0 decided, so that no rank leaves a collective alone."""
+    """Broadcast the decision of rank 0, so that all ranks take part in the same collectives."""
     flag = torch.tensor(decision, dtype=torch.int32)
     if distributed.is_initialized():
         distributed.broadcast(flag, src=0)
@@ -213,7 +213,7 @@ def decide_on_rank_0(decision: bool) -> bool:
 
 
 def gather_on_rank_0(item: Any, ranks: Ranks) -> list[Any]:
-    """Return every rank's item on rank 0, in the order of ranks; an empty list elsewhere."""
+    """Return the items of all ranks on rank 0, ordered by rank; an empty list elsewhere."""
     if not distributed.is_initialized():
         return [item]
     items: list[Any] | None = [None] * ranks.world_size if ranks.rank == 0 else None
@@ -222,7 +222,7 @@ def gather_on_rank_0(item: Any, ranks: Ranks) -> list[Any]:
 
 
 def spread_from_rank_0(data: bytes | None) -> bytes | None:
-    """Give all ranks rank 0's bytes, or None where it has none; others' arguments do not count."""
+    """Broadcast rank 0's bytes, or None; the arguments of other ranks are ignored."""
     if not distributed.is_initialized():
         return data
     size = torch.tensor([-1 if data is None else len(data)], dtype=torch.int64)
@@ -238,18 +238,18 @@ def spread_from_rank_0(data: bytes | None) -> bytes | None:
 
 
 def wait_for_all() -> None:
-    """Let no rank go on before all are here."""
+    """Wait for all ranks (barrier)."""
     if distributed.is_initialized():
         distributed.barrier()
 
 
 def _torchrun_ranks(environ: Mapping[str, str]) -> Ranks:
-    found = [name for name in TORCHRUN_VARIABLES if name in environ]
+    present = [name for name in TORCHRUN_VARIABLES if name in environ]
     missing = [name for name in TORCHRUN_VARIABLES if name not in environ]
     if missing:
         raise errors.UsageError(
-            f"{', '.join(found)} set, but not {', '.join(missing)}: start with torchrun"
-            " or with srun (one task a rank), or unset what is set."
+            f"{', '.join(present)} set, but not {', '.join(missing)}: start with torchrun"
+            " or with srun (one task per rank), or unset these variables."
         )
     return _checked(
         Ranks(
@@ -267,14 +267,14 @@ def _srun_ranks(environ: Mapping[str, str]) -> Ranks:
     missing = [name for name in SRUN_VARIABLES if name not in environ]
     if missing:
         raise errors.UsageError(
-            f"SLURM_STEP_ID set, but not {', '.join(missing)}: pass srun's variables on"
+            f"SLURM_STEP_ID set, but not {', '.join(missing)}: pass on the variables of srun"
             " (a container may drop them), or start with torchrun."
         )
     tasks_per_node = expand_tasks_per_node(environ["SLURM_STEP_TASKS_PER_NODE"])
     node = _integer(environ, "SLURM_NODEID")
     if node >= len(tasks_per_node):
         raise errors.UsageError(
-            f"SLURM_NODEID={node}, but SLURM_STEP_TASKS_PER_NODE names"
+            f"SLURM_NODEID={node}, but SLURM_STEP_TASKS_PER_NODE lists"
             f" {len(tasks_per_node)} node(s)."
         )
     ranks = _checked(
@@ -303,9 +303,9 @@ def _checked(ranks: Ranks) -> Ranks:
         and 0 < ranks.num_nodes <= ranks.world_size
     ):
         raise errors.UsageError(
-            f"The launcher's variables contradict each other: rank {ranks.rank} of"
+            f"The variables of the launcher are inconsistent: rank {ranks.rank} of"
             f" {ranks.world_size}, local rank {ranks.local_rank} of {ranks.local_world_size},"
-            f" {ranks.num_nodes} node(s). Unset what an earlier launch left behind."
+            f" {ranks.num_nodes} node(s). Unset variables of an earlier launch."
         )
     return ranks
 
@@ -313,5 +313,5 @@ def _checked(ranks: Ranks) -> Ranks:
 def _integer(environ: Mapping[str, str], name: str) -> int:
     text = environ[name]
     if not (text.isascii() and text.isdigit()):
-        raise errors.UsageError(f"{name}={text!r} is no number.")
+        raise errors.UsageError(f"{name}={text!r} is not a number.")
     return int(text)

@@ -1,7 +1,7 @@
 """The lines that rank 0 prints: the log format of the published Olivia DDP example.
 
-Each function returns a block of whole lines, and `write` passes it on with a single write, because
-the lines of many ranks share one file.
+Each function returns a block of whole lines, and `write` prints it with a single write, because the
+ranks share one log file.
 """
 
 import dataclasses
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from trainers import data_paths, evaluation, metrics, progress, ranks, stopping
 
-# Below this share of the time, waiting for data is not worth a word.
+# Waiting for data is reported above this share of the time.
 DATA_WAIT_SHARE = 0.1
 
 REASONS = {
-    stopping.Reason.STOP_FILE: "the stop file is there",
+    stopping.Reason.STOP_FILE: "the stop file exists",
     stopping.Reason.TIME_LIMIT: "the time limit is near",
-    stopping.Reason.SIGNAL: "a signal came",
+    stopping.Reason.SIGNAL: "a signal was received",
 }
 
 
@@ -24,21 +24,21 @@ REASONS = {
 class Stop:
     """A stop before the end of a run."""
 
-    #: Why.
+    #: Reason of the stop.
     reason: stopping.Reason
-    #: Steps of the run that are done.
+    #: Completed steps of the run.
     step: int
-    #: Step at which this attempt began.
+    #: First step of this attempt.
     first_step: int
 
     @property
     def words(self) -> str:
-        """Why, in words."""
+        """The reason as text."""
         return REASONS[self.reason]
 
 
 def start_lines(place: ranks.Ranks, mode: str, gpus_per_node: int) -> str:
-    """Say where the run takes place."""
+    """Report the number of processes, nodes and GPUs."""
     if mode == "dp":
         return f"Using {gpus_per_node} GPUs.\n"
     return (
@@ -48,14 +48,14 @@ def start_lines(place: ranks.Ranks, mode: str, gpus_per_node: int) -> str:
 
 
 def resume_lines(done: progress.Progress, changes: Sequence[str]) -> str:
-    """Say where the run goes on, and what is not as it was."""
+    """Report the step at which the run resumes, and what has changed."""
     if done.finished:
         return f"Training was complete after step {done.step}: nothing to do.\n"
     lines = f"Resumed after step {done.step}, in epoch {done.epoch}.\n"
     if changes:
         lines += (
-            f"Changed since the checkpoint: {'; '.join(changes)}. The samples come in the same"
-            " order; sums round differently, and dropout is drawn anew.\n"
+            f"Changed since the checkpoint: {'; '.join(changes)}. The order of samples is the same;"
+            " rounding and the random numbers of dropout differ.\n"
         )
     return lines
 
@@ -63,7 +63,7 @@ def resume_lines(done: progress.Progress, changes: Sequence[str]) -> str:
 def epoch_lines(
     epoch: int, num_epochs: int, span: metrics.Span, result: evaluation.Evaluation
 ) -> str:
-    """Report an epoch; time and throughput are those of training, without the evaluation."""
+    """Report an epoch; time and throughput exclude the evaluation."""
     return (
         f"Epoch {epoch}/{num_epochs} completed in {span.seconds:.3f} seconds\n"
         f"Validation Loss: {result.loss:.4f}, Validation Accuracy: {result.accuracy:.4f}\n"
@@ -72,28 +72,29 @@ def epoch_lines(
 
 
 def target_line(epoch: int) -> str:
-    """Say that the target was reached."""
+    """Report that the target accuracy was reached."""
     return f"Target accuracy reached. Early stopping after epoch {epoch}.\n"
 
 
 def patience_line(epoch: int, best_accuracy: float | None) -> str:
-    """Say that the accuracy has not become better for too long."""
+    """Report that the accuracy has stopped improving."""
     return (
-        f"No better than {best_accuracy or 0:.4f} any more. Early stopping after epoch {epoch}.\n"
+        f"Validation accuracy no longer improves (best {best_accuracy or 0:.4f}). Early stopping"
+        f" after epoch {epoch}.\n"
     )
 
 
 def stop_line(stop: Stop, *, is_saved: bool) -> str:
-    """Say that the run was stopped before its end."""
-    saved = "saved" if is_saved else "nothing is saved"
+    """Report that the run was stopped before its end."""
+    saved = "checkpoint saved" if is_saved else "no checkpoint saved"
     return f"Stopped after step {stop.step}, because {stop.words}: {saved}.\n"
 
 
 def advise(span: metrics.Span, source: data_paths.DataPath) -> None:
-    """Say on stderr when waiting for data costs much, and what would help."""
+    """Report on stderr if much time was spent waiting for data, with a fix."""
     if span.data_wait_share > DATA_WAIT_SHARE:
         sys.stderr.write(
-            f"trainers.train: {span.data_wait_share:.0%} of the epoch was waiting for data:"
+            f"trainers.train: {span.data_wait_share:.0%} of the epoch was spent waiting for data:"
             f" {source.advice}\n"
         )
         sys.stderr.flush()
@@ -102,7 +103,7 @@ def advise(span: metrics.Span, source: data_paths.DataPath) -> None:
 def summary_lines(
     place: ranks.Ranks, *, num_samples: int, seconds: float, gpus_per_node: int, num_gpus: int
 ) -> str:
-    """Sum up the run; its time is the sum of the epochs' times."""
+    """Report the whole run; its time is the sum of the epochs."""
     return (
         "\n"
         "Training Summary:\n"
@@ -117,6 +118,6 @@ def summary_lines(
 
 
 def write(lines: str) -> None:
-    """Print whole lines at once."""
+    """Print lines with a single write."""
     sys.stdout.write(lines)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A run put together from what was asked for: data, model, optimizer, and where they compute."""
+"""Assembles a run from the arguments: data, model, optimizer, device."""
 
 import argparse
 import dataclasses
@@ -34,11 +34,11 @@ from trainers import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Where a run takes place, settled before any data is read."""
+    """The environment of a run, determined before data is read."""
 
     #: The command line.
     wanted: argparse.Namespace
-    #: Where this rank stands.
+    #: Rank of this process, and the size of the run.
     place: ranks.Ranks
     #: `single`, `dp` or `ddp`.
     mode: str
@@ -46,28 +46,28 @@ class Launch:
     device: torch.device
     #: GPUs of DataParallel.
     gpu_ids: Sequence[int]
-    #: What is written.
+    #: Output files.
     files: outputs.Outputs
-    #: Whether there are checkpoints.
+    #: Whether checkpoints are enabled.
     is_saved: bool
     #: Rank 0's checkpoints.
     store: checkpoints.Store | None
-    #: Who may ask to stop.
+    #: Decides when to stop.
     stopper: stopping.Stopper
 
     @property
     def num_devices(self) -> int:
-        """What a forward pass is spread over."""
+        """Number of devices that share a forward pass."""
         return max(1, len(self.gpu_ids)) if self.mode == "dp" else self.place.world_size
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of the run, as its report says it."""
+        """Number of GPUs of the run, as reported."""
         return self.num_devices if self.device.type == "cuda" else 0
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of this rank's node."""
+        """Number of GPUs of this node."""
         if self.device.type != "cuda":
             return 0
         return self.num_devices if self.mode == "dp" else self.place.local_world_size
@@ -75,28 +75,28 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """What stays as it is while a run trains."""
+    """The parts of a run that do not change during training."""
 
-    #: Where it takes place.
+    #: Environment of the run.
     launch: Launch
-    #: How an epoch is cut into steps.
+    #: How an epoch is divided into steps.
     plan: batches.Plan
-    #: The learning rate of each step.
+    #: Learning rate of each step.
     schedule: schedules.Schedule
-    #: When it ends before its last epoch.
+    #: Conditions that end the run before the last epoch.
     goals: progress.Goals
-    #: Gives the samples.
+    #: Provides the samples.
     source: data_paths.DataPath
-    #: What its numbers depend on.
+    #: Settings that affect the results.
     settings: Mapping[str, Any]
-    #: Where they come about.
+    #: Launcher, device and versions.
     surroundings: Mapping[str, Any]
-    #: The profiler, where it is wanted.
+    #: The profiler, if enabled.
     profile: profiling.Profile | None
 
 
 def prepare(wanted: argparse.Namespace, environ: Mapping[str, str]) -> Launch:
-    """Find out where this process stands and check what was asked for."""
+    """Determine rank and device of this process, and check the arguments."""
     place = ranks.read_ranks(environ)
     mode = steps.resolve_mode(wanted, place)
     device = ranks.select_device(
@@ -108,9 +108,11 @@ def prepare(wanted: argparse.Namespace, environ: Mapping[str, str]) -> Launch:
     if gpu_ids:
         device = torch.device("cuda", gpu_ids[0])
     if mode == "dp" and wanted.compile != "off":
-        raise errors.UsageError("--compile is not for --mode dp, whose replicas live for one step.")
+        raise errors.UsageError(
+            "--compile does not work with --mode dp, which replicates the model in each step."
+        )
     if wanted.profile_steps and metrics.file_path(wanted.run_dir, environ) is None:
-        raise errors.UsageError("--profile-steps needs --run-dir: the folder for what it writes.")
+        raise errors.UsageError("--profile-steps requires --run-dir, the folder for the profile.")
     batches.batch_size(wanted, max(1, len(gpu_ids)) if mode == "dp" else place.world_size)
     files = outputs.open_outputs(wanted, environ, place)
     return Launch(
@@ -127,20 +129,20 @@ def prepare(wanted: argparse.Namespace, environ: Mapping[str, str]) -> Launch:
 
 
 def make(launch: Launch) -> tuple[Run, training.Training]:
-    """Put a run together, within the process group; all ranks must call it."""
+    """Assemble a run within the process group; all ranks must call it."""
     wanted, place, device = launch.wanted, launch.place, launch.device
     precision = precisions.resolve(wanted.precision, device)
     _set_rules_of_torch(wanted, precision)
-    # Data stays in the host's memory until the data path is chosen.
+    # Data stays in host memory until the data path is chosen.
     data = datasets.load_on_all_ranks(
         wanted.dataset, datasets.read_options(wanted), place, torch.device("cpu")
     )
     fingerprint = data.fingerprint()
     if not ranks.alike(int(fingerprint, 16) >> 1):
         raise errors.DataError(
-            f"The ranks have different data for {wanted.dataset}; on rank {place.rank},"
-            f" {socket.gethostname()}, its fingerprint is {fingerprint}: stage it anew where it"
-            " differs."
+            f"The ranks have different data for {wanted.dataset}: on rank {place.rank}"
+            f" ({socket.gethostname()}) its fingerprint is {fingerprint}. Stage the data set again"
+            " on the nodes that differ."
         )
     plan = batches.make_plan(
         wanted,
@@ -152,8 +154,7 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     memory_format = _memory_format(wanted.memory_format, data)
     source = data_paths.make(wanted, data, plan, device, memory_format)
 
-    # The same weights on every rank, DDP or not: a seed of its own for each rank would only be
-    # overwritten when DDP spreads rank 0's.
+    # The same initial weights on every rank, also without DDP, which broadcasts those of rank 0.
     torch.manual_seed(wanted.seed)
     model = models.MODELS[wanted.model](data.train_samples.shape[1:], data.num_classes)
     model.to(device=device, memory_format=memory_format)
@@ -236,7 +237,7 @@ def _memory_format(name: str, data: datasets.Dataset) -> torch.memory_format:
     is_image = data.train_samples.dim() == 4
     if name == "channels_last" and not is_image:
         raise errors.UsageError(
-            f"--memory-format channels_last is for images, and {data.name} has none."
+            f"--memory-format channels_last requires images, and {data.name} has none."
         )
     # On CPUs too: oneDNN's convolutions took 15 to 40 % less time (torch 2.15, x86-64).
     wanted = name == "channels_last" or (name == "auto" and is_image)
@@ -247,6 +248,6 @@ def _set_rules_of_torch(wanted: argparse.Namespace, precision: str) -> None:
     precisions.set_fp32_rules(precision)
     torch.backends.cudnn.benchmark = not wanted.deterministic
     if wanted.deterministic:
-        # Read by cuBLAS at its first use (notes on reproducibility).
+        # cuBLAS reads it at its first use (PyTorch, notes on reproducibility).
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

@@ -1,4 +1,4 @@
-"""The learning rate of each step: a pure function, so that a resume has nothing to restore."""
+"""The learning rate as a function of the step, so a resume has no state to restore."""
 
 import dataclasses
 import math
@@ -11,21 +11,21 @@ SCALINGS = ("none", "linear", "sqrt")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A linear warm-up, then a decay."""
+    """A linear warm-up followed by a decay."""
 
-    #: A key of NAMES.
+    #: One of NAMES.
     name: str
     #: Learning rate at the end of the warm-up.
     peak: float
-    #: Where cosine and linear end.
+    #: Final value of cosine and linear.
     minimum: float
-    #: Steps of the warm-up; step `warmup_steps - 1` has the peak.
+    #: Number of warm-up steps; step `warmup_steps - 1` has the peak.
     warmup_steps: int
-    #: Steps of the whole run.
+    #: Number of steps of the whole run.
     num_steps: int
-    #: Factor at each fall of `step`.
+    #: Factor of `step`.
     gamma: float
-    #: Steps between two of its falls.
+    #: Number of steps between two decays of `step`.
     fall_steps: int
 
     def learning_rate(self, step: int) -> float:
@@ -36,7 +36,7 @@ class Schedule:
             return self.peak
         if self.name == "step":
             return float(self.peak * self.gamma ** (step // self.fall_steps))
-        # The last step has the minimum, as the last of the warm-up has the peak.
+        # The last step has the minimum, and the last warm-up step has the peak.
         decay_steps = max(1, self.num_steps - max(1, self.warmup_steps))
         done = min(1.0, (step - max(1, self.warmup_steps) + 1) / decay_steps)
         share = (1 + math.cos(math.pi * done)) / 2 if self.name == "cosine" else 1 - done
@@ -49,8 +49,8 @@ def scale(base_lr: float, rule: str, *, batch_size: int, base_batch_size: int | 
         return base_lr
     if base_batch_size is None:
         raise errors.UsageError(
-            f"--lr-scaling {rule} needs --lr-base-batch-size: the batch size that --base-lr is"
-            " meant for."
+            f"--lr-scaling {rule} requires --lr-base-batch-size, the batch size for which --base-lr"
+            " was chosen."
         )
     ratio = batch_size / base_batch_size
     return base_lr * (ratio if rule == "linear" else math.sqrt(ratio))

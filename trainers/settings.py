@@ -1,10 +1,10 @@
-"""What of the command line decides the numbers of a run, to compare a checkpoint with."""
+"""Settings that affect the results of a run; those of a checkpoint must match."""
 
 import argparse
 from collections.abc import Mapping
 from typing import Any
 
-#: Arguments that a run can't be gone on with when they change.
+#: Arguments that must be the same to resume a run.
 DECISIVE = (
     "dataset",
     "no_augmentation",
@@ -24,7 +24,7 @@ DECISIVE = (
     "max_gradient_norm",
 )
 
-#: Arguments that decide only with some schedules.
+#: Arguments that must be the same only with some learning rate schedules.
 OF_SCHEDULES: Mapping[str, tuple[str, ...]] = {
     "constant": (),
     "cosine": ("epochs", "min_lr"),
@@ -32,14 +32,14 @@ OF_SCHEDULES: Mapping[str, tuple[str, ...]] = {
     "step": ("lr_gamma", "lr_step_epochs"),
 }
 
-#: What may change; the numbers then agree to rounding only.
+#: What may differ; the results then agree only up to rounding.
 HARMLESS = ("mode", "world_size", "device", "torch", "cuda", "nccl")
 
 
 def read(
     wanted: argparse.Namespace, *, precision: str, batch_size: int, fingerprint: str
 ) -> dict[str, Any]:
-    """Return what a checkpoint of this run must agree with; plain values only."""
+    """Return the settings that a checkpoint of this run must match; plain values only."""
     names = DECISIVE + OF_SCHEDULES[wanted.schedule]
     return {
         **{name: getattr(wanted, name) for name in names},
@@ -50,7 +50,7 @@ def read(
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say what differs, in the words of the command line: `--seed 0, now 1`."""
+    """Return the differing settings as options: `--seed 0, now 1`."""
     return [
         f"--{name.replace('_', '-')} {saved.get(name)}, now {now.get(name)}"
         for name in sorted(saved.keys() | now.keys())
@@ -59,7 +59,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say what differs of the surroundings: `world_size 2, now 1`."""
+    """Return the differences of the environment: `world_size 2, now 1`."""
     return [
         f"{name} {saved.get(name)}, now {now.get(name)}"
         for name in HARMLESS

@@ -1,9 +1,9 @@
-"""Being asked to stop: every rank stops after the same step, its work saved.
+"""Stop requests: all ranks stop after the same step, and a checkpoint is saved.
 
-A signal or the stop file reaches ranks at different moments, and a rank that leaves while others
-are in a collective would hang them. So a request is only noted, and the ranks agree between two
-steps, about once a second. What they agree by is a number in the host's memory (gloo): the device
-is not waited for.
+Ranks notice a signal or the stop file at different times, and a rank that leaves during a
+collective would hang the others. A request is therefore only recorded, and the ranks agree between
+two steps, about once a second, through a value in host memory (gloo) without synchronizing with the
+device.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ import torch
 from trainers import errors, ranks
 
 POLL_SECONDS = 1.0
-# A margin of 90 s would leave nothing of a job of one minute.
+# Largest margin as a share of the time limit: 90 s is too much for a job of one minute.
 MARGIN_SHARE = 0.1
 
 
 class Reason(enum.IntEnum):
-    """Why a run stops before its end; where ranks differ, the highest counts."""
+    """Why a run stops before its end; if ranks differ, the highest value counts."""
 
-    #: The job script made its stop file.
+    #: The job script created the stop file.
     STOP_FILE = 1
-    #: The job's time is nearly up.
+    #: The time limit of the job is near.
     TIME_LIMIT = 2
-    #: SIGTERM or SIGUSR1 reached a rank.
+    #: A rank received SIGTERM or SIGUSR1.
     SIGNAL = 3
 
 
 class Stopper:
-    """Tells between steps whether to stop."""
+    """Decides between steps whether to stop."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Stopper:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Note SIGTERM and SIGUSR1 while the body runs, instead of dying of them."""
+        """Record SIGTERM and SIGUSR1 while the body runs, instead of exiting."""
 
         def note(number: int, frame: object) -> None:
             self._signalled = True
@@ -70,17 +70,17 @@ class Stopper:
                 signal.signal(number, handler)
 
     def begin(self, step: int) -> None:
-        """Count from this step; all ranks must call it."""
+        """Count steps from this one; all ranks must call it."""
         self._last_step = step
         self._last_time = time.perf_counter()
 
     def agreed(self, step: int) -> Reason | None:
-        """Return why all ranks stop after this step, None to go on; all ranks must call it."""
+        """Return why all ranks stop after this step, or None; all ranks must call it."""
         done = step - self._last_step
         if done < self._interval:
             return None
         now = time.perf_counter()
-        # The slowest rank's wish counts; doubling at the most, because first steps are slow.
+        # The shortest interval counts. It at most doubles, because the first steps are slow.
         fitting = self._poll_seconds * done / max(now - self._last_time, 1e-9)
         interval = int(max(1, min(fitting, 2 * self._interval)))
         asked = torch.tensor([self._asked(), -interval], dtype=torch.int64)
@@ -100,7 +100,7 @@ class Stopper:
 
 
 def read_stopper(environ: Mapping[str, str], *, margin_seconds: float) -> Stopper:
-    """Read from the job's environment who may ask this run to stop."""
+    """Read the stop file and the time limit from the environment of the job."""
     stop_file = environ.get("ORCHESTRATOR_STOP_FILE")
     return Stopper(
         stop_file=pathlib.Path(stop_file) if stop_file else None,
@@ -109,9 +109,9 @@ def read_stopper(environ: Mapping[str, str], *, margin_seconds: float) -> Stoppe
 
 
 def deadline(environ: Mapping[str, str], *, margin_seconds: float) -> float | None:
-    """Return when to stop because of the job's time limit, in seconds of the epoch.
+    """Return when to stop because of the time limit, in seconds since the epoch.
 
-    SLURM_JOB_START_TIME and _END_TIME are set since Slurm 23.02; without them None.
+    Returns None if SLURM_JOB_START_TIME and _END_TIME are unset (before Slurm 23.02).
     """
     begun, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
     if not (begun.isdecimal() and end.isdecimal()) or int(end) <= int(begun):
@@ -122,18 +122,18 @@ def deadline(environ: Mapping[str, str], *, margin_seconds: float) -> float | No
 def request_requeue(
     environ: Mapping[str, str], *, step: int, first_step: int, is_writer: bool
 ) -> bool:
-    """Ask the job script to requeue this job, when everything is saved; tell whether it is asked.
+    """Request a requeue from the job script after everything is saved.
 
-    Only the writer, rank 0, asks. Raises StoppedError where this attempt made no step: the next
-    would make none either.
+    Returns False outside a job script. Only the writer, rank 0, creates the requeue file. Raises
+    StoppedError if this attempt completed no step: the next attempt would complete none either.
     """
     name = environ.get("ORCHESTRATOR_REQUEUE_FILE")
     if not name:
         return False
     if step == first_step:
         raise errors.StoppedError(
-            f"stopped at step {step}, where this attempt began: not requeued, because the next"
-            " attempt would get no further. Give the job more time."
+            f"stopped at step {step}, the first step of this attempt: not requeued, because the"
+            " next attempt would not get further. Increase the time limit."
         )
     if is_writer:
         draft = pathlib.Path(f"{name}.draft")

@@ -1,17 +1,17 @@
-"""Train a classifier on one process or on many; this file reads from top to bottom.
+"""Train a classifier in one process or in several.
 
 One process:                 python -m trainers.train
 All GPUs of one node:        torchrun --standalone --nproc-per-node=4 -m trainers.train --epochs 20
 Several nodes, on each:      torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \\
                                  --rdzv-id=JOB --rdzv-endpoint=HOST:PORT -m trainers.train
-One srun task for each rank: srun --ntasks-per-node=4 python -m trainers.train
+One srun task per rank:      srun --ntasks-per-node=4 python -m trainers.train
                                  (with MASTER_ADDR and MASTER_PORT exported)
-DataParallel, to compare:    python -m trainers.train --mode dp
+DataParallel, for comparison: python -m trainers.train --mode dp
 
-In a job of the orchestrator the environment names the file for metrics (ORCHESTRATOR_METRICS_FILE),
-the run folder, the array task and the attempt (ORCHESTRATOR_RUN_DIR, _TASK, _ATTEMPT), the file
-that asks this program to stop (ORCHESTRATOR_STOP_FILE) and the one by which it asks for another
-start (ORCHESTRATOR_REQUEUE_FILE); none of them is needed.
+In a job of orchestrator, environment variables name the metrics file (ORCHESTRATOR_METRICS_FILE),
+the run folder, the array task and the attempt (ORCHESTRATOR_RUN_DIR, _TASK, _ATTEMPT), the stop
+file, whose existence requests a stop (ORCHESTRATOR_STOP_FILE), and the requeue file, by which this
+program requests a requeue (ORCHESTRATOR_REQUEUE_FILE). All of them are optional.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from trainers import (
 
 
 def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Train as it was asked for, or go on with what an earlier attempt has saved."""
+    """Train according to the arguments, or resume an earlier attempt."""
     launch = runs.prepare(wanted, environ)
     watching = monitor.watch(
         launch.place,
@@ -52,8 +52,8 @@ def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
         f"gpu{outputs.task_suffix(wanted.run_dir, environ)}",
         socket.gethostname(),
     )
-    # Signals are noted once all ranks are there: a rank that waits for one which could not start is
-    # to die of the launcher's SIGTERM, not half a minute later.
+    # Signals are recorded only after all ranks have joined: until then the launcher's SIGTERM must
+    # end a rank at once if another rank could not start.
     with watching, ranks.process_group(launch.place, launch.device), launch.stopper.signals():
         stop = train(launch)
     launch.files.close()
@@ -62,7 +62,7 @@ def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 
 def train(launch: runs.Launch) -> report.Stop | None:
-    """Train within a process group, from the data to the summary; None when it came to its end."""
+    """Train within the process group; return None if training is complete, else why it stopped."""
     run, moving = runs.make(launch)
     progress = moving.progress
     resume(run, moving)
@@ -102,7 +102,7 @@ def train(launch: runs.Launch) -> report.Stop | None:
 def train_epoch(
     run: runs.Run, moving: training.Training, first_step: int
 ) -> stopping.Reason | None:
-    """Train the rest of an epoch; tell why it was stopped, None at its end."""
+    """Train the rest of an epoch; return why it was stopped, or None at its end."""
     wanted, progress = run.launch.wanted, moving.progress
     moving.wrapped.train()
     ranks.wait_for_all()
@@ -110,14 +110,14 @@ def train_epoch(
         progress.window_begin = progress.step
         moving.epoch_meter.start()
         moving.window_meter.start()
-    # Within the measured time: an epoch costs that too.
+    # Part of the measured time of the epoch.
     run.source.begin_epoch(progress.epoch, progress.step_in_epoch)
     while progress.step_in_epoch < run.plan.steps_per_epoch:
         begun = time.perf_counter()
         batch_size = run.plan.batch_size(progress.step_in_epoch)
         optimizers.set_learning_rate(moving.optimizer, run.schedule.learning_rate(progress.step))
         sums = steps.train_step(
-            # A smaller batch would be compiled for once more.
+            # A smaller batch would cause a recompilation.
             moving.compiled if batch_size == run.plan.global_batch_size else moving.wrapped,
             moving.optimizer,
             run.source.micro_batches(progress.step_in_epoch),
@@ -130,7 +130,7 @@ def train_epoch(
         progress.step_in_epoch += 1
         if progress.step == first_step + 1:
             report_first_step(run, moving, begun)
-        # An earlier attempt's window may have been longer.
+        # An earlier attempt may have had a longer window.
         if progress.step - progress.window_begin >= wanted.window_steps:
             end_window(run, moving, is_warm=progress.window_begin > first_step)
         if run.profile is not None:
@@ -144,7 +144,7 @@ def train_epoch(
 
 
 def report_first_step(run: runs.Run, moving: training.Training, begun: float) -> None:
-    """Say how long the first step of this attempt took: it compiles, tunes and allocates."""
+    """Record the duration of this attempt's first step, which compiles, tunes and allocates."""
     if moving.device.type == "cuda":
         torch.cuda.synchronize(moving.device)
     seconds = time.perf_counter() - begun
@@ -156,7 +156,7 @@ def report_first_step(run: runs.Run, moving: training.Training, begun: float) ->
 
 
 def end_window(run: runs.Run, moving: training.Training, *, is_warm: bool) -> None:
-    """Measure the last few steps, and begin anew."""
+    """Record the metrics of a window of steps, and start the next window."""
     progress = moving.progress
     span = moving.window_meter.read()
     run.launch.files.append(
@@ -173,7 +173,7 @@ def end_window(run: runs.Run, moving: training.Training, *, is_warm: bool) -> No
 
 
 def end_epoch(run: runs.Run, moving: training.Training) -> None:
-    """Measure an epoch, evaluate, decide whether it was the last, report and save."""
+    """Evaluate and report an epoch, decide whether it was the last, and save."""
     launch, progress = run.launch, moving.progress
     wanted, place, epoch = launch.wanted, launch.place, progress.epoch
     span = moving.epoch_meter.read()
@@ -213,12 +213,12 @@ def end_epoch(run: runs.Run, moving: training.Training) -> None:
 
 
 def peak_memory(device: torch.device) -> tuple[int, int]:
-    """Return the most memory that tensors and that PyTorch had on a GPU, in bytes."""
+    """Return the peak GPU memory allocated by tensors and reserved by PyTorch, in bytes."""
     return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
 
 
 def save(run: runs.Run, moving: training.Training, *, is_best: bool = False) -> None:
-    """Save a checkpoint, where there are any; all ranks must call it."""
+    """Save a checkpoint if checkpoints are enabled; all ranks must call it."""
     if not run.launch.is_saved:
         return
     state = moving.state(dict(run.settings), dict(run.surroundings))
@@ -227,7 +227,7 @@ def save(run: runs.Run, moving: training.Training, *, is_best: bool = False) -> 
 
 
 def resume(run: runs.Run, moving: training.Training) -> None:
-    """Go on from the newest checkpoint, where there is one that fits; all ranks must call it."""
+    """Resume from the newest checkpoint, if there is one; all ranks must call it."""
     launch = run.launch
     if not launch.is_saved:
         return
@@ -238,11 +238,11 @@ def resume(run: runs.Run, moving: training.Training) -> None:
     differences = settings.differences(state["settings"], run.settings)
     if differences and launch.wanted.resume != "force":
         raise errors.CheckpointError(
-            f"The checkpoint is of another run: {'; '.join(differences)}. Give what it was made"
-            " with, or another --checkpoint-dir, or go on all the same with --resume force."
+            f"The checkpoint has other settings: {'; '.join(differences)}. Use the settings of the"
+            " checkpoint, another --checkpoint-dir, or --resume force."
         )
     moving.restore(state, launch.wanted.seed)
-    # More epochs may be asked for than the finished run had, or fewer than this one has.
+    # --epochs, --target-accuracy and --patience may differ from those of the checkpoint.
     moving.progress.finished = (
         moving.progress.epoch > launch.wanted.epochs
         or moving.progress.reached_target(run.goals)
@@ -254,7 +254,7 @@ def resume(run: runs.Run, moving: training.Training) -> None:
 
 
 def write_result(run: runs.Run, moving: training.Training) -> None:
-    """Write result.json: what came out, of which settings, where."""
+    """Write result.json: the results, the settings and the environment."""
     progress = moving.progress
     run.launch.files.write_result(
         {
@@ -276,20 +276,20 @@ def write_result(run: runs.Run, moving: training.Training) -> None:
 
 
 def end_stopped(launch: runs.Launch, stop: report.Stop, environ: Mapping[str, str]) -> None:
-    """Ask for another start of a run that was stopped; raise StoppedError where none will come."""
+    """Request a requeue of a stopped run; raise StoppedError if the run will not be requeued."""
     asked = launch.is_saved and stopping.request_requeue(
         environ, step=stop.step, first_step=stop.first_step, is_writer=launch.place.rank == 0
     )
     if launch.place.rank == 0:
         report.write(report.stop_line(stop, is_saved=launch.is_saved))
     if not asked:
-        saved = "saved" if launch.is_saved else "nothing was saved (no --run-dir)"
+        saved = "checkpoint saved" if launch.is_saved else "no checkpoint saved (no --run-dir)"
         raise errors.StoppedError(f"stopped after step {stop.step} ({stop.words}); {saved}.")
 
 
 @elastic_errors.record
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run from the command line; an expected failure is one line on stderr and an exit code."""
+    """Run from the command line; an expected error is one line on stderr and an exit code."""
     try:
         run(arguments.parse_arguments(argv), os.environ)
     except errors.TrainerError as error:

@@ -1,4 +1,4 @@
-"""What changes while a run trains, and how it is saved and restored to the bit."""
+"""The state that changes during training; saved and restored bit-identically."""
 
 import dataclasses
 import hashlib
@@ -16,33 +16,33 @@ Tree = Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """The moving parts of a run on this rank."""
+    """The state of a run on this rank."""
 
-    #: Where this rank stands.
+    #: Rank of this process, and the size of the run.
     place: ranks.Ranks
     #: Device of the model.
     device: torch.device
-    #: The model itself.
+    #: The unwrapped model.
     model: nn.Module
-    #: The model as it is trained: wrapped for DDP or DataParallel.
+    #: The model wrapped for DDP or DataParallel.
     wrapped: nn.Module
-    #: The model as full batches are trained: `wrapped`, or what torch.compile made of it.
+    #: The model for full batches: `wrapped`, or its compiled form.
     compiled: nn.Module
-    #: Changes the weights.
+    #: Updates the weights.
     optimizer: torch.optim.Optimizer
-    #: What holds for each step.
+    #: Configuration of all steps.
     rules: steps.Rules
     #: Measures the epoch.
     epoch_meter: metrics.SpanMeter
-    #: Measures a few steps.
+    #: Measures a window of steps.
     window_meter: metrics.SpanMeter
-    #: How far it has come.
+    #: Progress of the run.
     progress: progress.Progress
 
     def state(self, settings: dict[str, Any], surroundings: dict[str, Any]) -> checkpoints.State:
         """Return a copy of everything that the next step depends on; all ranks must call it.
 
-        Only rank 0's is whole.
+        Returns an empty state on ranks other than 0.
         """
         parts = ranks.gather_on_rank_0(self._rank_state(), self.place)
         if self.place.rank != 0:
@@ -59,14 +59,14 @@ class Training:
         }
 
     def restore(self, state: checkpoints.State, seed: int) -> None:
-        """Go on from a checkpoint, on as many ranks or on others; all ranks must call it."""
+        """Resume from a checkpoint of any number of ranks; all ranks must call it."""
         try:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(self._with_own_rules(state["optimizer"]))
         except (RuntimeError, ValueError, KeyError) as error:
             what = " ".join(str(error).split())
             raise errors.CheckpointError(
-                f"The checkpoint does not fit the model and the optimizer: {what}"
+                f"The checkpoint does not match the model and the optimizer: {what}"
             ) from error
         self.rules.scaler.load_state_dict(state["scaler"])
         for name, value in state["progress"].items():
@@ -75,8 +75,8 @@ class Training:
         if len(parts) == self.place.world_size:
             self._restore_rank(parts[self.place.rank])
             return
-        # The streams of other ranks can't be gone on with; what was counted goes on on rank 0, and
-        # batch-norm statistics as they would be at the epoch's end.
+        # With another number of ranks, random states cannot be restored. Rank 0 continues the sums
+        # of all ranks, and batch-norm statistics are averaged as at the end of an epoch.
         seed_rank(seed, self.place.rank, self.progress.step)
         buffers = {name: _mean([part["buffers"][name] for part in parts]) for name in _names(parts)}
         self._load_buffers(buffers)
@@ -89,9 +89,9 @@ class Training:
             meter.restore(merged)
 
     def _with_own_rules(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """Return an optimizer's saved state with this run's weight decay, momentum, kernels.
+        """Return a saved optimizer state with this run's weight decay, momentum and kernels.
 
-        They differ after --resume force, or on another kind of device.
+        These differ after --resume force or on another type of device.
         """
         groups = [
             {**before, **{key: value for key, value in now.items() if key != "params"}}
@@ -104,13 +104,13 @@ class Training:
         return {
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state(self.device) if on_gpu else None,
-            # Each rank's own, as they come from its own samples until the epoch ends.
+            # Saved per rank: they depend on the samples of the rank until the epoch ends.
             "buffers": copied(dict(batch_norm_buffers(self.model))),
             **{name: meter.state() for name, meter in self._meters()},
         }
 
     def _restore_rank(self, part: dict[str, Any]) -> None:
-        # Nothing in the trainer draws from Python's or NumPy's generator.
+        # The trainer does not use the generators of Python and NumPy.
         torch.set_rng_state(part["rng"])
         if self.device.type == "cuda" and part["cuda_rng"] is not None:
             torch.cuda.set_rng_state(part["cuda_rng"], self.device)
@@ -127,13 +127,13 @@ class Training:
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
-    """Seed dropout: another stream for each rank, where the weights have one for all."""
+    """Seed dropout with a different stream per rank; the initial weights are the same on all."""
     digest = hashlib.sha256(f"dropout:{seed}:{rank}:{step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8]) >> 1)
 
 
 def batch_norm_buffers(model: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
-    """Yield the statistics of batch norms, by name."""
+    """Yield the batch-norm statistics by name."""
     for name, module in model.named_modules():
         if isinstance(module, batchnorm._BatchNorm):
             for part, buffer in module.named_buffers(recurse=False):
@@ -141,7 +141,7 @@ def batch_norm_buffers(model: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
 
 
 def copied(tree: Tree) -> Tree:
-    """Return a copy in the host's memory, which goes on unchanged while training does."""
+    """Return a copy in host memory, which further training does not change."""
     if isinstance(tree, torch.Tensor):
         return tree.detach().to("cpu", copy=True)
     if isinstance(tree, dict):

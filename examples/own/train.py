@@ -1,4 +1,4 @@
-"""A DistributedDataParallel training that knows nothing of orchestrator."""
+"""An ordinary DistributedDataParallel script, independent of orchestrator."""
 
 import argparse
 import os

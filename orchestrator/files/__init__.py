@@ -1,4 +1,4 @@
-"""Safe opening, writing, and ownership of files that another user or a job may have prepared."""
+"""Open files that others may have prepared, replace files, and find who can change a path."""
 
 from __future__ import annotations
 

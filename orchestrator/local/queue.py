@@ -66,14 +66,11 @@ def next_jobs(
     queue: Sequence[Entry], find: Find = lambda key: ()
 ) -> list[tuple[Entry, tuple[str, ...]]]:
     """Return the jobs that can start now, each with its slots."""
-    running = [entry for entry in queue if entry.state is JobState.RUNNING]
-    tasks = collections.Counter(entry.number for entry in running)
-    used = {slot for entry in running for slot in entry.given}
+    tasks = _running_tasks(queue)
+    used = {slot for entry in queue if entry.state is JobState.RUNNING for slot in entry.given}
     starts = []
     for entry in queue:
-        limit = entry.most_at_once
-        is_at_limit = limit is not None and tasks[entry.number] >= limit
-        if entry.state is not JobState.PENDING or entry.held or is_at_limit:
+        if entry.state is not JobState.PENDING or entry.held or _is_at_limit(entry, tasks):
             continue
         if dependency_status(entry, queue, find) is not DependencyStatus.MET:
             continue
@@ -89,6 +86,7 @@ def next_jobs(
 
 def reasons(queue: Sequence[Entry], find: Find) -> Iterator[tuple[Entry, str]]:
     """Yield the entries and their pending reasons, in Slurm's words."""
+    tasks = _running_tasks(queue)
     is_first = True
     for entry in queue:
         if entry.state is not JobState.PENDING:
@@ -99,6 +97,8 @@ def reasons(queue: Sequence[Entry], find: Find) -> Iterator[tuple[Entry, str]]:
             yield entry, "DependencyNeverSatisfied"
         elif status is DependencyStatus.OPEN:
             yield entry, "Dependency"
+        elif _is_at_limit(entry, tasks):
+            yield entry, "JobArrayTaskLimit"
         else:
             yield entry, "Resources" if is_first else "Priority"
             is_first = False
@@ -107,6 +107,15 @@ def reasons(queue: Sequence[Entry], find: Find) -> Iterator[tuple[Entry, str]]:
 def gpus(entry: Entry) -> int:
     """Return how many GPUs the job gets."""
     return len([slot for slot in entry.devices if not slots.is_plain(slot)][: entry.slots])
+
+
+def _running_tasks(queue: Sequence[Entry]) -> collections.Counter[int]:
+    """Return the number of running tasks by the number of their array."""
+    return collections.Counter(entry.number for entry in queue if entry.state is JobState.RUNNING)
+
+
+def _is_at_limit(entry: Entry, tasks: collections.Counter[int]) -> bool:
+    return entry.most_at_once is not None and tasks[entry.number] >= entry.most_at_once
 
 
 def _status(

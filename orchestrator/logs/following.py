@@ -26,7 +26,7 @@ def follow(
         # Before reading: what was written before the end of the job is then certainly read.
         is_done = done()
         yield from log.new_blocks(path)
-        # A log that appears later is new: it is shown from its beginning.
+        # A log that appears later is new: all its lines are shown.
         log.lines = None
         if is_done:
             break
@@ -63,8 +63,10 @@ def follow_all(
                     yield key, whole_lines
             if not is_live and log.rest:
                 yield key, [log.rest]
+            log.lines = None
         if not is_live:
             return
+        lines = None
         wait(poll_seconds)
 
 

@@ -80,8 +80,10 @@ def _lines(
         if deadline.is_over:
             into.is_cut = True
             break
-        data = os.pread(handle, min(_LINES_BLOCK_BYTES, end - offset), offset)
-        last = not data or offset + len(data) >= end
+        size = min(_LINES_BLOCK_BYTES, end - offset)
+        data = os.pread(handle, size, offset)
+        # A log that has shrunk ends before `end`.
+        last = len(data) < size or offset + size >= end
         part = lines.split(data, line=line, skipping=skipping, flush=last)
         for number, raw in part.segments:
             text = lines.clean(raw)

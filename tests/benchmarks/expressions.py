@@ -35,7 +35,7 @@ def shipped() -> list[str]:
     other finds anything.
     """
     parser: Any = importlib.import_module("re._parser")
-    found = []
+    result = []
     for pattern in patterns.load_shipped():
         for kind in pattern.lines:
             if pattern.generic:
@@ -49,8 +49,8 @@ def shipped() -> list[str]:
                 else _element(str(name), argument)
                 for name, argument in tree
             )
-            found.append(rf"^(.*[] :>|-])?({regex})[[:blank:]]*$")
-    return found
+            result.append(rf"^(.*[] :>|-])?({regex})[[:blank:]]*$")
+    return result
 
 
 def _is_open(name: Any, argument: Any, fields: int) -> bool:
@@ -101,7 +101,7 @@ def _element(name: str, argument: Any) -> str:
         case "GROUPREF":
             return ".*"
         case _:
-            # Grep has no look-around: without it, more lines fit.
+            # Grep has no look-around: without it, more lines match.
             return ""
 
 

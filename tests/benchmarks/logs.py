@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder = pathlib.Path(name)
         expression_file = folder / "PATTERNS"
         expression_file.write_text("\n".join(expressions.shipped()) + "\n", "utf-8")
-        found = []
+        result = []
         log = folder / "log"
         line_microseconds = 0.0
         for every, matching, budget in (
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
                 ("seconds", "", budget),
                 ("cpu_seconds", ", CPU time", None),
             ):
-                found.append(
+                result.append(
                     ratios.Ratio(
                         label=f"{about} / `grep -E -c`{kind}",
                         ours_seconds=getattr(ours, seconds),
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
                     )
                 )
             line_microseconds = statistics.median(ours.cpu_seconds) / lines * 1e6
-        print(ratios.table(found))
+        print(ratios.table(result))
         print(
             f"\nCPU time per line, each line matches: {line_microseconds:.1f} us "
             f"(budget {LINE_BUDGET_MICROSECONDS:g})"
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"A log of {arguments.memory_mib} MiB: {grown:.0f} MiB over the start of the command "
             f"(budget {MEMORY_BUDGET_MIB})"
         )
-    kept = all(ratio.kept for ratio in found) and grown <= MEMORY_BUDGET_MIB
+    kept = all(ratio.kept for ratio in result) and grown <= MEMORY_BUDGET_MIB
     return 0 if kept and line_microseconds <= LINE_BUDGET_MICROSECONDS else 1
 
 
@@ -137,8 +137,8 @@ def _clock(number: int) -> str:
 
 def _other(number: int, draw: random.Random) -> str:
     text = f"{_clock(number)} - root - INFO - n{number % 64}:{number % 9000} [{number % 8}] "
-    wanted = draw.randint(100, 390)
-    while len(text) < wanted:
+    length = draw.randint(100, 390)
+    while len(text) < length:
         text += draw.choice(WORDS) + " "
     return text.rstrip()
 
@@ -176,13 +176,19 @@ def _grep(patterns: pathlib.Path, log: pathlib.Path, times: Times) -> int:
 
 
 def _read(log: pathlib.Path, folder: pathlib.Path, times: Times) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        command = [sys.executable, "-m", "tests.benchmarks.programs.read_log", str(log), place]
+    with tempfile.TemporaryDirectory(dir=folder) as work_folder:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.programs.read_log",
+            str(log),
+            work_folder,
+        ]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
-    told: dict[str, Any] = json.loads(done.stdout)
-    times.seconds.append(told["seconds"])
-    times.cpu_seconds.append(told["cpu_seconds"])
-    return told
+    reported: dict[str, Any] = json.loads(done.stdout)
+    times.seconds.append(reported["seconds"])
+    times.cpu_seconds.append(reported["cpu_seconds"])
+    return reported
 
 
 def _children_seconds() -> float:

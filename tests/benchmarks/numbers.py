@@ -32,10 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         many, one = (pathlib.Path(folder, name) for name in ("many", "one"))
         each = arguments.rows // 100
-        found = _measured(many, {row: each for row in range(1, 101)}, arguments, _OF_MANY)
-        found += _measured(one, {1: arguments.rows}, arguments, _OF_ONE)
-    print(ratios.table(found))
-    return 0 if all(ratio.kept for ratio in found) else 1
+        result = _measured(many, {row: each for row in range(1, 101)}, arguments, _OF_MANY)
+        result += _measured(one, {1: arguments.rows}, arguments, _OF_ONE)
+    print(ratios.table(result))
+    return 0 if all(ratio.kept for ratio in result) else 1
 
 
 #: Arguments after the job -> budget.

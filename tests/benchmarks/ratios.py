@@ -1,4 +1,4 @@
-"""Time two commands in turns and compare their medians."""
+"""Time two commands alternately and compare their medians."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def measure(
     budget: float | None,
     after: Callable[[], object] = lambda: None,
 ) -> Ratio:
-    """Time both in turns, so that other load affects both; the first run does not count.
+    """Time both alternately, so that other load affects both; the first run does not count.
 
     `after` is called after each run and is not timed.
     """

@@ -43,20 +43,20 @@ class Usage:
 def run(arguments: argparse.Namespace) -> int:
     """Print the figures; return 1 if one exceeds its budget."""
     with tempfile.TemporaryDirectory() as folder:
-        place = pathlib.Path(folder)
-        environ = _surroundings(place)
-        _make_jobs(place, environ, arguments.jobs)
+        root = pathlib.Path(folder)
+        environ = _surroundings(root)
+        _make_jobs(root, environ, arguments.jobs)
         serve = subprocess.Popen(
             [sys.executable, "-m", "orchestrator", "serve", "--interval", str(arguments.interval)],
             env=environ,
-            cwd=place,
+            cwd=root,
         )
         try:
-            used = list(_watch(serve.pid, place, arguments.passes))
+            used = list(_watch(serve.pid, root, arguments.passes))
         finally:
             serve.send_signal(signal.SIGTERM)
             serve.wait()
-        calls = _calls(place)
+        calls = _calls(root)
     # The first pass imports modules and reads all jobs.
     began, ended = used[1], used[-1]
     passes = len(used) - 2
@@ -75,24 +75,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if kept else 1
 
 
-def _surroundings(place: pathlib.Path) -> dict[str, str]:
-    (place / "fake").mkdir()
-    with fake.state(place / "fake"):
+def _surroundings(folder: pathlib.Path) -> dict[str, str]:
+    (folder / "fake").mkdir()
+    with fake.state(folder / "fake"):
         pass
     commands = pathlib.Path(fake.__file__).parent
     return {
-        "HOME": str(place),
+        "HOME": str(folder),
         "USER": os.environ.get("USER", "alice"),
         "LANG": "C.UTF-8",
-        "XDG_CONFIG_DIRS": str(place / "no-site"),
+        "XDG_CONFIG_DIRS": str(folder / "no-site"),
         "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
-        "EBROOTFAKESLURM": str(place / "fake"),
+        "EBROOTFAKESLURM": str(folder / "fake"),
     }
 
 
-def _make_jobs(place: pathlib.Path, environ: dict[str, str], count: int) -> None:
-    spec = place / "array.toml"
+def _make_jobs(folder: pathlib.Path, environ: dict[str, str], count: int) -> None:
+    spec = folder / "array.toml"
     for first in range(0, count, TASKS):
         size = min(TASKS, count - first)
         spec.write_text(
@@ -102,11 +102,11 @@ def _make_jobs(place: pathlib.Path, environ: dict[str, str], count: int) -> None
         subprocess.run(
             [sys.executable, "-m", "orchestrator", "submit", str(spec)],
             env=environ,
-            cwd=place,
+            cwd=folder,
             check=True,
             capture_output=True,
         )
-    with fake.state(place / "fake") as data:
+    with fake.state(folder / "fake") as data:
         for number, job in enumerate(data["jobs"].values()):
             if number % 2:
                 fake.change(data, job, "RUNNING")
@@ -115,21 +115,23 @@ def _make_jobs(place: pathlib.Path, environ: dict[str, str], count: int) -> None
                 pathlib.Path(path).write_text("epoch 1: loss 0.5, 1000 samples/s\n")
 
 
-def _watch(pid: int, place: pathlib.Path, passes: int) -> Iterator[Usage]:
+def _watch(pid: int, folder: pathlib.Path, passes: int) -> Iterator[Usage]:
     """Yield the used resources at the end of each pass, for `passes` + 2 passes."""
-    path = place / ".local/state/orchestrator/controller.json"
+    path = folder / ".local/state/orchestrator/controller.json"
     seen = None
     for _ in range(passes + 2):
-        while not path.exists() or (found := json.loads(path.read_text())["last_pass_at"]) == seen:
+        while (
+            not path.exists() or (last_pass := json.loads(path.read_text())["last_pass_at"]) == seen
+        ):
             time.sleep(0.2)
-        seen = found
+        seen = last_pass
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         held, peak = (
             int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
             for name in ("VmRSS", "VmHWM")
         )
-        (place / "calls").open("a").write(f"{_count(place)}\n")
+        (folder / "calls").open("a").write(f"{_count(folder)}\n")
         yield Usage(
             at=time.monotonic(),
             cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
@@ -138,9 +140,9 @@ def _watch(pid: int, place: pathlib.Path, passes: int) -> Iterator[Usage]:
         )
 
 
-def _count(place: pathlib.Path) -> int:
-    return len((place / "fake" / "calls.jsonl").read_text().splitlines())
+def _count(folder: pathlib.Path) -> int:
+    return len((folder / "fake" / "calls.jsonl").read_text().splitlines())
 
 
-def _calls(place: pathlib.Path) -> list[int]:
-    return [int(line) for line in (place / "calls").read_text().split()]
+def _calls(folder: pathlib.Path) -> list[int]:
+    return [int(line) for line in (folder / "calls").read_text().split()]

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table; return 1 if a ratio exceeds its budget."""
-    found = [
+    result = [
         ratios.measure(
             "`orchestrator --help` / `import click`",
             _orchestrator({}, "--help"),
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     for count in arguments.jobs:
         with tempfile.TemporaryDirectory() as folder:
             environ = filled(pathlib.Path(folder), count)
-            found.append(
+            result.append(
                 ratios.measure(
                     f"`orchestrator status` of {count:,} jobs / `import click, sqlalchemy.orm`",
                     _orchestrator(environ, "status"),
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             )
             with contextlib.suppress(postgresql.Unavailable), postgresql.running() as server:
-                found.append(
+                result.append(
                     ratios.measure(
                         f"the same {count:,} on PostgreSQL / on SQLite",
                         _orchestrator(copied(environ, server.make()), "status"),
@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
                         budget=None,
                     )
                 )
-    print(ratios.table(found))
-    return 0 if all(ratio.kept for ratio in found) else 1
+    print(ratios.table(result))
+    return 0 if all(ratio.kept for ratio in result) else 1
 
 
 def copied(environ: Mapping[str, str], url: str) -> dict[str, str]:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             lab.make_folder(HOME)
             alice = site.Site.make(lab, HOME)
-            found = [
+            result = [
                 *_arrays(alice, arguments.tasks, arguments.repeats),
                 *_one_after_another(alice, arguments.jobs),
                 *_complete_commands(alice, arguments.repeats, arguments.peer),
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             lab.down()
     print(f"Slurm {arguments.release}")
-    print(ratios.table(found))
-    return 0 if all(ratio.kept for ratio in found) else 1
+    print(ratios.table(result))
+    return 0 if all(ratio.kept for ratio in result) else 1
 
 
 def _program(alice: site.Site, name: str) -> list[str]:
@@ -154,10 +154,10 @@ def _complete_commands(alice: site.Site, repeats: int, peer: str | None) -> list
         ),
     ]
     if peer is not None:
-        place = f"{HOME}/peer"
-        shutil.copytree(peer, alice.lab.path(place), dirs_exist_ok=True)
+        folder = f"{HOME}/peer"
+        shutil.copytree(peer, alice.lab.path(folder), dirs_exist_ok=True)
         srunx = (
-            f"import sys; sys.path.insert(0, {place!r}); from srunx.cli.main import main; main()"
+            f"import sys; sys.path.insert(0, {folder!r}); from srunx.cli.main import main; main()"
         )
         measured.append(
             ratios.measure(

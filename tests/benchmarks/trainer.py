@@ -56,4 +56,4 @@ def run(arguments: argparse.Namespace) -> int:
         f" count, {arguments.repeats} runs of each"
     )
     print(benchmark.table(arms, outcomes), flush=True)
-    return 1 if any(outcome.failure for found in outcomes for outcome in found) else 0
+    return 1 if any(outcome.failure for item in outcomes for outcome in item) else 0

@@ -1,4 +1,4 @@
-"""A real Slurm cluster on this machine, for tests and for looking around.
+"""A Slurm cluster on this machine, for tests and interactive use.
 
 python3 -m tests.cluster COMMAND, with COMMAND one of
 
@@ -11,7 +11,7 @@ python3 -m tests.cluster COMMAND, with COMMAND one of
   on HOST CMD...     run CMD on a host as root
   cut NODE           take a node off the network
   heal NODE          put it back
-  shell [USER]       a shell on the login host, as alice unless told otherwise
+  shell [USER]       a shell on the login host, by default as alice
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the command line says; returns the exit code."""
+    """Run a command; return the exit code."""
     options = parse(argv)
     cache = machine.lab_dir()
     where = lab.Lab(options.state or cache / "run", cache)

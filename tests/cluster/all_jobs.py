@@ -1,4 +1,4 @@
-"""Print all jobs of the user's database with attempts and events, as JSON, without asking Slurm.
+"""Print all jobs of the user's database with attempts and events, as JSON, without calling Slurm.
 
 The same as `show --no-refresh --json` for each of them, in one process.
 """

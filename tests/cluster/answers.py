@@ -1,4 +1,4 @@
-"""Slurm's answers as rows: commands and parsers of the few that tests look at."""
+"""Slurm's output as rows: commands and parsers for the fields that tests use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SACCT_COLUMNS = (
 
 
 def squeue_command(*options: str) -> list[str]:
-    """All jobs that slurmctld knows, in all states."""
+    """All jobs of slurmctld, in all states."""
     layout = ",".join(f"{field}:|" for field in SQUEUE_FIELDS)
     # A later -t wins over an earlier one.
     return ["squeue", "-h", "-a", "-t", "all", "-O", layout, *options]
@@ -38,9 +38,9 @@ def parse_sacct(text: str) -> list[dict[str, str]]:
 
 def parse_scontrol_show(text: str) -> dict[str, str]:
     """The first KEY=VALUE of each key in `scontrol show job -o`; a value ends at a space."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for word in text.split():
         key, equals, value = word.partition("=")
         if equals:
-            found.setdefault(key, value)
-    return found
+            result.setdefault(key, value)
+    return result

@@ -1,4 +1,4 @@
-"""Commands of users on the hosts: how one is started there, found and killed."""
+"""Commands of users on the hosts: starting, finding and killing them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def command(
 ) -> list[str]:
     """The words that run `argv` in a fresh login environment of a user, on the host of `init`."""
     variables = surroundings(user, env)
-    # setpriv and env replace themselves by the command: no process stands between.
+    # setpriv and env replace themselves with the command: there is no process in between.
     become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-    place = cwd or folder_of(user)
+    folder = cwd or folder_of(user)
     return [
         *hosts.enter_command(init),
         *(become if user != "root" else []),
-        *("env", "-i", "-C", place, *(f"{name}={value}" for name, value in variables.items())),
+        *("env", "-i", "-C", folder, *(f"{name}={value}" for name, value in variables.items())),
         *argv,
     ]
 

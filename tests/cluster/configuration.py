@@ -1,4 +1,4 @@
-"""The texts that make a Slurm cluster: slurm.conf and the files beside it."""
+"""The configuration of the Slurm cluster: slurm.conf and related files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HOSTS = (LOGIN_HOST, *NODES)
 GPUS_PER_NODE = 4
 CPUS_PER_NODE = 8
 MEMORY_PER_NODE_MIB = 20000
-#: Everything that the daemons write lies here, on every host.
+#: Folder of all files that the daemons write, on every host.
 LAB = "/var/lab"
 #: Ordinary users and their user IDs. `carol` has no association in the accounting.
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
@@ -29,7 +29,7 @@ class Settings:
     min_job_age_seconds: int = 30
     #: No job gets a smaller ID.
     first_job_id: int = 1
-    #: Seconds that Slurm's commands wait for an answer before they try again.
+    #: Seconds that Slurm's commands wait for a reply before they try again.
     message_timeout_seconds: int = 5
     #: cgroup v1 hierarchies can be used, so that memory limits are real.
     cgroups: bool = True
@@ -37,7 +37,7 @@ class Settings:
     extra: tuple[str, ...] = ()
     #: More lines for slurmdbd.conf.
     dbd_extra: tuple[str, ...] = ()
-    #: Text of job_submit.lua, the site's own say in each submission; empty: none.
+    #: Text of job_submit.lua, with which a site changes submissions; empty: none.
     job_submit_lua: str = ""
 
 
@@ -60,7 +60,7 @@ def slurm_conf(settings: Settings) -> str:
         "SlurmctldHost": f"{LOGIN_HOST}({address(LOGIN_HOST)})",
         "SlurmUser": "root",
         "AuthType": "auth/munge",
-        # A requeued job waits until its old credential has expired, 120 s unless said.
+        # A requeued job waits until its old credential has expired, by default 120 s.
         "AuthInfo": "cred_expire=10",
         "StateSaveLocation": f"{LAB}/ctld",
         "SlurmdSpoolDir": f"{LAB}/spool/%n",
@@ -132,8 +132,8 @@ def slurm_conf(settings: Settings) -> str:
 def gres_conf() -> str:
     """`gres.conf`: character devices that stand for GPUs (the hosts make them in /dev).
 
-    A plain file would not do: slurmd then says "not a valid character or block device" in its log
-    only, and sets no CUDA_VISIBLE_DEVICES.
+    A regular file does not work: slurmd then only logs "not a valid character or block device", and
+    does not set CUDA_VISIBLE_DEVICES.
     """
     devices = f"/dev/nvidia[0-{GPUS_PER_NODE - 1}]"
     return f"NodeName=n[1-{len(NODES)}] Name=gpu File={devices} Flags=nvidia_gpu_env\n"
@@ -143,7 +143,7 @@ def cgroup_conf(settings: Settings) -> str:
     """`cgroup.conf`; real memory limits where cgroup v1 is there."""
     if settings.cgroups:
         return "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n"
-    # 22.05 knows no `disabled`; this plugin does nothing until another asks it for a cgroup.
+    # 22.05 has no `disabled`; this plugin does nothing until another plugin needs a cgroup.
     return f"CgroupPlugin={'cgroup/v1' if settings.release == '22.05' else 'disabled'}\n"
 
 

@@ -1,4 +1,4 @@
-"""A running cluster for the tests below this folder, or a loud word why there is none."""
+"""A running cluster for the tests in this folder, or the reason why it cannot run."""
 
 from __future__ import annotations
 

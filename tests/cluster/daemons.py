@@ -1,4 +1,4 @@
-"""The daemons of the cluster: how each is started, and where it writes its process ID."""
+"""The daemons of the cluster: commands and PID files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cluster import configuration
 LOG = f"{configuration.LAB}/log"
 #: The PostgreSQL that orchestrator's own tables may lie in; see postgres.py.
 POSTGRES = f"{configuration.LAB}/postgresql"
-#: MariaDB's socket, as its client takes it: where that looks by itself differs by release.
+#: MariaDB's socket, for its client, whose default differs by release.
 SOCKET = "--socket=/run/mysqld/mysqld.sock"
 
 # A daemon's own cgroup is its host's, so that Slurm's limits and counts stay on that host.
@@ -30,7 +30,7 @@ AS_POSTGRES = "setpriv --reuid=postgres --regid=postgres --clear-groups"
 class Daemon:
     """One of the cluster's daemons."""
 
-    #: Its name as people know it.
+    #: Common name.
     name: str
     #: The command that starts it.
     argv: tuple[str, ...]
@@ -65,7 +65,7 @@ def daemon(name: str, host: str) -> Daemon:
                 *("--pid-file=/run/mysqld/mysqld.pid", "--innodb-buffer-pool-size=256M"),
                 "--innodb-lock-wait-timeout=900",
                 # With io_uring (Linux 6.18) a host was seen to stay for minutes after SIGKILL;
-                # MariaDB knows of such hangs (MDEV-26674).
+                # A known problem of MariaDB (MDEV-26674).
                 "--innodb-use-native-aio=0",
                 # slurmdbd: with it, which is MariaDB 11's default, a write that meets another ends
                 # slurmdbd ("fatal").

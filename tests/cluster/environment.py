@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from tests.cluster import machine, root
 
-#: Where the environment lies on the hosts.
+#: Path of the environment on the hosts.
 PLACE = "/opt/orchestrator-env"
-#: Where the checkout lies on the hosts.
+#: Path of the checkout on the hosts.
 CHECKOUT_PLACE = "/srv/orchestrator"
 LOCK = "requirements/train.txt"
 UV_LOCK = "requirements/uv.txt"
@@ -39,8 +39,8 @@ def build(
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     key = machine.digest(python, lock.read_bytes(), json.dumps(project["scripts"]), source)
     suite = root.SUITES[made.release]
-    place = cache / "environments"
-    folder = place / f"{suite}-{key}"
+    environments = cache / "environments"
+    folder = environments / f"{suite}-{key}"
     with root.exclusive(cache / "environments.lock"):
         if fresh or not (folder / root.STAMP).exists():
             started = time.monotonic()
@@ -49,8 +49,8 @@ def build(
             partial = cache / "opt" / pathlib.Path(PLACE).name
             link_checkout(partial, project["scripts"])
             (partial / root.STAMP).touch()
-            place.mkdir(exist_ok=True)
-            root.replace(partial, folder, place.glob(f"{suite}-*"))
+            environments.mkdir(exist_ok=True)
+            root.replace(partial, folder, environments.glob(f"{suite}-*"))
             root.say(f"environment installed in {time.monotonic() - started:.0f} s")
     return folder
 
@@ -58,7 +58,7 @@ def build(
 def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib.Path) -> None:
     """Install the lock file (pip's format, with hashes) into `opt`, which becomes the root's /opt.
 
-    uv's cache lies beside the environment, on one mount, so that its files are hard links: a second
+    uv's cache is beside the environment, on the same mount, so that files are hard links: a second
     environment takes seconds and hardly any disk.
     """
     opt.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def wait_for(
     condition: str,
     interval_seconds: float = 0.1,
 ) -> None:
-    """Ask until the answer is true; `TimeoutError` naming the condition after the time."""
+    """Poll until the condition is true; raise TimeoutError with its name after the time."""
     deadline = time.monotonic() + timeout_seconds
     while not predicate():
         if time.monotonic() > deadline:
@@ -37,7 +37,7 @@ def cgroup_name(state: pathlib.Path) -> str:
 
 
 class Fleet:
-    """The hosts whose record lies in `state`."""
+    """The hosts recorded in `state`."""
 
     def __init__(self, state: pathlib.Path) -> None:
         self.state = state
@@ -116,21 +116,21 @@ class Fleet:
         """Start a daemon and wait until it has written its process ID."""
         daemon = daemons.daemon(name, host)
         init = self.processes[host]
-        place = pathlib.Path(f"/proc/{init.pid}/root{daemon.pid_file}")
-        place.unlink(missing_ok=True)
+        path = pathlib.Path(f"/proc/{init.pid}/root{daemon.pid_file}")
+        path.unlink(missing_ok=True)
         argv = [*hosts.enter_command(init), *daemon.start_command(host)]
         machine.command(argv, action=f"starting {name} on {host}")
-        found: list[hosts.Process] = []
+        result: list[hosts.Process] = []
 
         def written() -> bool:
             # The file is there before its text is.
             with contextlib.suppress(FileNotFoundError, ValueError):
-                process = hosts.seen_from_outside(init, int(place.read_text()))
-                found.extend([process] if process else [])
-            return bool(found)
+                process = hosts.seen_from_outside(init, int(path.read_text()))
+                result.extend([process] if process else [])
+            return bool(result)
 
         wait_for(written, 60, f"{name} on {host}; its log is below {self.state}/lab/log", 0.02)
-        self.daemons[f"{host}/{name}"] = found[0]
+        self.daemons[f"{host}/{name}"] = result[0]
         self.save()
 
     def forget_daemon(self, name: str, host: str) -> None:

@@ -133,10 +133,10 @@ def descendants(pid: int) -> list[int]:
                 children.setdefault(_stat(int(entry))[2], []).append(int(entry))
             except ProcessLookupError:
                 continue
-    found = list(children.get(pid, []))
-    for child in found:
-        found += children.get(child, [])
-    return found
+    result = list(children.get(pid, []))
+    for child in result:
+        result += children.get(child, [])
+    return result
 
 
 def seen_from_outside(init: Process, inner_pid: int) -> Process | None:
@@ -156,7 +156,7 @@ def seen_from_outside(init: Process, inner_pid: int) -> Process | None:
             if int(numbers[-1]) == inner_pid:
                 return Process.of(int(entry))
         except OSError:
-            # Gone meanwhile, or not ours to look at.
+            # Ended meanwhile, or not accessible.
             continue
     return None
 
@@ -316,7 +316,7 @@ def _mount_all(libc: _Libc, plan: dict[str, Any]) -> None:
 
 
 def _watch(tie: int) -> None:
-    """Bury the dead, as a first process must; return when the pipe says that its holder died."""
+    """Reap child processes, as PID 1 must; return when the other end of the pipe is closed."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)

@@ -1,4 +1,4 @@
-"""A running cluster: start and stop it, run commands on it, break it and mend it."""
+"""A running cluster: starting, stopping, running commands, injecting faults."""
 
 from __future__ import annotations
 
@@ -258,8 +258,8 @@ class Lab:
                 )
             )
             code, out, err = started.run(request, timeout_seconds)
-        told = (text.decode(errors="replace") for text in (out, err))
-        return subprocess.CompletedProcess(["orchestrator", *argv], code, *told)
+        texts = (text.decode(errors="replace") for text in (out, err))
+        return subprocess.CompletedProcess(["orchestrator", *argv], code, *texts)
 
     def _stop_forking(self, *users: str) -> None:
         for user in users:
@@ -295,7 +295,7 @@ class Lab:
         condition: str,
         interval_seconds: float = 0.1,
     ) -> None:
-        """Ask until the answer is true; `TimeoutError` naming the condition after the time."""
+        """Poll until the condition is true; raise TimeoutError with its name after the time."""
         fleet.wait_for(predicate, timeout_seconds, condition, interval_seconds)
 
     def first_process(self, host: str) -> hosts.Process:
@@ -315,8 +315,8 @@ class Lab:
     def make_folder(self, path: str, user: str = "alice", host: str = CONTROL) -> None:
         """Make a folder on a host, and those above it that are missing, for a user."""
         number = configuration.USERS.get(user, 0)
-        place = self.path(path, host)
-        for folder in reversed([place, *place.parents]):
+        path_on_host = self.path(path, host)
+        for folder in reversed([path_on_host, *path_on_host.parents]):
             if not folder.exists():
                 folder.mkdir()
                 os.chown(folder, number, number)
@@ -327,15 +327,15 @@ class Lab:
         """Write a file on a host, for a user; missing folders are made for that user too."""
         self.make_folder(str(pathlib.PurePosixPath(path).parent), user, host)
         number = configuration.USERS.get(user, 0)
-        place = self.path(path, host)
-        place.write_text(text)
-        place.chmod(mode)
-        os.chown(place, number, number)
+        path_on_host = self.path(path, host)
+        path_on_host.write_text(text)
+        path_on_host.chmod(mode)
+        os.chown(path_on_host, number, number)
 
-    # ---- what Slurm says
+    # ---- Slurm's state
 
     def wait_until_idle(self, timeout_seconds: float = 120) -> None:
-        """Wait until every node answers and is idle."""
+        """Wait until every node responds and is idle."""
         condition = "every node to be idle"
         self.wait_for(lambda: self._node_states() == {"idle"}, timeout_seconds, condition)
 
@@ -351,18 +351,18 @@ class Lab:
         return answers.parse_sacct(self._must(answers.sacct_command(job_id, *options)))
 
     def job(self, job_id: str) -> dict[str, str]:
-        """What `scontrol show job` says, by its own names; empty when Slurm knows no such job."""
+        """The fields of `scontrol show job`; empty if Slurm does not have the job."""
         answer = self.run(["scontrol", "show", "job", "-o", job_id], user="root")
         return answers.parse_scontrol_show(answer.stdout)
 
     def job_state(self, job_id: str) -> str:
-        """The state that slurmctld gives a job, `` when it knows it not."""
+        """The state of a job in slurmctld, or an empty string."""
         return self.job(job_id).get("JobState", "")
 
     # ---- breaking and mending
 
     def start(self, name: str, host: str = CONTROL) -> None:
-        """Start a daemon and wait until it has written its process ID; slurmctld: answers.
+        """Start a daemon and wait until it has written its PID; slurmctld: until it responds.
 
         24.11.5 was seen to die while it started ("trap divide error" in the kernel's log) when
         clients asked at that moment; a site's init system starts it again too.
@@ -386,7 +386,7 @@ class Lab:
         return self.run(["squeue", "-h"], user="root").returncode == 0
 
     def pause(self, name: str, host: str = CONTROL) -> None:
-        """Stop a daemon in its tracks (SIGSTOP); it answers nobody until `resume`."""
+        """Stop a daemon (SIGSTOP); it does not respond until `resume`."""
         self._fleet.daemon(name, host).signal(signal.SIGSTOP)
 
     def resume(self, name: str, host: str = CONTROL) -> None:
@@ -427,7 +427,7 @@ class Lab:
     def reconfigure(self, **changes: Any) -> None:
         """Change settings (the fields of `configuration.Settings`) of the running cluster.
 
-        slurmctld and every slurmd are started anew with them; jobs go on.
+        slurmctld and every slurmd are restarted with them; jobs continue.
         """
         before = self.settings
         accounting = before.accounting
@@ -452,7 +452,7 @@ class Lab:
     def save_slurmctld_state(self) -> pathlib.Path:
         """Copy what slurmctld has on disk; `wipe_slurmctld_state` can go back to the copy.
 
-        slurmctld is started anew: it saves all it knows when it ends, else only every five seconds.
+        slurmctld is restarted: it saves its state when it ends, else only every five seconds.
         """
         copy = self.state / f"ctld-{time.time_ns()}"
         self.stop("slurmctld")

@@ -40,7 +40,7 @@ def write_configuration(state: pathlib.Path, settings: configuration.Settings) -
 def compile_checkout(made: root.Root, python: pathlib.Path, checkout: pathlib.Path) -> None:
     """Compile the checkout for the hosts' Python.
 
-    Users of the hosts cannot write there, and each command of theirs would compile it anew.
+    Users of the hosts cannot write there, and each of their commands would compile it again.
     """
     binds = {python: environment.PLACE, checkout: environment.CHECKOUT_PLACE}
     folders = [

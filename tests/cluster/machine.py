@@ -1,4 +1,4 @@
-"""What the lab reads from, and asks of, the machine it runs on."""
+"""Properties and requirements of the machine that the lab runs on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
 DEBIAN_KEYRING = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-#: Variables that say how to reach the network; everything else of the surroundings stays outside.
+#: Variables for network access; no other variables of the environment are passed on.
 NETWORK_VARIABLES = re.compile(
     r"(?i)(https?|ftp|no|all)_proxy|(SSL_CERT|PIP|UV)_[A-Z_]+|(REQUESTS|CURL)_CA_BUNDLE"
 )
@@ -31,7 +31,7 @@ class LabError(Exception):
 
 
 class Unavailable(LabError):
-    """This machine cannot carry a test cluster; the message says what is missing."""
+    """This machine cannot run a test cluster; the message explains what is missing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class AptSource:
 
 
 def lab_dir() -> pathlib.Path:
-    """Where caches and running labs live unless told otherwise."""
+    """Default folder of caches and running labs."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     named = os.environ.get("ORCHESTRATOR_LAB")
     return pathlib.Path(named or f"{cache}/orchestrator/lab").expanduser().absolute()
@@ -65,7 +65,7 @@ def command(
 ) -> str:
     """Run a command and return its stdout; `LabError` with its last lines if it fails.
 
-    `downloads` says that it needs the network: `Unavailable` then.
+    `downloads`: it needs the network; then errors are `Unavailable`.
     """
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, env=env, cwd=cwd, capture_output=True, text=True
@@ -117,7 +117,7 @@ def install(packages: Sequence[str]) -> None:
 
 def parse_deb822(text: str) -> list[AptSource]:
     """Archives of a `.sources` file (sources.list(5), DEB822-STYLE FORMAT)."""
-    found: list[AptSource] = []
+    result: list[AptSource] = []
     for stanza in re.split(r"\n[ \t]*\n", text):
         fields: dict[str, str] = {}
         key = ""
@@ -134,7 +134,7 @@ def parse_deb822(text: str) -> list[AptSource]:
             continue
         if fields.get("enabled", "yes").lower() in ("no", "false", "0"):
             continue
-        found.extend(
+        result.extend(
             AptSource(
                 uri=uri,
                 suites=tuple(fields.get("suites", "").split()),
@@ -143,19 +143,19 @@ def parse_deb822(text: str) -> list[AptSource]:
             )
             for uri in fields.get("uris", "").split()
         )
-    return found
+    return result
 
 
 def parse_one_line(text: str) -> list[AptSource]:
     """Archives of a `sources.list` file (sources.list(5), ONE-LINE-STYLE FORMAT)."""
-    found = []
+    result = []
     for line in text.splitlines():
         match = re.match(r"\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s*([^#]*)", line)
         if match is None:
             continue
         options, uri, suite, components = match.groups()
         signed = re.search(r"signed-by=(\S+)", options or "")
-        found.append(
+        result.append(
             AptSource(
                 uri=uri,
                 suites=(suite,),
@@ -163,7 +163,7 @@ def parse_one_line(text: str) -> list[AptSource]:
                 signed_by=_keyring(signed[1] if signed else ""),
             )
         )
-    return found
+    return result
 
 
 def _keyring(value: str) -> pathlib.Path | None:
@@ -251,6 +251,6 @@ def cgroup_controllers() -> list[pathlib.Path]:
     base = pathlib.Path("/sys/fs/cgroup")
     names = ("memory", "freezer", "cpuset", "cpu", "cpuacct", "devices")
     folders = [base / name for name in names]
-    found = [folder for folder in folders if (folder / "cgroup.procs").exists()]
-    writable = all(os.access(folder, os.W_OK) for folder in found)
-    return found if len(found) == len(names) and writable else []
+    result = [folder for folder in folders if (folder / "cgroup.procs").exists()]
+    writable = all(os.access(folder, os.W_OK) for folder in result)
+    return result if len(result) == len(names) and writable else []

@@ -1,4 +1,4 @@
-"""A PostgreSQL on a host of the lab, reached over the lab's network with a password."""
+"""PostgreSQL on a host of the lab, with access by password over the lab's network."""
 
 from __future__ import annotations
 

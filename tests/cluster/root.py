@@ -27,7 +27,7 @@ PACKAGES = (
 IMAGE_PACKAGES = ("python3", "libstdc++6", "libgomp1", "procps", "hostname")
 #: Marks a folder that is complete; written last.
 STAMP = "lab.stamp"
-#: Where the image lies on the hosts.
+#: Path of the image on the hosts.
 IMAGE = "/srv/images/python.sif"
 #: MariaDB's first tables, below the root folder.
 TABLES = "srv/mysql"
@@ -66,12 +66,12 @@ class Root:
 
     #: Slurm release in it.
     release: str
-    #: Folder that it lies in.
+    #: Its folder.
     folder: pathlib.Path
 
 
 def say(text: str) -> None:
-    """Tell the person who waits what goes on."""
+    """Print a progress message."""
     print(f"lab: {text}", file=sys.stderr, flush=True)
 
 
@@ -153,7 +153,7 @@ def in_use(folder: pathlib.Path) -> bool:
 
 
 def replace(made: pathlib.Path, folder: pathlib.Path, others: Iterable[pathlib.Path]) -> None:
-    """Put what was made in its place; delete it of earlier recipes, as far as nobody uses it."""
+    """Move the result into place; delete unused results of earlier recipes."""
     if in_use(folder):
         raise machine.LabError(f"A running cluster uses {folder}. Take it down first.")
     remove(folder)
@@ -169,7 +169,7 @@ def remove(folder: pathlib.Path) -> None:
     below = [line.split()[1] for line in text.splitlines()]
     if any(mount.startswith(f"{folder}/") for mount in below):
         raise machine.LabError(f"Something is mounted below {folder}. Unmount it first.")
-    # Without its stamp it is nothing: half a root must never look like a whole one.
+    # A root without its stamp is ignored: an incomplete root must not look complete.
     (folder / STAMP).unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
@@ -266,7 +266,7 @@ def _settle(target: pathlib.Path) -> None:
         enter(
             target, ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", user], action="useradd"
         )
-    # From 2026 on the package leaves this to systemd. --force: it need not know the host's name.
+    # From 2026 on the package leaves this to systemd. --force: the host name need not be known.
     shutil.rmtree(target / "var/lib/mysql", ignore_errors=True)
     install = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir=/{TABLES}"]
     enter(target, [*install, "--skip-test-db", "--force"], action="mariadb-install-db")

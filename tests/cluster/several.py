@@ -2,7 +2,7 @@
 
     several.py <LINES       a line is a JSON list, the arguments of one command
 
-Prints a line for each: its exit code and the last line that it told.
+Prints one line for each: its exit code and its last line of output.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from orchestrator import cli, errors
 
 def run(argv):
     """Run one command; return its exit code and its last word."""
-    told = io.StringIO()
+    captured = io.StringIO()
     sys.argv = ["orchestrator", *argv]
     try:
-        with contextlib.redirect_stdout(told):
+        with contextlib.redirect_stdout(captured):
             cli.cli(argv, standalone_mode=False)
     except errors.OrchestratorError as error:
         return error.exit_code, str(error).splitlines()[-1]
-    return 0, told.getvalue().rstrip().rpartition("\n")[2]
+    return 0, captured.getvalue().rstrip().rpartition("\n")[2]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""alice at work: orchestrator called as a process on the login host, with its own folders."""
+"""User alice: orchestrator as a process on the login host, with her own folders."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Site:
     def shell(self, name: str, command: str, **tables: str) -> str:
         """Write a spec that runs a shell line in one task; further keys by table."""
         job = tables.pop("job", 'time_limit = "00:05:00"')
-        more = "".join(f"[{table}]\n{keys}\n" for table, keys in tables.items())
+        extra = "".join(f"[{table}]\n{keys}\n" for table, keys in tables.items())
         line = json.dumps(command)
-        text = f'[job]\nname = "{name}"\n{job}\n{more}[launch]\nlauncher = "python"\n'
+        text = f'[job]\nname = "{name}"\n{job}\n{extra}[launch]\nlauncher = "python"\n'
         return self.spec(name, f"{text}command = {line}\n")
 
     def submit(self, *argv: str) -> str:
@@ -94,20 +94,20 @@ class Site:
         self, reference: str, states: str | Sequence[str], timeout_seconds: float = 120
     ) -> dict[str, Any]:
         """Refresh until the job is in one of the states."""
-        wanted = (states,) if isinstance(states, str) else tuple(states)
+        expected = (states,) if isinstance(states, str) else tuple(states)
         seen: dict[str, Any] = {}
 
         def arrived() -> bool:
             seen.update(self.job(reference))
-            return seen["state"] in wanted
+            return seen["state"] in expected
 
         try:
-            self.lab.wait_for(arrived, timeout_seconds, f"{reference} to be {wanted}", 0.5)
+            self.lab.wait_for(arrived, timeout_seconds, f"{reference} to be {expected}", 0.5)
         except TimeoutError as error:
             raise AssertionError(f"{error}; it is {seen}") from error
         return seen
 
 
 def details(job: Mapping[str, Any]) -> list[str]:
-    """What its history says, oldest first, less the cause of a failure."""
+    """The messages of its history, oldest first, without the cause of a failure."""
     return [event["detail"] for event in job["events"] if event["kind"] != "cause"]

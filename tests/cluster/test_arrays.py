@@ -1,4 +1,4 @@
-"""Job arrays on a real Slurm: one submission, and a job for each task."""
+"""Job arrays on a real Slurm: one submission, one job per task."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def in_slurm(lab: cluster.Lab) -> dict[str, str]:
 
     Other tests' jobs have other names.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     environ = {"SLURM_BITSTR_LEN": "0"}
     command = ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-oJobID,State,JobName"]
     for line in lab.run(command, env=environ).stdout.splitlines():
-        found.update(_each(line))
+        result.update(_each(line))
     command = [
         "squeue",
         "-u",
@@ -72,8 +72,8 @@ def in_slurm(lab: cluster.Lab) -> dict[str, str]:
         "JobArrayID:30,State:20,Name:60",
     ]
     for line in lab.run(command, env=environ).stdout.splitlines():
-        found.update(_each("|".join(line.split())))
-    return found
+        result.update(_each("|".join(line.split())))
+    return result
 
 
 def _each(line: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     lab.run(["scancel", f"{wide}_[300-310]"]).check_returncode()
     site.run("cancel", f"{wide}_[400-499]")
     lab.wait_for(lambda: "COMPLETED" in in_slurm(lab).values(), 120, "some tasks to have ended", 1)
-    # Nothing moves while both sides are read. scontrol answers 1: some tasks have ended already.
+    # Nothing changes while both are read. scontrol exits with 1: some tasks have already ended.
     lab.run(["scontrol", "hold", wide], user="root")
     lab.wait_for(
         lambda: "RUNNING" not in in_slurm(lab).values(), 120, "the running tasks to end", 1
@@ -109,14 +109,14 @@ def test_500_tasks_and_100_jobs_take_two_calls(
         command = [PYTHON, "-c", MEASURED, "orchestrator", "refresh"]
         env = {**site.environ, **seen.env}
         done = lab.run(command, env=env, cwd=site.home, timeout_seconds=120)
-        code, said, cpu_seconds, memory_kib = json.loads(done.stdout)
-        assert code == 0, said
+        code, reply, cpu_seconds, memory_kib = json.loads(done.stdout)
+        assert code == 0, reply
         calls = [call.command for call in seen.calls()]
     assert sorted(calls) in (["squeue"], ["sacct", "squeue"])
     tell(f"600 jobs: {len(calls)} calls, {cpu_seconds:.2f} s of CPU, {memory_kib // 1024} MiB")
     ours = states(site)
     assert len(ours) == 600
-    # Tasks that were cancelled while they waited are in no answer of Slurm's.
+    # Tasks that were cancelled while pending are not in Slurm's output.
     gone = {f"{wide}_{task}" for task in (*range(300, 311), *range(400, 500))}
     kept = {job_id: ours[job_id] for job_id in ours.keys() - gone}
     # A task may be in sacct some seconds after it has left squeue.
@@ -137,15 +137,15 @@ def test_each_task_is_a_separate_job(lab: cluster.Lab, site: sites.Site) -> None
     tasks = 'tasks = [{lr = 0.1}, {bad = true}, {lr = 0.3, note = "it\'s $HOME"}, {}]'
     spec = array(site, "four", f"max_running = 2\n{tasks}")
     done = site.run("submit", spec, "--wait", check=1)
-    (said, number) = re.match(r"(Submitted batch job (\d+) .*)\n", done.stdout).groups()
-    assert said == f"Submitted batch job {number} (@1-4, four, 4 tasks)"
+    (output, number) = re.match(r"(Submitted batch job (\d+) .*)\n", done.stdout).groups()
+    assert output == f"Submitted batch job {number} (@1-4, four, 4 tasks)"
     assert done.stderr.endswith(f"Error: 1 of 4 jobs did not complete: {number}_1 FAILED\n")
     assert states(site, number) == {
         f"{number}_{task}": "FAILED" if task == 1 else "COMPLETED" for task in range(4)
     }
     assert "arguments --lr 0.3 --note it's $HOME\n" in site.run("logs", f"{number}_2").stdout
-    found = site.run("logs", number, "--grep", "^arguments --lr").stdout.splitlines()
-    assert [line.split(":", 2)[::2] for line in found] == [
+    result = site.run("logs", number, "--grep", "^arguments --lr").stdout.splitlines()
+    assert [line.split(":", 2)[::2] for line in result] == [
         [f"{number}_0", "arguments --lr 0.1"],
         [f"{number}_2", "arguments --lr 0.3 --note it's $HOME"],
     ]
@@ -191,8 +191,8 @@ def test_hold_release_requeue_and_cancel_of_tasks(site: sites.Site) -> None:
 
 def test_many_jobs_are_cancelled_by_one_scancel(lab: cluster.Lab, site: sites.Site) -> None:
     runs, waits, ended = (
-        site.submit(site.shell(name, line), *more)
-        for name, line, more in (
+        site.submit(site.shell(name, line), *extra)
+        for name, line, extra in (
             ("runs", "sleep 300", ()),
             ("waits", "true", ("--set", "sbatch.hold=true")),
             ("ended", "true", ()),
@@ -223,9 +223,9 @@ def test_many_jobs_are_cancelled_by_one_scancel(lab: cluster.Lab, site: sites.Si
         ]
     )
     assert lab.job_state(f"{number}_1") == "PENDING"
-    found = states(site, number)
-    assert {found[f"{number}_{task}"] for task in range(0, 1001, 2)} == {"CANCELLED"}
-    assert {found[f"{number}_{task}"] for task in range(1, 1001, 2)} == {"PENDING"}
+    result = states(site, number)
+    assert {result[f"{number}_{task}"] for task in range(0, 1001, 2)} == {"CANCELLED"}
+    assert {result[f"{number}_{task}"] for task in range(1, 1001, 2)} == {"PENDING"}
     site.run("cancel", number)
 
 

@@ -1,4 +1,4 @@
-"""`submit FILE.sbatch` on a real Slurm: the file sees and does what it would under sbatch alone."""
+"""`submit FILE.sbatch` on a real Slurm: the file behaves as with sbatch alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ wc -c <"$0"; sed -n 5p "$0" | head -c 20; echo
 own='ID|SLUID|NAME|START_TIME|END_TIME'
 env | grep -vE "^(ORCHESTRATOR_|_=|SHLVL=|SLURM_(JOB_?($own)|TASK_PID)=)" | sort
 """
-#: Body -> what the exit record says of it.
+#: Body -> content of the exit record.
 ENDS = {
     "falls": ("#!/bin/bash\ntrue\n", 0),
     "exits": ("#!/bin/bash\nexit 3\n", 3),
@@ -75,13 +75,13 @@ def test_batch_file_has_the_environment_of_sbatch(site: sites.Site) -> None:
 def test_each_outcome_is_reported_correctly(site: sites.Site) -> None:
     jobs = {name: site.submit(_write(site, name, text)) for name, (text, _) in ENDS.items()}
     site.run("wait", *jobs.values(), check=None)
-    told = {}
+    outcomes = {}
     for name, job_id in jobs.items():
         job, record = site.job(job_id), _record(site, job_id)
         state = "COMPLETED" if ENDS[name][1] == 0 else "FAILED"
         assert (job["state"], job["exit_code"], job["exit_signal"]) == (state, ENDS[name][1], 0)
-        told[name] = (record["rc"], record["outcome"], record["done"])
-    assert told == {name: (rc, "end", True) for name, (_, rc) in ENDS.items()}
+        outcomes[name] = (record["rc"], record["outcome"], record["done"])
+    assert outcomes == {name: (rc, "end", True) for name, (_, rc) in ENDS.items()}
 
 
 #: Waits for signals in a way that lets bash run its traps at once.
@@ -101,13 +101,13 @@ def test_signals_reach_only_the_batch_shell(site: sites.Site) -> None:
     job_id = site.submit(_write(site, "waits", text))
     site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
     site.lab.run(["scancel", "-b", "-s", "USR2", job_id], user="alice").check_returncode()
-    # Slurm looks at time limits every half minute, and sends USR1 at the last look before its time,
+    # Slurm checks time limits every half minute, and sends USR1 at the last check before its time,
     # together with CONT.
     site.wait_state(job_id, "TIMEOUT", timeout_seconds=180)
     log = site.run("logs", job_id).stdout
     assert [log.count(f"got {name}") for name in ("USR1", "USR2", "TERM")] == [1, 1, 1]
     record = _record(site, job_id)
-    # The file ended with 0, and that Slurm ended it is for Slurm to tell.
+    # The file exited with 0; only Slurm knows that it ended the job.
     assert (record["rc"], record["done"]) == (0, False)
 
 

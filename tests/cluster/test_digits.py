@@ -1,4 +1,4 @@
-"""The first trainer on a real cluster: from the example's spec to stored throughput."""
+"""The digits example on a real cluster: from the spec to stored throughput."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ def assert_numbers(site: sites.Site, job: dict[str, Any], log: str) -> None:
     printed = [float(number) for number in PRINTED.findall(log)]
     assert len(printed) == 5 + 1
     from_log = site.items("metrics", job_id, "--source", "log")
-    throughput = [one for one in from_log if one["name"] == "throughput"]
+    throughput = [item for item in from_log if item["name"] == "throughput"]
     # The last one is of the whole run.
-    assert [(one["epoch"], one["value"]) for one in throughput] == [
+    assert [(item["epoch"], item["value"]) for item in throughput] == [
         *enumerate(printed[:-1], start=1),
         (None, printed[-1]),
     ]
-    assert {(one["unit"], one["source"], one["attempt"]) for one in throughput} == {
+    assert {(item["unit"], item["source"], item["attempt"]) for item in throughput} == {
         ("images/second", "log:olivia", 0)
     }
     lines = site.lab.read(f"{job['run_dir']}/metrics.jsonl").splitlines()
     written = [json.loads(line) for line in lines]
     read = site.items("metrics", job_id, "--source", "jsonl")
     keys = ("name", "value", "unit", "step", "epoch", "rank", "world_size", "attempt")
-    assert [[one[key] for key in keys] for one in read] == [
-        [one[key] for key in keys] for one in written
+    assert [[item[key] for key in keys] for item in read] == [
+        [item[key] for key in keys] for item in written
     ]
     # The trainer's own file has each name that the log has, unrounded, and is preferred.
     best = site.items("metrics", job_id, "--name", "throughput")
-    assert best == [one for one in read if one["name"] == "throughput"]
-    assert [round(one["value"], 3) for one in best] == printed[:-1]
+    assert best == [item for item in read if item["name"] == "throughput"]
+    assert [round(item["value"], 3) for item in best] == printed[:-1]
     (accuracy,) = site.items("metrics", job_id, "--name", "val_accuracy", "--last", "1")
     assert accuracy["value"] > 0.9 and accuracy["epoch"] == 5
 
@@ -90,12 +90,12 @@ def test_two_hosts_bare(lab: cluster.Lab, site: sites.Site) -> None:
     assert site.run("show", job["job_id"], "--script").stdout == rendered
     assert site.run("submit", *words, "--dry-run").stdout == rendered
     assert lab.read(f"{job['run_dir']}/script.sbatch") == rendered
-    papers = job["provenance"]
-    assert papers["argv"][1:] == ["submit", *words, "--wait"]
-    assert (papers["spec"], papers["host"], papers["user"]) == (BARE, "ctl", "alice")
+    provenance = job["provenance"]
+    assert provenance["argv"][1:] == ["submit", *words, "--wait"]
+    assert (provenance["spec"], provenance["host"], provenance["user"]) == (BARE, "ctl", "alice")
     # Submitted from alice's home, which is no repository.
-    assert (papers["folder"], papers["git_commit"]) == (site.home, None)
-    assert json.loads(lab.read(f"{job['run_dir']}/provenance.json")) == papers
+    assert (provenance["folder"], provenance["git_commit"]) == (site.home, None)
+    assert json.loads(lab.read(f"{job['run_dir']}/provenance.json")) == provenance
 
 
 def test_two_hosts_in_the_image(site: sites.Site) -> None:

@@ -16,19 +16,19 @@ def checks(site: sites.Site, *argv: str) -> dict[str, tuple[str, str]]:
 
 
 def test_a_job_proves_the_run_folder(site: sites.Site) -> None:
-    found = checks(site)
-    node = found["clock"][1].partition(", ")[2].partition(":")[0]
-    assert found["runs_dir from a node"] == ("ok", f"{node} writes it, and this host sees it")
-    assert found["clock"] == ("ok", f"this host, {node}: same as slurmctld")
-    assert found["container on a node"][0] == "ok"
+    outcomes = checks(site)
+    node = outcomes["clock"][1].partition(", ")[2].partition(":")[0]
+    assert outcomes["runs_dir from a node"] == ("ok", f"{node} writes it, and this host sees it")
+    assert outcomes["clock"] == ("ok", f"this host, {node}: same as slurmctld")
+    assert outcomes["container on a node"][0] == "ok"
 
 
 def test_folder_not_shared_with_compute_nodes(site: sites.Site) -> None:
     # Each host of the test cluster has a /tmp of its own.
     alone = site.with_env(ORCHESTRATOR_RUNS_DIR="/tmp/alone")
-    outcome, found = checks(alone)["runs_dir from a node"]
+    outcome, result = checks(alone)["runs_dir from a node"]
     assert outcome == "bad"
-    assert found.endswith("exit code 73:0: /tmp/alone is not the same folder there")
+    assert result.endswith("exit code 73:0: /tmp/alone is not the same folder there")
 
 
 def test_probe_job_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
@@ -36,13 +36,13 @@ def test_probe_job_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
         ["scontrol", "update", "partitionname=short", "state=down"], user="root"
     ).check_returncode()
     try:
-        found = checks(site, "--partition", "short", "--timeout", "5")
+        outcomes = checks(site, "--partition", "short", "--timeout", "5")
     finally:
         lab.run(
             ["scontrol", "update", "partitionname=short", "state=up"], user="root"
         ).check_returncode()
-    assert found["compute node"][0] == "warning"
-    assert found["compute node"][1].endswith(
+    assert outcomes["compute node"][0] == "warning"
+    assert outcomes["compute node"][1].endswith(
         "did not end in 5 s: needs action: the partition is down until"
         " an administrator starts it (PartitionDown)"
     )

@@ -1,4 +1,4 @@
-"""What jobs used of what they got, by real accounts: `show` and `usage`."""
+"""Efficiency of jobs with real accounts: `show` and `usage`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.cluster import faults
 from tests.cluster import site as sites
 
-#: Burns one CPU for as long as it is told, with so many MiB in memory.
+#: Uses one CPU and some memory for a given time.
 WORK = (
     "import sys, time; kept = bytearray(int(sys.argv[2]) << 20);"
     " kept[::4096] = b'x' * len(kept[::4096]); end = time.time() + float(sys.argv[1]);"
@@ -22,7 +22,7 @@ GPU_CSV = pathlib.Path(__file__).parents[1] / "data/gpu_usage_olivia.log"
 
 def test_usage_of_a_job(site: sites.Site) -> None:
     line = f"{sites.PYTHON} -c {json.dumps(WORK)} 6 300"
-    # In the form of the guide for Olivia, in a file of its own.
+    # In the format of the Olivia guide, in a separate file.
     watched = f"cat > gpu_$SLURM_JOB_ID.log <<'EOF'\n{GPU_CSV.read_text()}EOF\nsrun {line}"
     resources = 'nodes = 2\nntasks_per_node = 1\ncpus_per_task = 2\nmem = "1G"\ngpus_per_node = 1'
     csv = 'gpu_csv = ["gpu_%j.log"]'

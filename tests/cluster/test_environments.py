@@ -1,4 +1,4 @@
-"""What sites set up differently: limits, plugins that rewrite jobs, private data, no requeue."""
+"""Differences between sites: limits, plugins that rewrite jobs, private data, no requeue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ end
 return slurm.SUCCESS
 """
 EVERYTHING = "PrivateData=accounts,events,jobs,nodes,partitions,reservations,usage,users"
-#: slurmdbd knows some of these words only.
+#: slurmdbd supports only some of these words.
 ACCOUNTS = "PrivateData=accounts,events,jobs,reservations,usage,users"
 
 
@@ -55,10 +55,10 @@ def test_submissions_are_deferred_at_the_submit_limit(site: sites.Site) -> None:
             done.stdout,
         ), done.stdout
     for row in ("@4", "@5"):
-        told = quick.items("show", row, "--no-refresh")[0]
-        assert (told["state"], told["job_id"]) == ("NOT_SUBMITTED", None)
-        assert told["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
-        assert told["resend_at"] is not None
+        reported = quick.items("show", row, "--no-refresh")[0]
+        assert (reported["state"], reported["job_id"]) == ("NOT_SUBMITTED", None)
+        assert reported["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
+        assert reported["resend_at"] is not None
     waiting = quick.popen("wait", "@4", "@5")
     quick.run("cancel", ids[0])
     stdout, stderr = waiting.communicate(timeout=120)
@@ -111,7 +111,7 @@ def test_site_rewrites_job_names_and_comments(lab: cluster.Lab, site: sites.Site
     )
     assert (lab.job(job_id)["JobName"], lab.job(job_id)["Comment"]) == ("site_rena", "charged")
     assert quick.wait_state(job_id, "RUNNING")["name"] == "renamed"
-    # Its log's folder tells it, without a question for each job.
+    # The folder of its log identifies it, without a call per job.
     with lab.faults() as seen:
         quick.with_env(**seen.env).run("refresh")
         assert [call.command for call in seen.calls()] == ["squeue"]
@@ -121,16 +121,16 @@ def test_site_rewrites_job_names_and_comments(lab: cluster.Lab, site: sites.Site
     job = quick.wait_state(job_id, "FAILED")
     assert (job["exit_code"], job["job_id"]) == (3, job_id)
 
-    # The answer is lost, and no claim is there yet: neither name nor comment has the token.
+    # The reply is lost, and there is no claim yet: neither name nor comment has the token.
     lost = faults.Rule(command="sbatch", stderr=faults.SOCKET_TIMED_OUT, stdout="", rc=1)
     with lab.faults(lost) as seen:
         done = quick.with_env(**seen.env).run(
             "submit", quick.shell("lost", "true", sbatch=HELD), "--parsable"
         )
-    found = done.stdout.strip()
-    assert lab.job(found)["JobName"] == "site_lost"
-    assert quick.run("release", found).stdout.startswith(f"{found} is ")
-    quick.run("wait", found)
+    job_id = done.stdout.strip()
+    assert lab.job(job_id)["JobName"] == "site_lost"
+    assert quick.run("release", job_id).stdout.startswith(f"{job_id} is ")
+    quick.run("wait", job_id)
     held = quick.submit(quick.shell("held", "true", sbatch=HELD))
     assert quick.run("cancel", held).stdout == f"{held} is CANCELLED\n"
 
@@ -151,7 +151,7 @@ def test_private_data(lab: cluster.Lab, site: sites.Site) -> None:
 
 
 def test_accounting_private_to_administrators(lab: cluster.Lab, site: sites.Site) -> None:
-    """Where sacct answers well and shows nothing, an end that the script told is believed."""
+    """If sacct succeeds without a row, the exit record of the script is used."""
     lab.reconfigure(min_job_age_seconds=2)
     quick = sites.Site.make(lab, site.home, more=QUICK)
     with lab.faults(faults.Rule(command="sacct", stdout="")) as seen:
@@ -200,10 +200,10 @@ def test_slurmctld_starts_with_an_empty_state(lab: cluster.Lab, site: sites.Site
     # slurmdbd closes the rows of what slurmctld forgot; from 26.05 on not that of a held job.
     ends = ("PENDING", "LOST") if lab.settings.release == "26.05" else ("CANCELLED", "CANCELLED")
     gone = quick.wait_state(held, ("CANCELLED", "LOST"))
-    (told,) = lab.sacct(held, "-X")
-    assert (told["State"], gone["state"]) == ends
-    assert told["JobName"] == gone["run_dir"].rpartition("/")[2]
-    # Job IDs begin anew, and meet those that we know.
+    (reported,) = lab.sacct(held, "-X")
+    assert (reported["State"], gone["state"]) == ends
+    assert reported["JobName"] == gone["run_dir"].rpartition("/")[2]
+    # Job IDs start again and collide with known ones.
     fresh = quick.submit(quick.shell("fresh", "true"))
     assert int(fresh) <= int(ended)
     quick.run("wait", fresh)

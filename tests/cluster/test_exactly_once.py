@@ -1,4 +1,4 @@
-"""A submission happens once or not at all, whatever dies, and whoever lies."""
+"""A submission happens once or not at all, with killed processes and false replies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINDOWS = {
     "during sbatch": ("started", "sbatch", "wrapped"),
     "between sbatch's answer and the commit of the ID": ("answered", "storing"),
 }
-#: Here slurmctld answers all the while: three times MessageTimeout, not the two minutes of a site.
+#: Here slurmctld always responds: three times MessageTimeout, not the two minutes of a site.
 QUICK = "submit_grace_seconds = 15\n"
 NOT_KNOWN_YET = ("SUBMITTING", "SUBMIT_UNKNOWN")
 
@@ -62,11 +62,11 @@ def accounted(site: sites.Site) -> dict[str, set[str]]:
     answer = site.lab.run(
         ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-o", "JobID,JobName%200"]
     )
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for line in answer.stdout.splitlines():
         job_id, name = line.split("|", 1)
-        found.setdefault(name, set()).add(job_id)
-    return found
+        result.setdefault(name, set()).add(job_id)
+    return result
 
 
 def outcome(site: sites.Site) -> Outcome:
@@ -79,7 +79,7 @@ def outcome(site: sites.Site) -> Outcome:
         sent = [row for row in rows.values() if row["job_id"] is not None]
         return all(full_name(row) in in_slurm for row in sent)
 
-    # A job that squeue or its record has told of is some seconds late in slurmdbd (22.05).
+    # A job in squeue or with an exit record is some seconds late in slurmdbd (22.05).
     site.lab.wait_for(shows_all, 30, "sacct to show every job that has an ID", 1)
     journal = site.lab.run(["cat", f"{site.home}/journal"]).stdout.split()
     return Outcome(rows, in_slurm, collections.Counter(journal))
@@ -89,20 +89,20 @@ def full_name(row: dict[str, Any]) -> str:
     return str(row["run_dir"]).rpartition("/")[2]
 
 
-def check(found: Outcome) -> collections.Counter[str]:
-    """Check that each intended job is in Slurm once, or said not to be; count by state."""
-    for row in found.rows.values():
+def check(result: Outcome) -> collections.Counter[str]:
+    """Check that each job is in Slurm once or reported as not submitted; count by state."""
+    for row in result.rows.values():
         name = full_name(row)
-        ids = found.in_slurm.get(name, set())
+        ids = result.in_slurm.get(name, set())
         if row["state"] == "NOT_SUBMITTED":
             assert not ids, f"{name} is said not to be in Slurm, and is: {ids}"
-            assert not found.runs[name]
+            assert not result.runs[name]
         else:
             assert ids == {row["job_id"]}, f"{name} is {row['job_id']} here, {ids} in Slurm"
             assert row["state"] == "COMPLETED"
-            assert found.runs[name] == 1
-    assert not [name for name, count in found.runs.items() if count > 1]
-    return collections.Counter(row["state"] for row in found.rows.values())
+            assert result.runs[name] == 1
+    assert not [name for name, count in result.runs.items() if count > 1]
+    return collections.Counter(row["state"] for row in result.rows.values())
 
 
 def submit_and_die(site: sites.Site, spec: str, name: str, point: str, delay: float) -> None:
@@ -139,21 +139,21 @@ def killed_submissions(site: sites.Site, count: int, tell: Callable[[str], None]
             pool.submit(submit_and_die, site, spec, name, point, random.uniform(0, 0.06))
             for name, point in plan
         ]
-        for one in started:
-            one.result()
+        for item in started:
+            item.result()
     settle(site)
-    found = outcome(site)
-    total = check(found)
+    result = outcome(site)
+    total = check(result)
     for window, points in WINDOWS.items():
         states = collections.Counter(
-            found.rows[name]["state"] if name in found.rows else "no intent"
+            result.rows[name]["state"] if name in result.rows else "no intent"
             for name, point in plan
             if point in points
         )
         tell(f"killed {window}: {count} times, then {dict(states)}")
         assert states.total() == count
     before = [name for name, point in plan if point in WINDOWS["before the intent is committed"]]
-    assert not set(before) & set(found.rows)
+    assert not set(before) & set(result.rows)
     assert total["COMPLETED"] > count, "those that sbatch had answered are all adopted"
 
 
@@ -181,9 +181,9 @@ def test_unusable_sbatch_output(site: sites.Site, rule: faults.Rule) -> None:
         job_id = site.with_env(**wrapped.env).submit(spec)
         assert len(wrapped.calls("sbatch")) == 1
     settle(site)
-    found = outcome(site)
-    assert check(found) == {"COMPLETED": 1}
-    assert found.rows["job"]["job_id"] == job_id
+    result = outcome(site)
+    assert check(result) == {"COMPLETED": 1}
+    assert result.rows["job"]["job_id"] == job_id
 
 
 def test_extra_output_before_the_job_id(site: sites.Site) -> None:

@@ -1,4 +1,4 @@
-"""Each example as a person would try it: the spec as it is, and small arguments by --set."""
+"""Each example with its spec unchanged, and with smaller arguments by --set."""
 
 from __future__ import annotations
 
@@ -145,52 +145,52 @@ def test_each_example_runs(site: sites.Site, reservation: None) -> None:
     ids = {
         name: user.submit(
             f"{digits.EXAMPLES}/{name}.toml",
-            *(word for change in one.changes for word in ("--set", change)),
+            *(word for change in entry.changes for word in ("--set", change)),
         )
-        for name, one in TRIES.items()
+        for name, entry in TRIES.items()
     }
     done = site.run("wait", *ids.values(), timeout_seconds=400, check=None)
-    found = {item["job_id"]: item for item in site.items("status", "--all", "--no-refresh")}
-    logs = {name: site.lab.read(found[job_id]["stdout_path"]) for name, job_id in ids.items()}
+    items = {item["job_id"]: item for item in site.items("status", "--all", "--no-refresh")}
+    logs = {name: site.lab.read(items[job_id]["stdout_path"]) for name, job_id in ids.items()}
     assert done.returncode == 0, f"{done.stderr}\n{logs}"
-    ended = {name: found[job_id] for name, job_id in ids.items()}
+    ended = {name: items[job_id] for name, job_id in ids.items()}
     assert {
         name: (job["state"], job["nodes"], job["gpus"] or 0) for name, job in ended.items()
-    } == {name: ("COMPLETED", one.nodes, one.gpus) for name, one in TRIES.items()}
+    } == {name: ("COMPLETED", entry.nodes, entry.gpus) for name, entry in TRIES.items()}
     missing = [
         (name, line)
-        for name, one in TRIES.items()
-        for line in one.printed
+        for name, entry in TRIES.items()
+        for line in entry.printed
         if line not in logs[name]
     ]
     assert not missing, logs
-    for name, one in TRIES.items():
-        if one.source:
+    for name, entry in TRIES.items():
+        if entry.source:
             assert_measured(site, ended[name], logs[name])
-    assert_logs_and_reservation(site, ids, found)
+    assert_logs_and_reservation(site, ids, items)
 
 
 def assert_measured(site: sites.Site, job: dict[str, Any], log: str) -> None:
     """The trainer's own lines became numbers."""
     (printed,) = re.findall(r"^Epoch Throughput: ([\d.]+) images/second$", log, re.MULTILINE)
     read = site.items("metrics", job["job_id"], "--name", "throughput", "--source", "log")
-    assert [one["value"] for one in read if one["epoch"] is not None] == [float(printed)]
+    assert [item["value"] for item in read if item["epoch"] is not None] == [float(printed)]
     assert log.rstrip().endswith("Training completed successfully.")
 
 
 def assert_logs_and_reservation(
-    site: sites.Site, ids: dict[str, str], found: dict[str, dict[str, Any]]
+    site: sites.Site, ids: dict[str, str], jobs_by_id: dict[str, dict[str, Any]]
 ) -> None:
     """Two logs where the document has two, in the folder of submission; and its reservation."""
     for name, stem in (("sca_dataparallel", "logs"), ("olivia", "multigpu")):
         job_id = ids[name]
-        paths = {key: found[job_id][key] for key in ("stdout_path", "stderr_path")}
+        paths = {key: jobs_by_id[job_id][key] for key in ("stdout_path", "stderr_path")}
         assert paths == {
             "stdout_path": f"{site.home}/{stem}_{job_id}.out",
             "stderr_path": f"{site.home}/{stem}_{job_id}.err",
         }
         site.lab.read(paths["stderr_path"])
     (row,) = site.lab.sacct(ids["sca_dataparallel"], "-X")
-    assert (row["NodeList"], found[ids["sca_dataparallel"]]["node_list"]) == ("n4", "n4")
+    assert (row["NodeList"], jobs_by_id[ids["sca_dataparallel"]]["node_list"]) == ("n4", "n4")
     output = site.run("show", ids["sca_dataparallel"], "--script").stdout
     assert "#SBATCH --reservation=SCA\n" in output and "#SBATCH --gres=gpu:2\n" in output

@@ -1,4 +1,4 @@
-"""`explain` names the cause of each failure of failures.py, produced for real."""
+"""`explain` names the cause of each failure of failures.py on a real cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FILES = {
 
 @dataclasses.dataclass(frozen=True)
 class Crowd:
-    """alice's failures, all at one time, and what was said of each."""
+    """alice's failures, all run at the same time, and their explanations."""
 
     site: sites.Site
     cases: Sequence[failures.Case]
@@ -92,13 +92,13 @@ class Crowd:
     def by(self, user: str, *argv: str) -> None:
         self.site.lab.run(argv, user=user).check_returncode()
 
-    def wait(self, name: str, *wanted: str) -> None:
+    def wait(self, name: str, *states: str) -> None:
         """Wait until Slurm has the job in one of the states, or has forgotten its end."""
         lab = self.site.lab
         lab.wait_for(
-            lambda: lab.job(self.ids[name]).get("JobState") in (None, *wanted),
+            lambda: lab.job(self.ids[name]).get("JobState") in (None, *states),
             120,
-            f"{name}: {wanted}",
+            f"{name}: {states}",
             0.3,
         )
 

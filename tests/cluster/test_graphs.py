@@ -1,4 +1,4 @@
-"""Graphs and our own names in dependencies, on a real Slurm: in their order, each node once."""
+"""Graphs and names in dependencies on a real Slurm: in order, each node once."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def once(site: sites.Site, name: str) -> None:
         {"COMPLETED": 2},
         {"COMPLETED": 1},
     ], items
-    found = ran(site)
-    assert [found[f"{name}-{one}"] for one in ("prep", "train", "eval")] == [1, 2, 1]
+    result = ran(site)
+    assert [result[f"{name}-{item}"] for item in ("prep", "train", "eval")] == [1, 2, 1]
 
 
 def test_a_graph_runs_in_its_order(lab: cluster.Lab, site: sites.Site) -> None:
@@ -82,7 +82,7 @@ def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: site
         command = [sites.PYTHON, KILL_AT, point, "0", "graph", "submit", graph(quick, point)]
         done = lab.run(command, user="alice", env=quick.environ, cwd=quick.home)
         assert done.returncode == -9, done.stderr
-    # That command is at it for a minute, as far as others know.
+    # Other processes leave the graph to that command for a minute.
     change(quick, "UPDATE graphs SET created_at = '2026-01-01 00:00:00.000000'")
 
     def is_submitted() -> bool:
@@ -105,11 +105,11 @@ def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: site
 def test_unsatisfiable_dependency_is_reported_and_moved_to_the_continuation(
     lab: cluster.Lab, site: sites.Site
 ) -> None:
-    told = f"cat >> {site.home}/told"
+    command = f"cat >> {site.home}/told"
     site = sites.Site.make(
         lab,
         site.home,
-        more=f'[notices.log]\nkind = "command"\ncommand = ["sh", "-c", {json.dumps(told)}]\n',
+        more=f'[notices.log]\nkind = "command"\ncommand = ["sh", "-c", {json.dumps(command)}]\n',
     )
     site.run("tick")
     line = f"while [ ! -e {site.home}/go ]; do sleep 0.1; done; exit 3"
@@ -122,7 +122,7 @@ def test_unsatisfiable_dependency_is_reported_and_moved_to_the_continuation(
     ticked = site.run("tick").stderr
     assert f"{second} after: it can never start: afterok: {first} (first) ended FAILED" in ticked
     site.run("tick")
-    (event,) = [one for one in site.job(second)["events"] if one["kind"] == "never"]
+    (event,) = [entry for entry in site.job(second)["events"] if entry["kind"] == "never"]
     assert event["detail"] == f"it can never start: afterok: {first} (first) ended FAILED"
     notices = site.lab.run(["cat", f"{site.home}/told"]).stdout
     keys = [
@@ -133,10 +133,10 @@ def test_unsatisfiable_dependency_is_reported_and_moved_to_the_continuation(
     assert sorted(keys) == sorted(
         [f"{first} first: FAILED, nonzero_exit", f"{second} after: can never start"]
     )
-    # Who submits it now is told at once.
+    # Submitting it now is an error at once.
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
     assert "the job could never start: afterok" in refused.stderr
-    # The work of the first goes on, as a recovery rule would have it.
+    # The first job is continued, as by a recovery rule.
     line = f"while [ ! -e {site.home}/go-on ]; do sleep 0.1; done"
     third = site.submit(site.shell("third", line))
     change(site, "UPDATE jobs SET continues = 1 WHERE row = (SELECT max(row) FROM jobs)")
@@ -187,7 +187,7 @@ def test_dependents_of_a_retried_job_wait_for_its_continuations(site: sites.Site
     assert [line for line in mine if "can never" in line] == [f"{never} never: {vain}"]
     assert site.job(first)["attempt"] == site.job("node")["attempt"] == 1
     assert site.job(never)["reason"] == "DependencyNeverSatisfied"
-    (node,) = [one for one in site.items("graph", "status", "g") if one["node"] == "b"]
+    (node,) = [item for item in site.items("graph", "status", "g") if item["node"] == "b"]
     assert node["states"] == {"COMPLETED": 1}
 
 

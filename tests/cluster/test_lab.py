@@ -1,4 +1,4 @@
-"""The cluster itself: that it is real, that it can be broken, that it leaves nothing."""
+"""The test cluster itself: it runs a real Slurm, can inject faults, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_two_nodes_with_gpus_and_accounting(lab: cluster.Lab, alice_home: str) -
     assert end(lab, job_id) == "COMPLETED"
     assert sorted(lab.read(out).splitlines()) == ["n1 0,1", "n2 0,1"]
     # Late, and for a second 22.05 gives PENDING and the first node alone.
-    told = [(f"{job_id}{step}", "COMPLETED") for step in ("", ".batch", ".0")]
+    reported = [(f"{job_id}{step}", "COMPLETED") for step in ("", ".batch", ".0")]
     lab.wait_for(
         lambda: (
-            [(row["JobID"], row["State"]) for row in lab.sacct(job_id)] == told
+            [(row["JobID"], row["State"]) for row in lab.sacct(job_id)] == reported
             and lab.sacct(job_id)[0]["NodeList"] == "n[1-2]"
         ),
         60,
@@ -253,7 +253,7 @@ def test_host_start_failure_is_explained() -> None:
     assert "/no/such/folder/cgroup.procs" in output
 
 
-# A cluster of its own in argv[1], tied to this process; it says so and waits to be killed.
+# A new cluster in argv[1], tied to this process, which reports it and waits to be killed.
 TIED = """
 import pathlib, sys, time
 from tests.cluster import lab, machine

@@ -1,4 +1,4 @@
-"""Slurm's daemons stop, hang and come back: nothing is lost, and everybody is told what is old."""
+"""Slurm's daemons stop, hang and return: nothing is lost, and outdated states are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def error_of(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def status(site: sites.Site, *options: str) -> tuple[list[dict[str, Any]], str]:
-    """The jobs as `status` has them, and what it says to a person."""
+    """The jobs in `status`, and its messages."""
     items = site.items("status", *options)
     return items, site.run("status", "--no-refresh").stderr
 
@@ -53,13 +53,13 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     )
 
     begun = time.monotonic()
-    (lost, old), told = status(site, "--refresh")
+    (lost, old), reported = status(site, "--refresh")
     assert time.monotonic() - begun < STATUS_BOUND_SECONDS
     assert (lost["state"], lost["job_id"], lost["stale_since"]) == ("NOT_SUBMITTED", None, None)
     assert (old["job_id"], old["state"]) == (running, "RUNNING")
     since = datetime.datetime.fromisoformat(old["stale_since"])
     assert abs((since - known_at).total_seconds()) < 10
-    assert re.match(r"Stale since 20\S+: Slurm does not respond: \S", told), told
+    assert re.match(r"Stale since 20\S+: Slurm does not respond: \S", reported), reported
     unheard = error_of(site.run("refresh", check=5))
     assert unheard.startswith("Error: Slurm has not responded since 20"), unheard
     assert site.run("cancel", running, check=5).stdout == ""
@@ -67,8 +67,8 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     lab.start("slurmctld")
     job = site.wait_state(running, "RUNNING")
     assert (job["stale_since"], job["attempt"]) == (None, 0)
-    (lost, old), told = status(site, "--refresh")
-    assert ((old["stale_since"], old["state"]), told) == ((None, "RUNNING"), "")
+    (lost, old), reported = status(site, "--refresh")
+    assert ((old["stale_since"], old["state"]), reported) == ((None, "RUNNING"), "")
     assert lost["state"] == "NOT_SUBMITTED"
     # Each folder has its row and each row its folder; the one job is in Slurm, the other is not.
     folders = run_folders(site)
@@ -108,7 +108,7 @@ def test_squeue_hangs(lab: cluster.Lab, site: sites.Site) -> None:
         (job,) = site.with_env(**wrong.env).items("status", "--refresh")
         assert time.monotonic() - begun < STATUS_BOUND_SECONDS
         assert job["stale_since"] is not None
-        # While Slurm is known to be away, one look an interval is tried, not one a caller.
+        # While Slurm is known to be down, one query per interval is tried, not one per command.
         assert len(wrong.calls("squeue")) == 1
 
 
@@ -124,7 +124,7 @@ def test_slurmdbd_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     job = site.wait_state(killed, "FAILED")
     assert job["stale_since"] is None
     lab.start("slurmdbd")
-    # Only the row of its step tells that it was the memory.
+    # Only the row of its step shows the memory kill.
     job = site.wait_state(killed, "OUT_OF_MEMORY", SACCT_REST_SECONDS + 120)
     assert (job["exit_code"], job["exit_signal"]) == (1, 0)
     assert sites.details(job)[-1].startswith("FAILED -> OUT_OF_MEMORY")
@@ -139,7 +139,7 @@ def test_wait_survives_a_restart_of_slurmctld(lab: cluster.Lab, site: sites.Site
     site.wait_state(job_id, "RUNNING")
     waiting = site.popen("wait", job_id)
     lab.stop("slurmctld")
-    # Told by the waiter's own looks.
+    # Reported by the queries of `wait`.
     lab.wait_for(
         lambda: site.items("status", "--no-refresh")[0]["stale_since"], 120, "it to be stale", 0.5
     )

@@ -1,4 +1,4 @@
-"""[retry] on a real cluster: what follows each cause, done by `orchestrator tick`, and told."""
+"""[retry] on a real cluster: retries by cause with `orchestrator tick`, and their messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster import test_resumed_training as trainings
 
-#: Each start leaves a checkpoint with a higher number, and goes on for ever before the third.
+#: Each start writes a checkpoint with a higher number; before the third it runs forever.
 SAVES = """\
 folder=$ORCHESTRATOR_RUN_DIR/checkpoints
 mkdir -p $folder
@@ -31,13 +31,13 @@ RETRY = "max_retries = 3\nbackoff_seconds = 1\n"
 
 
 def tick(site: sites.Site) -> str:
-    """One pass; what it told."""
+    """Run one pass; return its output."""
     return site.run("tick", check=None).stderr
 
 
 def events(job: dict[str, Any]) -> list[str]:
     """What was decided about a job, in its history."""
-    return [one["detail"] for one in job["events"] if one["kind"] == "retry"]
+    return [event["detail"] for event in job["events"] if event["kind"] == "retry"]
 
 
 def rows_events(site: sites.Site, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -148,22 +148,22 @@ def test_each_rule(site: sites.Site) -> None:
     last = drive(site, made, 240)
     lab.heal("n3")
 
-    def told(name: str) -> list[str]:
-        return [one for one in events(site.job(made[name])) if not one.startswith("@")]
+    def messages(name: str) -> list[str]:
+        return [event for event in events(site.job(made[name])) if not event.startswith("@")]
 
     again = "no retry"
     for name in ("preempted", "contained"):
-        assert told(name) == ["preempted: a continuation job is submitted (1 of at most 3)"]
+        assert messages(name) == ["preempted: a continuation job is submitted (1 of at most 3)"]
         assert last[name]["state"] == "COMPLETED"
-    assert told("lost") == [
+    assert messages("lost") == [
         "node_fail: a continuation job is submitted without n1,n2,n3 in 00:00:01 (1 of at most 3)"
     ]
     assert (last["lost"]["state"], last["lost"]["node_list"]) == ("COMPLETED", "n4")
-    assert told("memory") == [
+    assert messages("memory") == [
         "oom_host: a continuation job is submitted with resources.mem = 1000M (1 of at most 3)"
     ]
     assert last["memory"]["state"] == "COMPLETED"
-    assert told("stuck") == [
+    assert messages("stuck") == [
         "time_limit: it left no checkpoint and logged no step, so a continuation job would start "
         f"over; {again}"
     ]
@@ -181,7 +181,7 @@ def test_each_rule(site: sites.Site) -> None:
         f"{again}"
     ]
     assert events(last["cancelled"]) == [f"cancelled: its cancellation was requested; {again}"]
-    # Who said nothing of retries gets none.
+    # Without [retry] there are no retries.
     assert events(site.job("plain")) == []
     assert len([row for row in site.items("status", "--all") if row["name"] == "plain"]) == 1
     shown = site.run("show", made["limited"]).stdout
@@ -192,7 +192,7 @@ def test_each_rule(site: sites.Site) -> None:
     ]
 
 
-#: Each start leaves a checkpoint and a number, and goes on for ever before the second.
+#: Each start writes a checkpoint and a metric; before the second it runs forever.
 POINT = """\
 import json, os, time
 task = os.environ.get("SLURM_ARRAY_TASK_ID")
@@ -251,28 +251,28 @@ def test_each_task_and_point_continues_independently(site: sites.Site) -> None:
         assert chain[1]["job_id"].endswith(f"_{task}")
         assert [link["step"] for link in chain] == [1, None]
     assert site.job(f"{first}_0")["chain"] == []
-    found = site.items("sweep", "status", "points", "--points")
-    assert [point["state"] for point in found] == ["COMPLETED"] * 2
-    for point in found:
+    items = site.items("sweep", "status", "points", "--points")
+    assert [point["state"] for point in items] == ["COMPLETED"] * 2
+    for point in items:
         assert [link["state"] for link in site.job(point["job_id"])["chain"]] == [
             "TIMEOUT",
             "COMPLETED",
         ]
     assert len(limited) == 4 and len(rows) == 3 + 2 + 2 * 2
     details = [
-        one["detail"] for one in rows_events(site, rows, "points") if one["kind"] == "depend"
+        event["detail"] for event in rows_events(site, rows, "points") if event["kind"] == "depend"
     ]
-    again = found[0]["job_id"]
+    again = items[0]["job_id"]
     assert details == [f"waits for afterok:{again}: what had failed was started again"]
     curves = site.items("sweep", "report", "points", "--no-plots")
     seen = [
-        (one["ranks"], one["windows"], one["throughput"]) for c in curves for one in c["points"]
+        (item["ranks"], item["windows"], item["throughput"]) for c in curves for item in c["points"]
     ]
     # Of the last of each chain alone.
     assert seen == [(1, 10, 104.5), (2, 10, 204.5)]
 
 
-#: A job is put back into the queue, gone on with by a new one, or by one with more memory.
+#: A job is requeued, continued by a new job, or continued with more memory.
 JOURNAL = (
     "echo NAME $SLURM_JOB_ID $SLURM_RESTART_COUNT >> HOME/ran; number=$(grep -c ^NAME HOME/ran); "
 )
@@ -301,13 +301,13 @@ def test_controller_killed_during_recovery(site: sites.Site, tell: Callable[[str
             line = JOURNAL.replace("NAME", name).replace("HOME", site.home)
             # They fail one after the other, so that each of the kills finds something to do.
             line += f"sleep {number * 5}; {command}"
-            more = '[retry.changes.oom_host]\n"resources.mem" = "x5"\n'
+            extra = '[retry.changes.oom_host]\n"resources.mem" = "x5"\n'
             mem = "200M" if kind == "enlarged" else "50M"
             spec = site.shell(
                 name,
                 line,
                 resources=f"cpus_per_task = 1\nmem = '{mem}'",
-                retry=RETRY + more if kind == "enlarged" else RETRY,
+                retry=RETRY + extra if kind == "enlarged" else RETRY,
             )
             where = ["--partition=spot", "--nodelist=n1"] if kind == "preempted" else []
             made[name] = site.submit(spec, *(where or ["--exclude=n1"]))
@@ -341,9 +341,9 @@ def test_controller_killed_during_recovery(site: sites.Site, tell: Callable[[str
         links = last["chain"]
         assert [link["outcome"] for link in links] == ["done"] * (len(links) - 1) + [None]
         rows_of = {link["row"] for link in links}
-        told = [one for row in rows_of for one in events(site.job(f"@{row}"))]
-        decided = [one for one in told if " of at most " in one]
-        assert len(decided) == starts[name.partition("-")[0]] - 1, told
+        reported = [event for row in rows_of for event in events(site.job(f"@{row}"))]
+        decided = [item for item in reported if " of at most " in item]
+        assert len(decided) == starts[name.partition("-")[0]] - 1, reported
         assert in_slurm[name] == counted[name], rows
     tell(f"{kills} kills: {len(ran)} starts of {len(made)} chains, each decided and done once")
 
@@ -365,15 +365,15 @@ def train(site: sites.Site, name: str, job: str, epochs: int, program: str) -> s
 
 
 def following(site: sites.Site, job: dict[str, Any], seconds: float = 120) -> dict[str, Any]:
-    """The job that goes on with this one, once it is there and has told of an epoch."""
-    found: dict[str, Any] = {}
+    """Wait for the continuation job and its first epoch; return it."""
+    result: dict[str, Any] = {}
 
     def there() -> bool:
-        found.update(site.job(job["job_id"]))
-        return found["continued_by"] is not None
+        result.update(site.job(job["job_id"]))
+        return result["continued_by"] is not None
 
     site.lab.wait_for(there, seconds, f"a job that goes on with {job['job_id']}", 0.5)
-    after = site.job(f"@{found['continued_by']}")
+    after = site.job(f"@{result['continued_by']}")
     trainings.wait_epochs(site, after, 0, 1)
     return site.job(after["job_id"])
 
@@ -396,13 +396,13 @@ def check_exact(site: sites.Site, first: str, expected: dict[tuple[str, int], fl
     result = json.loads(site.lab.read(f"{job['run_dir']}/result.json"))
     epochs = len(expected) // len(trainings.NAMES)
     assert (result["finished"], result["num_samples"]) == (True, epochs * 1438)
-    # Each went on where the one before had saved, and none began anew.
+    # Each resumed from the checkpoint of the previous one.
     for link in links[1:]:
         assert "Resumed after step " in site.lab.read(link["stdout_path"])
     return [link["cause"] for link in job["chain"] if link["cause"]]
 
 
-#: Apart, so that the better job finds the hosts of the chain taken by nobody else.
+#: Separate, so that the preempting job competes only with the chain for its hosts.
 SPOT = 'partition = "spot"\ntime_limit = "00:10:00"\nexclude = "n1,n2"'
 QUIET = 'time_limit = "00:10:00"\nexclude = "n3,n4"'
 

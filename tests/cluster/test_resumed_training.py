@@ -1,4 +1,4 @@
-"""A training that is stopped, preempted, or out of time ends as one that nobody disturbed."""
+"""A training that is stopped, preempted or out of time has the result of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -56,31 +56,35 @@ def submit(
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
     """What metrics.jsonl holds so far."""
-    place = lab.path(f"{job['run_dir']}/metrics.jsonl")
-    return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+    path = lab.path(f"{job['run_dir']}/metrics.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def wait_epochs(site: sites.Site, job: dict[str, Any], attempt: int, number: int) -> None:
-    """Wait until an attempt has told of some epochs."""
+    """Wait until an attempt has reported some epochs."""
 
-    def told() -> bool:
-        mine = [one for one in lines(site.lab, job) if one["attempt"] == attempt]
-        return sum(one["name"] == "throughput" for one in mine) >= number
+    def has_epochs() -> bool:
+        mine = [line for line in lines(site.lab, job) if line["attempt"] == attempt]
+        return sum(item["name"] == "throughput" for item in mine) >= number
 
-    site.lab.wait_for(told, 150, f"{number} epochs of attempt {attempt}", 0.3)
+    site.lab.wait_for(has_epochs, 150, f"{number} epochs of attempt {attempt}", 0.3)
 
 
 def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
-    """The numbers of each epoch that no clock decides; what was told last counts."""
-    return {(one["name"], one["epoch"]): one["value"] for one in written if one["name"] in NAMES}
+    """The metrics of each epoch except times; the last report counts."""
+    return {
+        (item["name"], item["epoch"]): item["value"] for item in written if item["name"] in NAMES
+    }
 
 
 def stops(log: str) -> list[tuple[int, str]]:
-    """Where attempts were stopped, and why; each must have been gone on with at that very step."""
-    found = re.findall(r"^Stopped after step (\d+), because (.+): saved\.$", log, re.MULTILINE)
+    """Steps and reasons of the stops; the next attempt must have resumed at that step."""
+    result = re.findall(
+        r"^Stopped after step (\d+), because (.+): checkpoint saved\.$", log, re.MULTILINE
+    )
     resumed = re.findall(r"^Resumed after step (\d+), in epoch \d+\.$", log, re.MULTILINE)
-    assert [step for step, _ in found][: len(resumed)] == resumed
-    return [(int(step), why) for step, why in found]
+    assert [step for step, _ in result][: len(resumed)] == resumed
+    return [(int(step), why) for step, why in result]
 
 
 @pytest.mark.slow
@@ -97,7 +101,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
     # What Slurm does at --signal=B:USR1@60: the script asks, the ranks agree, save, are requeued.
     lab.run(["scancel", "--signal=USR1", "--batch", disturbed], user="alice")
     wait_epochs(site, job, 1, 2)
-    # Killed where it stands: the next attempt goes on from the last checkpoint.
+    # Killed immediately: the next attempt resumes from the last checkpoint.
     better = site.shell("better", "sleep 2", job='exclusive = true\ntime_limit = "00:05:00"')
     site.submit(better, "--nodelist=n1")
     wait_epochs(site, job, 2, 1)
@@ -109,7 +113,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
     record = json.loads(lab.read(f"{job['run_dir']}/exit.0.0.json"))
     assert (record["outcome"], record["rc"], record["done"]) == ("requeue", 0, True)
     log = site.run("logs", disturbed).stdout
-    assert "because the stop file is there: saved.\n" in log
+    assert "because the stop file exists: checkpoint saved.\n" in log
     assert log.count("Resumed after step ") == 2
     # To the bit, though it was stopped in the middle of an epoch and killed later.
     assert epochs(lines(lab, job)) == expected
@@ -119,7 +123,7 @@ def test_interrupted_training_equals_an_uninterrupted_one(site: sites.Site) -> N
 
 @pytest.mark.early
 def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
-    # Slurm's own signal: it comes when Slurm looks at limits, each half minute.
+    # Slurm's signal: sent when Slurm checks limits, every half minute.
     job = 'time_limit = "00:03:00"\nsignal_seconds = 175'
     limited = submit(site, "limited", job, 100_000)
     log: list[str] = []
@@ -130,7 +134,7 @@ def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
 
     site.lab.wait_for(resumed, 240, "the second attempt's training", 1)
     step, why = stops(log[0])[0]
-    assert why == "the stop file is there"
+    assert why == "the stop file exists"
     run_dir = site.job(limited)["run_dir"]
     assert site.lab.read(f"{run_dir}/stop.0.0").startswith("USR1 ")
     assert site.lab.read(f"{run_dir}/requeue.0.0") == f"saved at step {step}\n"
@@ -178,7 +182,7 @@ def test_training_over_several_time_limits_equals_an_uninterrupted_one(site: sit
     minutes, expected = undisturbed(site, LIMITED_EPOCHS)
     lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))
     limit = f'time_limit = "{minutes}"'
-    whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file is there"}
+    whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file exists"}
     if lab.settings.release != "22.05":  # its jobs do not know when they end
         whys[limit] = "the time limit is near"
     jobs = {

@@ -1,4 +1,4 @@
-"""A strong and a weak study of a real training: from one command each to the table and plots."""
+"""A strong and a weak scaling study of a training: from the command to the table and plots."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind:
         assert 0.0 <= point["data_wait_share"] < 1.0 and point["epoch_seconds"] > 0.0
     assert points[0]["speedup"] == 1.0
     assert curve["amdahl"] is not None and curve["usl"] is None
-    # The hosts share two cores and the jobs run side by side: how well it scales says nothing.
+    # The hosts share two cores and the jobs run concurrently, so the efficiency is meaningless.
     assert f"{kind} scaling: the " in "\n".join(curve["notes"])
     held = ("batch_size", "64") if kind == "strong" else ("per_device_batch_size", "32")
     assert held in curve["common"].items()

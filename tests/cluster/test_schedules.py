@@ -1,4 +1,4 @@
-"""A schedule on a real Slurm, whose controller is killed again and again."""
+"""A schedule on a real Slurm, with a controller that is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def firings(site: sites.Site) -> list[dict[str, Any]]:
 
 
 def fired(site: sites.Site) -> int:
-    return sum(one["state"] == "fired" for one in firings(site))
+    return sum(firing["state"] == "fired" for firing in firings(site))
 
 
 @pytest.mark.timeout(2400)
@@ -80,7 +80,7 @@ def test_controller_killed_repeatedly(
     )
     began = datetime.datetime.now(datetime.UTC)
     first = quick.items("schedule", "next", "often", "--count", str(planned))
-    times = [datetime.datetime.fromisoformat(one["planned_at"]) for one in first]
+    times = [datetime.datetime.fromisoformat(item["planned_at"]) for item in first]
     # Most moments of a controller's life are idle: it is killed while it submits, more or less.
     moments = sorted(
         dice.choice(times) + datetime.timedelta(seconds=dice.uniform(0, 4)) for _ in range(kills)
@@ -100,27 +100,29 @@ def test_controller_killed_repeatedly(
         quick.run("schedule", "remove", "often")
 
         def judged() -> bool:
-            return all(one["verdict"] or one["state"] == "skipped" for one in firings(quick))
+            return all(
+                firing["verdict"] or firing["state"] == "skipped" for firing in firings(quick)
+            )
 
         lab.wait_for(judged, 240, "all verdicts", 1)
     finally:
         lab.kill(running)
         _, output = running.communicate()
-    found = firings(quick)
-    assert len({one["planned_at"] for one in found}) == len(found), output
-    mine = [one for one in found if one["state"] == "fired"]
+    result = firings(quick)
+    assert len({item["planned_at"] for item in result}) == len(result), output
+    mine = [item for item in result if item["state"] == "fired"]
     # One more may have come before the schedule was removed.
-    at = [datetime.datetime.fromisoformat(one["planned_at"]) for one in mine]
-    assert at[:planned] == times and planned <= len(mine) <= planned + 1, found
+    at = [datetime.datetime.fromisoformat(item["planned_at"]) for item in mine]
+    assert at[:planned] == times and planned <= len(mine) <= planned + 1, result
     planned = len(mine)
-    assert len({one["sweep"] for one in mine}) == planned
-    for one in mine:
-        points = quick.items("sweep", "status", f"@{one['sweep']}", "--points", "--no-refresh")
+    assert len({item["sweep"] for item in mine}) == planned
+    for item in mine:
+        points = quick.items("sweep", "status", f"@{item['sweep']}", "--points", "--no-refresh")
         assert [point["state"] for point in points] == ["COMPLETED"] * 2, points
     (shown,) = quick.items("show", points[0]["job_id"], "--no-refresh")
     assert shown["events"][0]["source"] == "controller"
-    verdicts = [one["verdict"] for one in mine]
-    assert verdicts[0] == "no baseline" and set(verdicts[1:]) == {"ok"}, found
+    verdicts = [item["verdict"] for item in mine]
+    assert verdicts[0] == "no baseline" and set(verdicts[1:]) == {"ok"}, result
     lines = lab.run(["cat", f"{site.home}/ran"]).stdout.splitlines()
     assert len(lines) == len(set(lines)) == 2 * planned
     since = began.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
@@ -170,7 +172,7 @@ def test_slower_sweep_is_reported_once(lab: cluster.Lab, site: sites.Site) -> No
         site.run("schedule", "add", "often", *cron, spec)
 
         def judged() -> bool:
-            return len([one for one in firings(site) if one["verdict"]]) >= 2
+            return len([firing for firing in firings(site) if firing["verdict"]]) >= 2
 
         lab.wait_for(judged, 240, "two verdicts", 1)
         site.run("schedule", "remove", "often")
@@ -184,14 +186,14 @@ def test_slower_sweep_is_reported_once(lab: cluster.Lab, site: sites.Site) -> No
         running.communicate()
         lab.kill(receiver)
         receiver.communicate()
-    mine = [one for one in firings(site) if one["verdict"]]
-    assert {one["verdict"] for one in mine} == {"regression"}, mine
-    told = [json.loads(line) for line in lab.read(f"{site.home}/told").splitlines()]
-    items = [item for message in told for item in message["items"]]
+    mine = [firing for firing in firings(site) if firing["verdict"]]
+    assert {item["verdict"] for item in mine} == {"regression"}, mine
+    reported = [json.loads(line) for line in lab.read(f"{site.home}/told").splitlines()]
+    items = [item for message in reported for item in message["items"]]
     assert len({item["key"] for item in items}) == len(items) == len(mine)
     assert {item["kind"] for item in items} == {"regression"}
-    planned = [one["planned_at"] for one in mine]
-    assert [item["sweep"] for item in items] == [one["sweep"] for one in mine]
+    planned = [item["planned_at"] for item in mine]
+    assert [item["sweep"] for item in items] == [item["sweep"] for item in mine]
     for item, at in zip(items, planned, strict=True):
         assert item["subject"].startswith(f"schedule often of {at[:16]}"), (item, at)
         assert item["subject"].endswith(": regression")

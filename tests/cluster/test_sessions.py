@@ -51,7 +51,7 @@ def test_the_sessions(lab: cluster.Lab, site: sites.Site) -> None:
         for step in steps:
             words = [ids.get(word, word) for word in step.command.split(" ")]
             printed = run(site, words)
-            # Slurm tells why a job waits once it has looked at it.
+            # Slurm sets the reason of a pending job when it has tried to schedule it.
             deadline = time.monotonic() + 30
             while (
                 words[1] in LOOKS
@@ -73,15 +73,15 @@ def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
     folder = f"{site.home}/the demo's"
     python = f"{environment.PLACE}/bin/python"
     words = ["--scheduler", "slurm", "--python", python, "--folder", folder]
-    more = ["--", "--set", "args.epochs=2", "--set", 'environment.variables.OMP_NUM_THREADS="1"']
+    extra = ["--", "--set", "args.epochs=2", "--set", 'environment.variables.OMP_NUM_THREADS="1"']
     done = lab.run(
-        [f"{environment.CHECKOUT_PLACE}/script/demo", *words, *more],
+        [f"{environment.CHECKOUT_PLACE}/script/demo", *words, *extra],
         env=site.environ,
         cwd=site.home,
         timeout_seconds=400,
     )
-    told = command_line.PROGRESS.sub("", done.stderr)
-    assert (done.returncode, told) == (0, ""), done.stdout + done.stderr
+    reported = command_line.PROGRESS.sub("", done.stderr)
+    assert (done.returncode, reported) == (0, ""), done.stdout + done.stderr
     job_id = sessions.job_id(done.stdout)
     assert job_id is not None
     first = f"{job_id} is starting (loading PyTorch takes longest)\ntraining on 2 ranks\n"
@@ -90,5 +90,7 @@ def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
     assert "\nTotal processes: 2\nTraining completed successfully.\n" in done.stdout
     assert "The job ran on Slurm with two ranks. " in done.stdout
     there = {"ORCHESTRATOR_STATE_DIR": f"{folder}/state", "ORCHESTRATOR_RUNS_DIR": f"{folder}/runs"}
-    told = lab.run(["orchestrator", "show", job_id, "--json"], env={**site.environ, **there}).stdout
-    assert '"state": "COMPLETED"' in told and '"nodes": 1' in told
+    reported = lab.run(
+        ["orchestrator", "show", job_id, "--json"], env={**site.environ, **there}
+    ).stdout
+    assert '"state": "COMPLETED"' in reported and '"nodes": 1' in reported

@@ -1,4 +1,4 @@
-"""Two users on one login host: what bob leaves lying around must not run as alice.
+"""Two users on one login host: files of bob must not run as alice.
 
 The attacks are those of docs/security.md. Each leaves a mark in bob's folder, which every user can
 write, when it succeeds.
@@ -72,7 +72,7 @@ def test_configuration_of_another_user_in_a_parent_folder(
 
 
 def test_repository_containing_a_spool(site: sites.Site, lab: cluster.Lab, scratch: str) -> None:
-    """alice copies bob's project, which brings a state folder with a waiting job of its own."""
+    """alice copies bob's project, which contains a state folder with a waiting job."""
     project = f"{site.home}/project"
     lab.make_folder(f"{project}/.git")
     lab.write(f"{project}/orchestrator.toml", 'state_dir = ".state"\nruns_dir = ".runs"\n')
@@ -160,8 +160,8 @@ def test_bob_cannot_read_files_of_alice(site: sites.Site, lab: cluster.Lab) -> N
     done = lab.run(["bash", "-c", words], env=site.environ, cwd=site.home, timeout_seconds=180)
     assert done.returncode == 0, done.stderr
     for folder in ("state", "runs"):
-        found = lab.run(["find", f"{site.home}/{folder}", "-readable"], user="bob")
-        assert found.stdout == ""
+        result = lab.run(["find", f"{site.home}/{folder}", "-readable"], user="bob")
+        assert result.stdout == ""
         loose = ["find", f"{site.home}/{folder}", "-type", "d", "-perm", "/077"]
         assert lab.run(loose).stdout == ""
 
@@ -176,6 +176,6 @@ def test_the_environment_of_a_local_job_is_not_public(site: sites.Site, lab: clu
     lines = lab.run(["ps", "-eww", "-o", "args="], user="bob").stdout
     assert "orchestrator.controller.submission.local_keeper" in lines
     assert "very-secret-value" not in lines
-    found = lab.run(["grep", "-rl", "very-secret-value", site.home], user="root")
-    assert found.stdout == ""
+    result = lab.run(["grep", "-rl", "very-secret-value", site.home], user="root")
+    assert result.stdout == ""
     site.run("cancel", "sleeper")

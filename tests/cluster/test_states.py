@@ -1,4 +1,4 @@
-"""How jobs end, wait and come back on a real Slurm, and what their histories say of it."""
+"""States of jobs on a real Slurm (ended, pending, requeued), and their histories."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def states(job: dict[str, Any]) -> list[str]:
 
 
 def assert_end(job: dict[str, Any], state: str, code: int, signal: int) -> None:
-    """The row, its only attempt and the last line of its history tell the same end."""
+    """The row, its only attempt and the last line of its history have the same final state."""
     assert (job["state"], job["exit_code"], job["exit_signal"]) == (state, code, signal)
     way = states(job)
     assert way[-1] == state
@@ -194,7 +194,7 @@ def test_cancel_is_confirmed(crowd: Crowd) -> None:
     assert again.stdout == f"{job_id} had already ended: CANCELLED\n"
 
 
-def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None:
+def assert_never_starts(crowd: Crowd, name: str, reason: str, explanation: str) -> None:
     job_id = crowd.ids[name]
     crowd.site.lab.wait_for(
         lambda: crowd.site.job(job_id)["reason"] == reason, 120, f"{name} to wait for {reason}", 0.5
@@ -202,7 +202,7 @@ def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None
     job = crowd.now(name)
     assert (job["state"], job["started_at"], job["node_list"]) == ("PENDING", None, None)
     shown = crowd.site.run("show", job_id).stdout
-    assert f"\nReason:      can never start: {told} ({reason})\n" in shown
+    assert f"\nReason:      can never start: {explanation} ({reason})\n" in shown
     assert crowd.site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
 
 
@@ -324,11 +324,11 @@ def test_requeued_job_has_two_attempts(crowd: Crowd) -> None:
     banners = [line for line in log_of(crowd, "requeued") if line.startswith("=== orchestrator ")]
     assert [re.search(r"attempt (\d)", line)[1] for line in banners] == ["0", "1"]  # type: ignore[index]
     throughput = crowd.site.items("metrics", job_id, "--name", "throughput")
-    assert [(one["attempt"], one["value"]) for one in throughput] == [(0, 1.5), (1, 2.5)]
+    assert [(item["attempt"], item["value"]) for item in throughput] == [(0, 1.5), (1, 2.5)]
     folder = lab.path(job["run_dir"])
     record = json.loads((folder / "exit.0.1.json").read_text())
     assert (record["attempt"], record["rc"], record["outcome"]) == (1, 0, "end")
-    # Slurm ended it: not a success, whatever the program said.
+    # Slurm ended it: not a success, regardless of the exit code.
     assert json.loads((folder / "exit.0.0.json").read_text())["rc"] == 143
 
 
@@ -348,7 +348,7 @@ def test_job_requeued_after_its_end(crowd: Crowd) -> None:
     crowd.site.wait_state(crowd.ids["again"], ("PENDING", "RUNNING", "FAILED"))
     job = crowd.ended("again")
     assert (job["state"], job["exit_code"], job["attempt"]) == ("FAILED", 1, 1)
-    ends = [(one["number"], one["state"], one["exit"]) for one in job["attempts"]]
+    ends = [(attempt["number"], attempt["state"], attempt["exit"]) for attempt in job["attempts"]]
     # sacct's word for an attempt that was followed by another; the history keeps its own end, and
     # so does sacct from 26.05 on.
     first = "COMPLETED" if crowd.site.lab.settings.release == "26.05" else "REQUEUED"
@@ -381,7 +381,7 @@ def test_jobs_purged_from_slurm(lab: cluster.Lab, alice_home: str) -> None:
     assert (three["state"], three["exit_code"]) == ("FAILED", 3)
     assert three["events"][-2]["source"] == "record"
     assert three["events"][-1]["kind"] == "cause"
-    # Nobody can tell how it ended: not at the first look, and never a success.
+    # Its end is unknown: not decided at the first refresh, and never a success.
     assert crowd.now("shot")["state"] == "PENDING"
     shot = site.wait_state(crowd.ids["shot"], "LOST")
     why = (

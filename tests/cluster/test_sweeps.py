@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm: few calls of sbatch, no point twice, and all of them run."""
+"""Sweeps on a real Slurm: few calls of sbatch, and each point runs once."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def ran(site: sites.Site) -> collections.Counter[str]:
     """How often each point ran."""
     command = f"cd {site.home}/ran && wc -l -- * 2>/dev/null"
     lines = site.lab.run(["sh", "-c", command]).stdout.splitlines()
-    found = (line.split() for line in lines)
-    return collections.Counter({name: int(count) for count, name in found if name != "total"})
+    result = (line.split() for line in lines)
+    return collections.Counter({name: int(count) for count, name in result if name != "total"})
 
 
 def points(site: sites.Site) -> dict[str, int]:
     """How many points are in which state."""
-    found: collections.Counter[str] = collections.Counter()
+    result: collections.Counter[str] = collections.Counter()
     for item in site.items("sweep", "status", "many", "--no-refresh"):
-        found[str(item["state"])] += item["points"]
-    return dict(found)
+        result[str(item["state"])] += item["points"]
+    return dict(result)
 
 
 def all_ran_once(site: sites.Site, count: int) -> None:

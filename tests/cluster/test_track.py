@@ -1,4 +1,4 @@
-"""`track JOBID` on a real Slurm: a job that was submitted by hand is followed as one of ours."""
+"""`track JOBID` on a real Slurm: a job submitted without orchestrator is tracked."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_requeues_of_a_tracked_job_are_attempts(site: sites.Site) -> None:
     site.run("wait", job_id, timeout_seconds=240)
     job = site.job(job_id)
     assert (job["state"], job["attempt"], len(job["attempts"])) == ("COMPLETED", 2, 3)
-    found = [(item["attempt"], item["value"]) for item in site.items("metrics", job_id)]
-    assert found == [(0, 100.5), (1, 101.5), (2, 102.5)]
+    items = [(item["attempt"], item["value"]) for item in site.items("metrics", job_id)]
+    assert items == [(0, 100.5), (1, 101.5), (2, 102.5)]
 
 
 def test_hold_rename_release_and_cancel(site: sites.Site) -> None:
@@ -170,17 +170,18 @@ def test_final_state_is_lost_without_accounting(lab: cluster.Lab, alice_home: st
 
 
 def test_tasks_tracked_one_by_one_form_one_array(site: sites.Site) -> None:
-    one, other = (by_hand(site, "--array=0-2", "--hold") for _ in range(2))
-    assert site.run("track", f"{one}_1").stdout == f"Tracking {one}_1 (@1, hand.sh): PENDING\n"
-    assert site.run("track", one).stdout == f"Tracking {one} (@1 to @3, hand.sh): 3 tasks\n"
-    assert site.run("track", other).stdout == f"Tracking {other} (@4 to @6, hand.sh): 3 tasks\n"
+    first, second = (by_hand(site, "--array=0-2", "--hold") for _ in range(2))
+    assert site.run("track", f"{first}_1").stdout == f"Tracking {first}_1 (@1, hand.sh): PENDING\n"
+    assert site.run("track", first).stdout == f"Tracking {first} (@1 to @3, hand.sh): 3 tasks\n"
+    assert site.run("track", second).stdout == f"Tracking {second} (@4 to @6, hand.sh): 3 tasks\n"
     assert (
-        site.run("track", f"{other}_1").stdout == f"{other}_1 is already tracked as @5 (hand.sh)\n"
+        site.run("track", f"{second}_1").stdout
+        == f"{second}_1 is already tracked as @5 (hand.sh)\n"
     )
-    for number in (one, other):
+    for number in (first, second):
         assert [row["array_task_id"] for row in site.items("status", number)] == [0, 1, 2]
-    assert site.run("cancel", one, f"{other}_0").stdout == (
-        f"{one}_[0-2] is CANCELLED\n{other}_0 is CANCELLED\n"
+    assert site.run("cancel", first, f"{second}_0").stdout == (
+        f"{first}_[0-2] is CANCELLED\n{second}_0 is CANCELLED\n"
     )
-    assert site.job(f"{other}_2")["state"] == "PENDING"
-    site.run("cancel", other)
+    assert site.job(f"{second}_2")["state"] == "PENDING"
+    site.run("cancel", second)

@@ -53,4 +53,4 @@ def test_dead_rank_ends_the_job_within_a_minute(site: sites.Site) -> None:
     ended = datetime.datetime.fromisoformat(job["ended_at"]).timestamp()
     assert ended - died < 60
     assert re.search(r"rank      : 1 \(local_rank: 0\)\n.*  exitcode  : -9 ", log), log
-    assert "rank 0 ends because another rank has ended or can't be reached" in log
+    assert "rank 0 ends because another rank exited or cannot be reached" in log

@@ -1,4 +1,4 @@
-"""Run `orchestrator ARGV` and write what this process used of the machine, less its children.
+"""Run `orchestrator ARGV` and write the CPU time and memory of this process, without its children.
 
 use_of.py FILE ARGV...      FILE gets {"cpu_seconds": ..., "max_rss_bytes": ...}
 """
@@ -10,7 +10,7 @@ import sys
 from orchestrator import cli
 
 
-def tell(path):
+def write_usage(path):
     used = resource.getrusage(resource.RUSAGE_SELF)
     # Linux counts ru_maxrss in KiB.
     numbers = {
@@ -26,4 +26,4 @@ if __name__ == "__main__":
     try:
         cli.main()
     finally:
-        tell(place)
+        write_usage(place)

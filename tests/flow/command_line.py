@@ -1,4 +1,4 @@
-"""The orchestrator command as a process of its own, in a home folder of its own."""
+"""Runs the orchestrator command as a process with its own home folder."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class CommandLine:
         return self._start(command, cwd, environ)
 
     def run(self, command: Sequence[str], **environ: str) -> Done:
-        """Run another command in the same surroundings."""
+        """Run another command in the same environment."""
         return finish(self._start(command, None, environ))
 
     def _start(
@@ -171,9 +171,9 @@ class CommandLine:
         if not self.database.exists():
             return []
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as connection:
-            found = connection.execute(statement).fetchall()
+            result = connection.execute(statement).fetchall()
         connection.close()
-        return found
+        return result
 
     def wait_until(self, happened: Callable[[], object], what: str = "it") -> None:
         """Look again and again until it happened."""
@@ -203,7 +203,7 @@ def _done(code: int, out: str, err: str) -> Done:
         code=code,
         out=out,
         err=PROGRESS.sub("", err),
-        progress=[found[0] for found in PROGRESS.finditer(err)],
+        progress=[item[0] for item in PROGRESS.finditer(err)],
     )
 
 

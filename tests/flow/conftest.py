@@ -1,4 +1,4 @@
-"""The flow tier's Slurm: fake commands first on PATH, and a handle that plays the cluster."""
+"""The simulated Slurm of the flow tier: fake commands first on PATH, and their controls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeSlurm:
             data["runs"] = runs
 
     def configure(self, **settings: str) -> None:
-        """Change what `scontrol show config` says; accounting off: AccountingStorageType=..."""
+        """Change the output of `scontrol show config`; accounting off: AccountingStorageType=..."""
         with fake.state(self.folder) as data:
             data["config"].update(settings)
 
@@ -96,7 +96,7 @@ class FakeSlurm:
         delay_seconds: float = 0.0,
         run_anyway: bool = False,
     ) -> None:
-        """Let the next calls of a command fail so; run_anyway: the work is done all the same."""
+        """Make the next calls of a command fail; run_anyway: the work is done nevertheless."""
         fault = {
             "command": command,
             "rc": rc,

@@ -1,4 +1,4 @@
-"""Databases to be damaged: one that the commands themselves filled, and ways to damage its file."""
+"""Damaged databases: a database filled by the commands, and ways to damage its file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def populate(cli: CommandLine, fake_slurm: FakeSlurm) -> None:
     run("tick")
 
 
-#: What is called on each damaged database: all look at it, a few write.
+#: Commands for each damaged database: all read it, a few write.
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status",),
     ("status", "--all", "--no-refresh", "--json"),
@@ -113,7 +113,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The database with what lies beside it, put back before each damage."""
+    """The database and the files beside it, restored before each damage."""
 
     #: by the end of the name: "", "-wal"
     contents: dict[str, bytes]
@@ -188,20 +188,20 @@ def flips(files: Files, dice: random.Random) -> Files:
             for _ in range(dice.choice((1, 8, 64))):
                 data[at()] = dice.randrange(256)
         case "text":
-            # Where text stands: what SQLite itself cannot notice.
+            # Positions of text: damage that SQLite itself cannot detect.
             for _ in range(200):
-                place = at()
-                if 32 <= data[place] < 127:
-                    data[place] = dice.choice((data[place] ^ 1, 255, 0, 48))
+                position = at()
+                if 32 <= data[position] < 127:
+                    data[position] = dice.choice((data[position] ^ 1, 255, 0, 48))
                     if dice.random() < 0.1:
                         break
         case "range":
-            place = at()
-            stop = min(len(data), place + dice.choice((16, 256, 2048)))
-            data[place:stop] = dice.randbytes(stop - place)
+            position = at()
+            stop = min(len(data), position + dice.choice((16, 256, 2048)))
+            data[position:stop] = dice.randbytes(stop - position)
         case "zeroed":
-            place = at() // page * page
-            data[place : place + page] = bytes(len(data[place : place + page]))
+            position = at() // page * page
+            data[position : position + page] = bytes(len(data[position : position + page]))
         case "cut":
             del data[at() :]
         case "header":
@@ -214,13 +214,15 @@ def flips(files: Files, dice: random.Random) -> Files:
         case "structure":
             # The head of a page and its cell pointers.
             for _ in range(dice.choice((1, 4))):
-                place = at() // page * page + dice.randrange(64)
-                if place < len(data):
-                    data[place] = dice.choice((0, 1, 255, data[place] ^ 1, dice.randrange(256)))
+                position = at() // page * page + dice.randrange(64)
+                if position < len(data):
+                    data[position] = dice.choice(
+                        (0, 1, 255, data[position] ^ 1, dice.randrange(256))
+                    )
     return Files({end: bytes(content) for end, content in contents.items()})
 
 
-#: What may stand in any column of a file of SQLite's, whatever the column's type says.
+#: Values that SQLite accepts in any column, regardless of its type.
 _VALUES: tuple[object, ...] = (
     None,
     -1,

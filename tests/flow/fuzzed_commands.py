@@ -1,4 +1,4 @@
-"""Command lines made at random from click's own tree, run by forks of this process.
+"""Random command lines generated from click's commands, run by forks of this process.
 
 Each case runs `cli.main()` in a process of its own batch, as another user where we are root, in a
 copy of a prepared home. What one batch leaves behind is there for its next case.
@@ -39,7 +39,7 @@ _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_VERSION_3 = 0x20080522
-#: They write where they are told to, talk to other programs, or run until they are ended.
+#: They write to given paths, communicate with other programs, or run until they are stopped.
 LEFT_OUT = {("schedule", "install"), ("serve",), ("notices", "test"), ("completion",)}
 _LEFT_OUT_OPTIONS = {"--follow", "--watch", "--write", "--help", "--version"}
 #: Otherwise they wait for what does not happen.
@@ -158,7 +158,7 @@ def command_line(
             words += [_value(rng, argument) for _ in range(count)]
     if rng.random() < 0.03:
         words.insert(rng.randrange(len(words) + 1), fuzzing.hostile(rng))
-    if "words" in {one.name for one in command.params} and rng.random() < 0.2:
+    if "words" in {parameter.name for parameter in command.params} and rng.random() < 0.2:
         words += ["--", *(fuzzing.hostile(rng) for _ in range(rng.randrange(4)))]
     # execve() takes no NUL; a surrogate outside U+DC80..U+DCFF is no byte.
     return [word.replace("\0", "") for word in words]
@@ -195,7 +195,7 @@ def run_batch(
         lines = report.read_text().splitlines() if report.exists() else []
         report.unlink(missing_ok=True)
         done = [json.loads(line) for line in lines]
-        failures += [Failure(**one) for one in done if one["err"] is not None]
+        failures += [Failure(**item) for item in done if item["err"] is not None]
         rest = pending[len(done) :]
         if not rest:
             break
@@ -213,7 +213,7 @@ def _run_all(
     folder: Path, report: Path, cases: Sequence[tuple[int, list[str]]], environ: Mapping[str, str]
 ) -> None:
     os.setsid()
-    # What Python does where nobody asks for more; pytest does.
+    # Python's default; pytest changes it.
     warnings.resetwarnings()
     for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
         warnings.simplefilter("ignore", hidden)
@@ -222,9 +222,9 @@ def _run_all(
     time.tzset()
     handle = report.open("a")
     if os.geteuid() == 0:
-        for place, folders, files in os.walk(folder):
+        for path, folders, files in os.walk(folder):
             for name in (".", *folders, *files):
-                os.lchown(os.path.join(place, name), _NOBODY, _NOBODY)
+                os.lchown(os.path.join(path, name), _NOBODY, _NOBODY)
         _become_nobody()
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 2**20, 64 * 2**20))
     resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))

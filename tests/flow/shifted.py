@@ -1,6 +1,6 @@
-"""Runs the orchestrator command on a host whose clock was set wrong, by SHIFT_SECONDS.
+"""Runs the orchestrator command on a host whose clock is wrong by SHIFT_SECONDS.
 
-Only the wall clock is moved: the kernel's time since boot goes on, as it does on such a host.
+Only the wall clock is shifted; the time since boot is unaffected, as on such a host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Job arrays through the command line, against the pretended Slurm."""
+"""Job arrays through the command line, with the simulated Slurm."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_status_of_an_array_takes_filters(
     (cli.folder / "sweep.toml").write_text(SPEC)
     cli("submit", "sweep.toml")
     fake_slurm.set_state("1_1", "RUNNING")
-    found = cli("status", "1", "-t", "RUNNING", "--refresh", "--json").items
-    assert [job["job_id"] for job in found] == ["1_1"]
+    items = cli("status", "1", "-t", "RUNNING", "--refresh", "--json").items
+    assert [job["job_id"] for job in items] == ["1_1"]
 
 
-def test_a_log_that_has_no_place_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+def test_a_log_without_a_path_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
     (cli.folder / "t.py").write_text("")
     (cli.folder / "sweep.toml").write_text(SPEC)
     assert cli("submit", "sweep.toml", "--output", "out-%j.log").code == 0

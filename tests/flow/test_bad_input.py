@@ -56,7 +56,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     (cli.folder / "latin.toml").write_bytes(b'[job]\nname = "\xe9"\n')
     cli.spec("[job\n", "broken.toml")
     (cli.folder / "folder.toml").mkdir()
-    for name, told in {
+    for name, message in {
         "none.toml": "none.toml: cannot be read: No such file or directory\n",
         "folder.toml": "folder.toml: cannot be read: not a regular file but a folder\n",
         "latin.toml": "latin.toml: not UTF-8 text (line 2)\n",
@@ -65,7 +65,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     }.items():
         done = cli("submit", name)
         assert (done.code, done.out) == (3, "")
-        assert done.err == f"Error: {told}1 problem{NOTHING}"
+        assert done.err == f"Error: {message}1 problem{NOTHING}"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ CONTROL = {
     "NUL": "a\x00b",
     "line separator": "a\u2028#SBATCH --partition=evil",
 }
-#: What has a form of its own: Slurm's names, sizes and lists.
+#: Values with a format: Slurm's names, sizes and lists.
 FORMED = {
     "job": "name partition account qos reservation constraint time_limit mail_type mail_user "
     "dependency nodelist exclude",
@@ -496,7 +496,7 @@ done
 
 @pytest.mark.parametrize("how", ["full", "ro"])
 def test_read_commands_work_on_a_full_disk(cli, fake_slurm, how):
-    """Also the database alone: nobody has it open, and SQLite's own files are not beside it."""
+    """Also the database file alone: it is not open, and SQLite's other files do not exist."""
     cli.needs_file()
     full = cli.home / "full"
     full.mkdir()

@@ -1,4 +1,4 @@
-"""Commands end in time, whatever stands in logs, patterns and the database."""
+"""Commands end in time with any content of logs, patterns and database."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_slow_log_is_read_on_by_each_refresh(
         counts.append(int(done.err.splitlines()[-1].split(", ")[1].split()[0]))
         if not UNREAD.search(done.err):
             break
-    # Each look reads a part, and the number stands at the end.
+    # Each call reads a part, and the value is at the end.
     assert len(counts) > 1 and counts == [0] * (len(counts) - 1) + [1]
     assert cli.rows("select name, value from metrics") == [("throughput", 5.5)]
 
@@ -121,6 +121,22 @@ def test_wait_ends_in_time_when_slurm_hangs_and_slurm_is_not_blamed(
     assert time.monotonic() - begun < 20
     fake_slurm.heal()
     assert "not answer" not in cli("status", "--no-refresh").err
+
+
+def test_wait_ends_in_time_when_slurm_hangs_and_the_facts_are_old(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    running(cli, fake_slurm)
+    with sqlite3.connect(cli.database) as database:
+        changed = database.execute(
+            "UPDATE settings SET value = json_set(value, '$.asked_at', '2026-11-01T00:00:00+00:00')"
+            " WHERE key LIKE 'cluster:%'"
+        )
+        assert changed.rowcount == 1
+    database.close()
+    fake_slurm.fail("scontrol", rc=0, delay_seconds=40.0)
+    done = cli("wait", "1", "--timeout", "1")
+    assert (done.code, done.err) == (124, "Error: 1 of 1 jobs have not ended after 1 s\n")
 
 
 def test_wait_ends_in_time_when_the_database_is_busy(

@@ -1,4 +1,4 @@
-"""A clock that is set wrong decides nothing: schedules wait until it is confirmed."""
+"""With a wrong clock no decisions are made: schedules wait until the clock is confirmed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     add(cli)
     before = history(cli)
     wrong = shifted(cli, 30 * DAY, "tick")
-    found = LEAPT.fullmatch(wrong.err.strip())
-    assert wrong.code == 0 and found, wrong.err
-    assert found.groups() == ("forward", "30-00:00:00", "Slurm's clock shows another time.")
-    # It is reported everywhere, until somebody looks with the right clock.
+    match = LEAPT.fullmatch(wrong.err.strip())
+    assert wrong.code == 0 and match, wrong.err
+    assert match.groups() == ("forward", "30-00:00:00", "Slurm's clock shows another time.")
+    # Every command reports it until one runs with the right clock.
     message = wrong.err.strip()
     assert message in cli("status", "--no-refresh").err
     assert message in cli("schedule", "list").err
@@ -64,8 +64,8 @@ def test_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
 def test_no_decisions_after_the_clock_went_back(cli, fake_slurm):
     add(cli)
     wrong = shifted(cli, -30 * DAY, "tick")
-    found = LEAPT.fullmatch(wrong.err.strip())
-    assert found and found.groups()[:2] == ("back", "30-00:00:00"), wrong.err
+    match = LEAPT.fullmatch(wrong.err.strip())
+    assert match and match.groups()[:2] == ("back", "30-00:00:00"), wrong.err
     refused = shifted(cli, -30 * DAY, "schedule", "add", "b", "--cron", "@daily", "job.toml")
     assert refused.code == 6 and refused.err.startswith("Error: The clock of "), refused.err
 
@@ -77,18 +77,18 @@ def test_a_person_confirms_a_leap(cli, fake_slurm):
     assert ours.err.startswith("This host's clock is trusted: ")
     ((later,),) = cli.rows("SELECT decided_until FROM schedules")
     assert str(later) > str(until)
-    # Two days of minutes: the last hundred have an entry each, one stands for all before.
+    # Two days of minutes: the last hundred have an entry each, all earlier ones share one.
     reasons = [str(reason) for (reason,) in cli.rows("SELECT reason FROM firings")]
     assert len(reasons) <= 104
     assert sum("; so are all planned times since " in reason for reason in reasons) == 1
 
 
-def test_a_slurm_on_this_host_proves_nothing_about_its_clock(cli, fake_slurm):
+def test_slurm_on_this_host_does_not_confirm_its_clock(cli, fake_slurm):
     fake_slurm.configure(**{"SlurmctldHost[0]": f"{socket.gethostname()}(127.0.0.1)"})
     add(cli)
     wrong = shifted(cli, 7200, "tick")
-    found = LEAPT.fullmatch(wrong.err.strip())
-    assert found and found.groups() == (
+    match = LEAPT.fullmatch(wrong.err.strip())
+    assert match and match.groups() == (
         "forward",
         "02:00:00",
         "Without another jump it is trusted after 60 minutes.",

@@ -1,4 +1,4 @@
-"""Each command's normal use: what a person sees, word for word."""
+"""Normal use of each command: the exact output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+]00:00"
 
 
 def ask(*words):
-    """Match these lines, in which `...` stands for anything."""
+    """Match these lines; `...` matches anything."""
     return re.compile("".join(re.escape(word).replace(r"\.\.\.", r"[^\n]*") for word in words))
 
 
@@ -278,7 +278,7 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     assert both.err.endswith("Error: 1 of 2 jobs did not complete: 1 FAILED\n")
 
 
-def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
+def test_cancel_checks_the_result_in_slurm(cli, fake_slurm):
     for name in ("a", "b", "b"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0
     fake_slurm.fail("scancel", rc=0)
@@ -347,7 +347,7 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     fake_slurm.set_state(1, "PENDING", submit_line="sbatch y", **other)
     done = cli("cancel", "1", "@5", "2", "@6", "3", "--timeout", "1")
     assert fake_slurm.job(1)["state"] == "PENDING"
-    assert [found["state"] for found in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
+    assert [job["state"] for job in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
     assert fake_slurm.calls("scancel") == [["2", "3"]]
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
     lines = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
@@ -381,7 +381,7 @@ def test_a_log_is_followed_to_its_end(cli, fake_slurm):
     assert (done.code, done.out, done.err) == (0, "two\nthree\n", "")
 
 
-def test_a_log_is_printed_as_it_lies_in_the_file(cli, fake_slurm):
+def test_a_log_is_printed_unchanged(cli, fake_slurm):
     fake_slurm.run_jobs()
     command = r"printf 'bar\r\033[31mred \377\000\302\205\n\n\nno end'"
     assert cli("submit", "--name", "odd", "--command", command, "--wait").code == 0
@@ -464,9 +464,9 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
 
 def test_doctor_with_and_without_slurm(cli, fake_slurm):
     good = cli("doctor", "--json")
-    found = {item["check"]: item["outcome"] for item in good.items}
-    assert found.pop("container") in ("ok", "warning")
-    assert found == dict.fromkeys(
+    outcomes = {item["check"]: item["outcome"] for item in good.items}
+    assert outcomes.pop("container") in ("ok", "warning")
+    assert outcomes == dict.fromkeys(
         (
             *("orchestrator", "slurm commands", "slurmctld", "accounting"),
             *("runs_dir", "state_dir", "database"),

@@ -1,4 +1,4 @@
-"""What the shell completes, by the script that it evaluates."""
+"""Shell completion with the script that the shell evaluates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tick and serve: one controller acts, and who lost the lease does nothing more (rows 41, 42)."""
+"""tick and serve: one controller acts, and one that lost its lease does nothing (rows 41, 42)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_one_controller_acts_and_sigterm_ends_it(
     first.send_signal(signal.SIGTERM)
     assert first.stdout.readline().endswith(" Controller stopped.\n")
     assert first.wait(timeout=20) == 0
-    # It was given back: nobody waits for it to run out.
+    # The lease was released: no other controller waits for it to expire.
     assert here("tick").code == 0
     assert here.rows("SELECT host, fence FROM leases") == [(None, 2)]
 
@@ -115,7 +115,7 @@ def test_suspended_controller_is_fenced_and_submits_nothing(
     """Stopped between the stored intent and sbatch: the worst moment there is."""
     fake_slurm.fail("sbatch", stderr=REFUSED)
     for name in ("RESEND_MIN_SECONDS", "SUBMIT_GRACE_SECONDS"):
-        # What its intent became is looked for so long, and sent again after that.
+        # Its submission is searched for during this time, and sent again after that.
         here.environ[f"ORCHESTRATOR_{name}"] = "1"
     spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
     assert here("submit", "--queue", spec).code == 0
@@ -152,7 +152,7 @@ def test_suspended_controller_resumes_with_one_pass(
     here.wait_until(lambda: len(fake_slurm.calls("squeue")) >= 2, "two passes")
     process.send_signal(signal.SIGSTOP)
     before = len(fake_slurm.calls("squeue"))
-    # Nobody took over: it goes on under its old number.
+    # No other controller took over: it continues with the same fence.
     time.sleep(LEASE_SECONDS * 2)
     pass_before = health(here)["last_pass_at"]
     process.send_signal(signal.SIGCONT)

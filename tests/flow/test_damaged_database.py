@@ -1,4 +1,4 @@
-"""Commands on a damaged database: a clear error that names the way back, and nothing worse."""
+"""Commands on a damaged database: a clear error that explains how to recover."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_flipped_bytes(filled: CommandLine, databases: int) -> None:
     [40, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
-    """In each column, also one that is new: what is no value of its type is found and named."""
+    """Values of a wrong type are reported in every column, including new ones."""
     dice = random.Random(15)
     whole = damage.in_one_file(filled.database)
     wrong = []
@@ -92,7 +92,7 @@ def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
     assert wrong == []
 
 
-def test_bytes_in_any_column_are_found(filled: CommandLine) -> None:
+def test_bytes_in_any_column_are_reported(filled: CommandLine) -> None:
     whole = damage.in_one_file(filled.database)
     missed = []
     for table in tables.METADATA.sorted_tables:
@@ -112,8 +112,8 @@ def test_bytes_in_any_column_are_found(filled: CommandLine) -> None:
                     pass
             connection.close()
         items = filled("db", "check", "--json").items
-        found = {item["column"] for item in items if item["table"] == table.name}
-        missed += [f"{table.name}.{name}" for name in stored if name not in found]
+        result = {item["column"] for item in items if item["table"] == table.name}
+        missed += [f"{table.name}.{name}" for name in stored if name not in result]
     assert missed == []
 
 
@@ -218,7 +218,7 @@ def test_nothing_is_stored_after_damage_was_found(damaged: CommandLine) -> None:
         ),
     ],
 )
-def test_an_impossible_state_is_not_whole(cli: CommandLine, statement: str, problem: str) -> None:
+def test_an_impossible_state_is_reported(cli: CommandLine, statement: str, problem: str) -> None:
     assert cli("submit", cli.spec(SPEC)).code == 0
     change(cli, statement)
     done = cli("db", "check")
@@ -227,7 +227,7 @@ def test_an_impossible_state_is_not_whole(cli: CommandLine, statement: str, prob
 
 
 def test_rows_that_contradict_each_other_are_named(cli: CommandLine) -> None:
-    """Each value can be read, and the error comes up where nobody looks for it."""
+    """Each value can be read; the error occurs in code that does not check for it."""
     (cli.folder / "train.py").touch()
     sweep = SPEC.replace("[launch]\n", "").replace('command = "true"\n', "") + (
         '[launch]\nlauncher = "python"\nscript = "train.py"\n'
@@ -261,7 +261,7 @@ def test_an_upgrade_of_a_damaged_database_changes_nothing(cli: CommandLine) -> N
     whole.put(cli.database)
     change(cli, "UPDATE alembic_version SET version_num = '0007'")
     content = bytearray(damage.in_one_file(cli.database).contents[""])
-    # The page of an index: each row that is asked for is found without it.
+    # A page of an index: each requested row is found without it.
     with sqlite3.connect(cli.database) as connection:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_schema WHERE name = 'ix_jobs_created_at'"
@@ -363,12 +363,12 @@ def test_restore_beside_a_controller(damaged: CommandLine, backup: Path) -> None
         damaged.wait_until(
             lambda: damaged.rows("SELECT host FROM leases WHERE host IS NOT NULL"), "the lease"
         )
-        told, code = ended(damaged, backup)
+        reported, code = ended(damaged, backup)
         assert code == 6
         assert re.fullmatch(
             r"`serve` \(process \d+ on \S+, since [-0-9]+ [:0-9]+\) uses this database\. "
             r"Stop it first, then restore\.\n",
-            told,
+            reported,
         )
     finally:
         serving.terminate()
@@ -379,13 +379,13 @@ def test_restore_while_another_process_has_it_open(damaged: CommandLine, backup:
     connection = sqlite3.connect(damaged.database)
     connection.execute("SELECT 1 FROM jobs").fetchall()
     try:
-        told, code = ended(damaged, backup)
+        reported, code = ended(damaged, backup)
     finally:
         connection.close()
     assert code == 6
     assert re.search(
         rf"{damaged.database} is open in process \d+ \([^)]*\)\. Wait until it has ended, or stop "
         r"it; then try again\.\n",
-        told,
+        reported,
     )
     assert ended(damaged, backup)[1] == 0

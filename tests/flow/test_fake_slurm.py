@@ -1,4 +1,4 @@
-"""The fake commands say what the real ones say: our own client understands them."""
+"""The output of the simulated Slurm commands can be parsed by our client."""
 
 from __future__ import annotations
 

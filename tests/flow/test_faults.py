@@ -1,4 +1,4 @@
-"""Slurm refuses, is away, is slow or gives no answer; the user interrupts; surroundings are odd."""
+"""Slurm rejects, is down, is slow or does not reply; Ctrl-C; unusual environments."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
     assert f"'{since}' is not a time: write 2026-11-20, 2026-11-20T10:05, " in done.err
-    for option, told in (
+    for option, message in (
         ("-t", "'' is not a state; states are "),
         ("-p", "'' contains an empty name"),
     ):
         done = cli("status", option, "")
-        assert done.code == 2 and told in done.err
+        assert done.code == 2 and message in done.err
 
 
 def test_unsatisfiable_dependency_is_reported(cli, fake_slurm):
@@ -204,7 +204,7 @@ def test_job_that_never_reached_slurm_is_not_submitted(cli, fake_slurm):
     assert len(fake_slurm.calls("squeue")) >= 3
 
 
-def test_an_adopted_job_knows_its_log(cli, fake_slurm):
+def test_an_adopted_job_has_its_log_path(cli, fake_slurm):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", rc=0, stdout="", run_anyway=True)
     done = cli("submit", "--name", "demo", "--wait", "--command", "echo here")
@@ -248,19 +248,19 @@ def test_slurm_is_unreachable(cli, fake_slurm):
     fake_slurm.fail("squeue", stderr=AWAY, times=2)
     failed = cli("refresh")
     assert (failed.code, failed.out) == (5, "")
-    said = (
+    message = (
         "squeue could not reach slurmctld: slurm_load_jobs error: "
         "Unable to contact slurm controller (connect failure). "
         "Nothing is lost; try again later, or ask the site's administrators.\n"
     )
     assert re.fullmatch(
-        rf"Error: Slurm has not responded since \S+: {re.escape(said)}", failed.err
+        rf"Error: Slurm has not responded since \S+: {re.escape(message)}", failed.err
     ), failed.err
     shown = cli("status", "--refresh")
     assert shown.code == 0
     assert "\tPENDING\t" in shown.out
     assert re.fullmatch(
-        rf"Stale since \S+: Slurm does not respond: {re.escape(said)}", shown.err
+        rf"Stale since \S+: Slurm does not respond: {re.escape(message)}", shown.err
     ), shown.err
     (item,) = cli("status", "--no-refresh", "--json").items
     assert item["stale_since"] is not None
@@ -369,7 +369,7 @@ def records_of(path: Path) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in pairs if pair)
 
 
-def test_the_surroundings_have_no_effect(cli, fake_slurm, tmp_path):
+def test_the_environment_has_no_effect(cli, fake_slurm, tmp_path):
     fake_slurm.run_jobs()
     bin_folder, records = tmp_path / "bin", tmp_path / "records"
     bin_folder.mkdir()

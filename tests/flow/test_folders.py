@@ -1,4 +1,4 @@
-"""Folders that another user can change decide nothing: a second user tries."""
+"""Folders that another user can change are not trusted; a second user tries."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def test_a_spool_that_another_user_made_is_refused(here, scratch) -> None:
     # The database is elsewhere: the spool alone is eve's.
     as_eve("mkdir", "-m", "0755", scratch / "state")
     url = here.url or f"sqlite:///{here.home}/orchestrator.db"
-    given = {"ORCHESTRATOR_STATE_DIR": str(scratch / "state"), "ORCHESTRATOR_DATABASE": url}
+    variables = {"ORCHESTRATOR_STATE_DIR": str(scratch / "state"), "ORCHESTRATOR_DATABASE": url}
     write_script(here, "print('ran')")
-    done = here("submit", *LOCAL, *JOB, **given)
+    done = here("submit", *LOCAL, *JOB, **variables)
     assert done.code == 1
     message = refusal(scratch / "state" / "local", scratch / "state", "state_dir")
     assert message in done.err
@@ -150,10 +150,10 @@ def test_a_script_that_was_replaced_is_not_started(here, scratch) -> None:
     runs = scratch / "mine" / "runs"
     write_script(here, "print('ran')")
     (here.folder / "long.py").write_text("import time; time.sleep(600)")
-    given = {"ORCHESTRATOR_RUNS_DIR": str(runs)}
+    variables = {"ORCHESTRATOR_RUNS_DIR": str(runs)}
     # One slot: the second job waits for the first.
-    assert here("submit", *LOCAL, "--name", "long", "--", "long.py", **given).code == 0
-    assert here("submit", *LOCAL, *JOB, **given).code == 0
+    assert here("submit", *LOCAL, "--name", "long", "--", "long.py", **variables).code == 0
+    assert here("submit", *LOCAL, *JOB, **variables).code == 0
     # Its user opens the folder, and eve puts a job of hers in the place of the one that waits.
     os.chmod(scratch / "mine", 0o777)
     (folder,) = runs.glob("demo.*")
@@ -161,8 +161,8 @@ def test_a_script_that_was_replaced_is_not_started(here, scratch) -> None:
     as_eve("mkdir", "-p", folder)
     script = folder / "script.sbatch"
     as_eve("sh", "-c", f"printf '#!/bin/sh\\ntouch {scratch}/owned\\n' > {script}")
-    assert here("cancel", "local-1", **given).code == 0
-    ended = here("wait", "local-2", "--timeout", "30", "--json", **given)
+    assert here("cancel", "local-1", **variables).code == 0
+    ended = here("wait", "local-2", "--timeout", "30", "--json", **variables)
     (item,) = ended.items
     assert item["state"] == "FAILED"
     assert item["reason"] == (
@@ -239,12 +239,12 @@ def test_doctor_names_folders_that_other_users_own(here, scratch) -> None:
     mine.chmod(0o775)
     os.chown(mine, -1, EVE)
     group = subprocess.run(["stat", "-c", "%G", str(mine)], capture_output=True, text=True)
-    given = {
+    variables = {
         "ORCHESTRATOR_STATE_DIR": str(scratch / "open" / "state"),
         "ORCHESTRATOR_RUNS_DIR": str(mine / "runs"),
         "ORCHESTRATOR_TEMPLATES_DIR": str(scratch / "open"),
     }
-    done = here("doctor", **given)
+    done = here("doctor", **variables)
     assert done.code == 1
     who = f"belongs to user {name_of(EVE)}"
     accept = f'accept it with `shared_folders = ["{scratch}/open"]` in your own configuration'

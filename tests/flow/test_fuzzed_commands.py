@@ -130,9 +130,13 @@ def environ_of(folder: Path, *, slurm: bool) -> dict[str, str]:
 
 
 def fuzz(template: Path, count: int) -> int:
-    """Run `count` command lines; return how many. AssertionError tells those that fail."""
+    """Run `count` command lines; return their number. AssertionError lists those that failed."""
     seed, numbers = fuzzing.numbers_of(count)
-    known = [one for one in fuzzed_commands.commands() if one[0] not in fuzzed_commands.LEFT_OUT]
+    known = [
+        command
+        for command in fuzzed_commands.commands()
+        if command[0] not in fuzzed_commands.LEFT_OUT
+    ]
     cases = [
         (number, fuzzed_commands.command_line(random.Random(f"commands:{seed}:{number}"), known))
         for number in numbers
@@ -145,11 +149,11 @@ def fuzz(template: Path, count: int) -> int:
         failures += fuzzed_commands.run_batch(
             template, folder, cases[start : start + size], environ
         )
-    told = {failure.err[-160:]: failure for failure in failures}
+    reported = {failure.err[-160:]: failure for failure in failures}
     assert not failures, f"{len(failures)} of {len(cases)}:\n" + "\n\n".join(
-        f"ORCHESTRATOR_TEST_FUZZ={seed}:{one.number} orchestrator {[w[:80] for w in one.argv]}\n"
-        f"  exit {one.code} after {one.seconds:.1f} s: {one.err[-1500:]}"
-        for one in told.values()
+        f"ORCHESTRATOR_TEST_FUZZ={seed}:{item.number} orchestrator {[w[:80] for w in item.argv]}\n"
+        f"  exit {item.code} after {item.seconds:.1f} s: {item.err[-1500:]}"
+        for item in reported.values()
     )
     return len(cases)
 

@@ -47,7 +47,7 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
     assert cli("submit", *JOB).code == 0
     (folder,) = cli.run_folders()
     job_id = fake_slurm.jobs()[0]["job_id"]
-    # The attempt has begun by its claim, and its record and owner are read.
+    # The claim shows that the attempt has started; its record and owner are read.
     (folder / "attempt.0.0").write_text(f"{job_id}\n")
     for name in ("owner.0", "exit.0.0.json", "result.json", "gpu.n1.csv"):
         put(folder / name, kind)
@@ -158,11 +158,11 @@ def test_a_pipe_that_is_named_is_read(cli) -> None:
     (cli.folder / "log").write_text("boom\n")
     (cli.folder / "rules.toml").write_text(rules)
     (cli.folder / "study.csv").write_text(csv)
-    given = cli("explain", "--log", "log", "--rules", "rules.toml")
+    done = cli("explain", "--log", "log", "--rules", "rules.toml")
     script = 'exec "$@" --rules <(cat rules.toml)'
     piped = cli("explain", "--log", "log", prefix=["bash", "-c", script, "bash"])
-    assert (piped.code, piped.out) == (given.code, given.out)
-    given = cli("sweep", "report", "--from", "study.csv", "--json")
+    assert (piped.code, piped.out) == (done.code, done.out)
+    done = cli("sweep", "report", "--from", "study.csv", "--json")
     for script in (
         'exec "$@" --from <(sleep 0.2; cat study.csv) --json',
         'cat study.csv | "$@" --from /dev/stdin --json',
@@ -170,8 +170,8 @@ def test_a_pipe_that_is_named_is_read(cli) -> None:
         'mkfifo made; cat study.csv >made & "$@" --from made --json',
     ):
         piped = cli("sweep", "report", prefix=["bash", "-c", script, "bash"])
-        assert piped.code == given.code
-        assert piped.err.replace("/dev/fd/63", "study.csv").count("\n") == given.err.count("\n")
+        assert piped.code == done.code
+        assert piped.err.replace("/dev/fd/63", "study.csv").count("\n") == done.err.count("\n")
 
 
 def test_log_is_a_fifo_without_a_reader(cli) -> None:

@@ -1,7 +1,7 @@
-"""Text that others wrote, in every field of every command: on a terminal, in a pipe, in files.
+"""Text written by others, in every field of every command: on a terminal, in a pipe, in files.
 
-What others can write: logs, Slurm's answers, file names, words of the command line. The database
-is filled with the same, in every column of text, for a field may be printed where no test looks.
+Others can write logs, Slurm's output, file names and arguments. Every text column of the database
+is filled with the same, because a field may be printed where no test checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEQUENCES = (
 #: C1, DEL, a bell; then what reorders, hides and ends lines.
 CHARACTERS = "\x9b31m\x9d0;t\x9c\x85\x7f\x07\b\b\u202e\u2066\u200b\u2028\u2029\ufeff\U000e0041"
 MARKUP = "[red]x[/red][link=http://evil]l[/link]<b>&"
-#: On one line, as a line of Slurm's answers or of a log.
+#: On one line, as in Slurm's output or in a log.
 HOSTILE = f"EVIL{SEQUENCES}{CHARACTERS}{MARKUP}"
 #: As a field of the database or a file's name.
 WHOLE = f"{HOSTILE}\r over\n\tunder"
@@ -75,7 +75,7 @@ DOCUMENTS = {
     *("spec", "settings", "changes", "provenance", "environment", "after", "measurements"),
     *("figures", "job_id", "raw_job_id", "array_job_id"),
 }
-#: table -> columns that are names by which the test asks, or that say where to look
+#: table -> columns with names or paths that the test uses
 KEPT = {
     "leases": {"name", "host", "boot_id"},
     "jobs": {"submitter_host", "submitter_boot_id", "stdout_path", "tracked_name"},
@@ -121,9 +121,9 @@ HEAD = [[], ["--format", "json"]]
 
 #: Commands that print what is stored: with these words, each with these formats.
 SHOWN: dict[str, list[list[str]]] = {
-    "status": [["status", "--no-refresh", *more] for more in ROWS]
+    "status": [["status", "--no-refresh", *extra] for extra in ROWS]
     + [["status", "@1", "@2", "--no-refresh"], ["status", "-r", "--no-refresh"]],
-    "show": [["show", f"@{row}", "--no-refresh", *more] for row in (1, 2, 4) for more in ROWS]
+    "show": [["show", f"@{row}", "--no-refresh", *extra] for row in (1, 2, 4) for extra in ROWS]
     + [["show", "@1", "--no-refresh", option] for option in ("--script", "--spec", "--diff")],
     "logs": [
         ["logs", "@1"],
@@ -135,43 +135,43 @@ SHOWN: dict[str, list[list[str]]] = {
         ["logs", "@1", "--grep", "EVIL", "--path"],
         ["logs", "@4"],
     ],
-    "metrics": [["metrics", "@1", *more] for more in ROWS]
-    + [["metrics", "@1", "--stat", "all", *more] for more in HEAD]
-    + [["metrics", "@1", "@2", "--compare", *more] for more in HEAD],
-    "metrics reparse": [["metrics", "reparse", "@1", *more] for more in HEAD],
-    "patterns list": [["patterns", "list", *more] for more in ROWS],
-    "patterns test": [["patterns", "test", "{log}", *more] for more in ROWS]
+    "metrics": [["metrics", "@1", *extra] for extra in ROWS]
+    + [["metrics", "@1", "--stat", "all", *extra] for extra in HEAD]
+    + [["metrics", "@1", "@2", "--compare", *extra] for extra in HEAD],
+    "metrics reparse": [["metrics", "reparse", "@1", *extra] for extra in HEAD],
+    "patterns list": [["patterns", "list", *extra] for extra in ROWS],
+    "patterns test": [["patterns", "test", "{log}", *extra] for extra in ROWS]
     + [["patterns", "test", "{strange}"]],
-    "explain": [["explain", "@1", "@2", "--no-refresh", *more] for more in ROWS]
-    + [["explain", "--log", "{log}", *more] for more in ROWS],
-    "trust": [["trust", "--list", *more] for more in HEAD] + [["trust", "EVIL\udc9b31m"]],
-    "db restore": [["db", "restore", *more] for more in HEAD]
+    "explain": [["explain", "@1", "@2", "--no-refresh", *extra] for extra in ROWS]
+    + [["explain", "--log", "{log}", *extra] for extra in ROWS],
+    "trust": [["trust", "--list", *extra] for extra in HEAD] + [["trust", "EVIL\udc9b31m"]],
+    "db restore": [["db", "restore", *extra] for extra in HEAD]
     + [["db", "restore", "EVIL\udc9b31m"]],
-    "usage": [["usage", "--by", "name", *more] for more in HEAD],
-    "sweep list": [["sweep", "list", *more] for more in HEAD],
-    "sweep status": [["sweep", "status", "@1", "--no-refresh", *more] for more in HEAD]
-    + [["sweep", "status", "@1", "--no-refresh", "--points", *more] for more in HEAD],
+    "usage": [["usage", "--by", "name", *extra] for extra in HEAD],
+    "sweep list": [["sweep", "list", *extra] for extra in HEAD],
+    "sweep status": [["sweep", "status", "@1", "--no-refresh", *extra] for extra in HEAD]
+    + [["sweep", "status", "@1", "--no-refresh", "--points", *extra] for extra in HEAD],
     "sweep report": [
-        ["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, *more]
-        for more in [*ROWS, ["--format", "markdown"], ["--format", "latex"]]
+        ["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, *extra]
+        for extra in [*ROWS, ["--format", "markdown"], ["--format", "latex"]]
     ]
     + [["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, "--to", "{home}/report"]],
-    "schedule list": [["schedule", "list", *more] for more in HEAD],
-    "schedule show": [["schedule", "show", WHOLE + "1", *more] for more in HEAD],
-    "schedule next": [["schedule", "next", WHOLE + "1", *more] for more in HEAD],
-    "schedule history": [["schedule", "history", WHOLE + "1", *more] for more in HEAD],
-    "graph list": [["graph", "list", *more] for more in HEAD],
-    "graph status": [["graph", "status", "@1", "--no-refresh", *more] for more in HEAD],
-    "baseline show": [["baseline", "show", *more] for more in HEAD]
-    + [["baseline", "show", WHOLE + "1", *more] for more in HEAD],
+    "schedule list": [["schedule", "list", *extra] for extra in HEAD],
+    "schedule show": [["schedule", "show", WHOLE + "1", *extra] for extra in HEAD],
+    "schedule next": [["schedule", "next", WHOLE + "1", *extra] for extra in HEAD],
+    "schedule history": [["schedule", "history", WHOLE + "1", *extra] for extra in HEAD],
+    "graph list": [["graph", "list", *extra] for extra in HEAD],
+    "graph status": [["graph", "status", "@1", "--no-refresh", *extra] for extra in HEAD],
+    "baseline show": [["baseline", "show", *extra] for extra in HEAD]
+    + [["baseline", "show", WHOLE + "1", *extra] for extra in HEAD],
     "baseline compare": [
-        ["baseline", "compare", "--sweep", "@1", "--no-refresh", "--against", WHOLE + "1", *more]
-        for more in HEAD
+        ["baseline", "compare", "--sweep", "@1", "--no-refresh", "--against", WHOLE + "1", *extra]
+        for extra in HEAD
     ],
-    "notices list": [["notices", "list", *more] for more in HEAD],
-    "serve": [["serve", "--status", *more] for more in HEAD],
-    "config show": [["config", "show", "--origin", *more] for more in HEAD],
-    "db check": [["db", "check", *more] for more in HEAD],
+    "notices list": [["notices", "list", *extra] for extra in HEAD],
+    "serve": [["serve", "--status", *extra] for extra in HEAD],
+    "config show": [["config", "show", "--origin", *extra] for extra in HEAD],
+    "db check": [["db", "check", *extra] for extra in HEAD],
     "db path": [["db", "path"]],
     "completion": [["completion", "bash"]],
     "render": [["render", "{spec}"]],
@@ -182,13 +182,13 @@ SHOWN: dict[str, list[list[str]]] = {
 }
 #: Commands that do something, and what goes wrong: last, in this order.
 DONE: dict[str, list[list[str]]] = {
-    "doctor": [["doctor", *more] for more in HEAD],
+    "doctor": [["doctor", *extra] for extra in HEAD],
     "config init": [["config", "init", "--print"]],
     "notices retry": [["notices", "retry"]],
     "notices test": [["notices", "test", "bad"], ["notices", "test", WHOLE]],
     "tick": [["tick"]],
     "refresh": [["refresh"]],
-    "wait": [["wait", "@1", *more] for more in HEAD],
+    "wait": [["wait", "@1", *extra] for extra in HEAD],
     "hold": [["hold", "@4"], ["hold", WHOLE]],
     "release": [["release", "@4"]],
     "requeue": [["requeue", "@1"]],
@@ -231,7 +231,7 @@ DONE: dict[str, list[list[str]]] = {
         ["sweep", "report", "--from", "EVIL\udc9b31m.csv"],
     ],
 }
-#: What is bytes of a log or a text for programs, as it stands, when it goes into a pipe.
+#: Output that is written unchanged to a pipe: bytes of a log, or text for programs.
 EXACT = {"logs", "render", "sweep render", "completion", "schedule install"}
 #: Commands that must have shown the text: else the test has seen nothing of them.
 SEEN = {
@@ -250,9 +250,9 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*path, name))
+            result = command.get_command(context, name)
+            assert result is not None
+            yield from commands(result, (*path, name))
 
 
 def test_every_command_is_tried() -> None:
@@ -290,10 +290,10 @@ def poison(database: Path) -> None:
                 # The number keeps names apart where they must differ.
                 connection.execute(f"UPDATE {table} SET {column} = ? || rowid", (WHOLE,))
         for row, text in connection.execute("SELECT rowid, provenance FROM submissions").fetchall():
-            papers = json.loads(text) | {"git_diff": WHOLE, "git_commit": WHOLE, "spec": WHOLE}
-            papers["git_dirty"] = True
+            stored = json.loads(text) | {"git_diff": WHOLE, "git_commit": WHOLE, "spec": WHOLE}
+            stored["git_dirty"] = True
             connection.execute(
-                "UPDATE submissions SET provenance = ? WHERE rowid = ?", (json.dumps(papers), row)
+                "UPDATE submissions SET provenance = ? WHERE rowid = ?", (json.dumps(stored), row)
             )
         # Of a job of which nothing is to be read.
         connection.execute("UPDATE jobs SET stdout_path = ? WHERE row = 4", (WHOLE,))
@@ -326,7 +326,7 @@ def world(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> dict[str, str
     strange = cli.folder / "strange"
     strange.write_text(f"{HOSTILE} loss~~1.5~~2.5\n")
     fake_slurm.run_jobs()
-    assert cli("tick").code == 0, "before this look nobody is told of anything"
+    assert cli("tick").code == 0, "the first pass sends no notifications"
     # Row 1; rows 2 and 3; row 4.
     assert cli("submit", spec, "--wait").code == 1
     assert cli("sweep", "submit", sweep, "--yes", "--wait").code == 1
@@ -365,8 +365,8 @@ def misfit(data: bytes, *, is_terminal: bool, is_log: bool = False) -> str:
         # A terminal writes each line end so; a progress bar of a log goes back over its own line.
         text = STYLE.sub("", text).replace("\r\n", "\n")
         text = text.replace("\r", "") if is_log else text
-    found = ACTING.search(text)
-    return repr(text[max(0, found.start() - 60) : found.end() + 20]) if found else ""
+    match = ACTING.search(text)
+    return repr(text[max(0, match.start() - 60) : match.end() + 20]) if match else ""
 
 
 def test_no_command_prints_control_characters(
@@ -383,8 +383,8 @@ def test_no_command_prints_control_characters(
         argv = [word.format(**world) if word.startswith("sqlite:") else word for word in argv]
         code, out, err = cli.on_terminal(*argv, COLUMNS="300")
         for data in (out, err):
-            if found := misfit(data, is_terminal=True, is_log=name == "logs"):
-                problems.append(f"terminal: {name} {argv[:4]!a} ({code}): {found}")
+            if result := misfit(data, is_terminal=True, is_log=name == "logs"):
+                problems.append(f"terminal: {name} {argv[:4]!a} ({code}): {result}")
             if b"EVIL" in data:
                 seen.add(name)
         if b"Traceback (most recent" in err:
@@ -396,8 +396,8 @@ def test_no_command_prints_control_characters(
             is_exact = name in EXACT or argv[-1] in ("--dry-run", "--script", "--diff")
             if data is piped.out and is_exact:
                 continue
-            if found := misfit(data.encode("utf-8", "surrogateescape"), is_terminal=False):
-                problems.append(f"pipe: {name} {argv[:4]!a}: {found}")
+            if result := misfit(data.encode("utf-8", "surrogateescape"), is_terminal=False):
+                problems.append(f"pipe: {name} {argv[:4]!a}: {result}")
 
     for name, calls in SHOWN.items():
         for argv in calls:
@@ -406,7 +406,7 @@ def test_no_command_prints_control_characters(
         shutil.copyfile(kept, cli.database)
         for argv in calls:
             if name == "tick":
-                # Its users are told.
+                # Its users see the message.
                 fake_slurm.set_state(world["waiting"], "FAILED", exit="1:0", reason=HOSTILE)
             fake_slurm.fail("scancel", stderr=f"scancel: error: {HOSTILE}", times=1)
             fake_slurm.fail("sbatch", stderr=f"sbatch: error: {HOSTILE}", times=1)

@@ -1,7 +1,7 @@
-"""Ctrl-C at any time: no traceback, a quick end, and a submission that is known or was never sent.
+"""Ctrl-C at any time: no traceback, a quick exit, and a submission is either known or was not sent.
 
-Python shows a traceback of its own when SIGINT comes before it runs the first line of ours, or
-`-m` has found our package. Nobody but who starts the process can prevent that; it is counted apart.
+Python itself shows a traceback when SIGINT comes before it runs the first line of ours, or
+`-m` has found our package. Only the parent process can prevent that; it is counted apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Without Slurm: the command line as processes, real runners, and what kills them."""
+"""Without Slurm: the command line as processes, with real runners that are killed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests import zygote
 from tests.flow import command_line
 
 LINE = ("--scheduler", "local", "--launcher", "python")
-#: Long enough to be looked at, and no test waits for it.
+#: Long enough to be observed; no test waits for its end.
 LONG = "sleep 600"
 
 
 def path_without_slurm(folder: Path) -> str:
     """Return a PATH with all of this machine's commands but Slurm's."""
     folder.mkdir()
-    for place in os.get_exec_path():
+    for position in os.get_exec_path():
         with contextlib.suppress(OSError):
-            for path in Path(place).iterdir():
+            for path in Path(position).iterdir():
                 if path.name not in ("sbatch", "srun", "scontrol", "nvidia-smi"):
                     with contextlib.suppress(FileExistsError):
                         (folder / path.name).symlink_to(path)
@@ -61,9 +61,9 @@ def machine_of(here: command_line.CommandLine) -> machine.Machine:
     return machine.Machine(folder=here.state_dir / "local")
 
 
-def submit(here: command_line.CommandLine, command: str, *more: str) -> str:
+def submit(here: command_line.CommandLine, command: str, *options: str) -> str:
     """Submit a shell line; return its job ID."""
-    done = here("submit", "--name", "x", *LINE, *more, "--parsable", "--command", command)
+    done = here("submit", "--name", "x", *LINE, *options, "--parsable", "--command", command)
     assert (done.code, done.err) == (0, "")
     return done.out.strip()
 
@@ -122,7 +122,7 @@ def script_of(entry: records.Entry) -> int:
 def in_terminal(
     argv: list[str], here: command_line.CommandLine, *, read: bool = True
 ) -> tuple[int, int]:
-    """Start a process in a terminal of its own; return the terminal's other end and its PID."""
+    """Start a process on a new terminal; return the other end of the terminal and the PID."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(here.folder)
@@ -252,7 +252,7 @@ def test_a_killed_runner(here, victims):
         assert ended(here, job_id) == ("CANCELLED", "143:0")
     else:
         if victims == ("runner",):
-            # Nobody has to look.
+            # No command has to run.
             here.wait_until(lambda: entry_of(here, after) is None, "the next job")
         else:
             assert job(here, job_id)["state"] == "LOST"
@@ -303,7 +303,7 @@ def test_fifty_at_once_run_one_after_another(here):
 
 
 def test_the_time_limit_is_kept_from_the_start_of_the_job(here):
-    """The second waits longer than its own limit for its turn, and is warned before its end."""
+    """The second job is queued for longer than its limit, and gets its signal before the end."""
     script = here.folder / "stubborn.sh"
     script.write_text("trap '' TERM; echo ready; sleep 600; sleep 601\n")
     first = submit(here, f"while [ ! -e {here.home}/go ]; do sleep 0.1; done")
@@ -362,7 +362,7 @@ def test_cancel_hold_release_and_requeue(here):
     assert here("wait", second).code == 0
     item = job(here, second)
     assert (item["state"], item["attempt"], item["restart_count"]) == ("COMPLETED", 1, 1)
-    assert [one["state"] for one in item["attempts"]] == ["COMPLETED", "COMPLETED"]
+    assert [attempt["state"] for attempt in item["attempts"]] == ["COMPLETED", "COMPLETED"]
     log = Path(item["stdout_path"]).read_text()
     assert "attempt 0 on" in log and "attempt 1 on" in log
 
@@ -378,7 +378,7 @@ def test_a_program_that_asks_to_be_requeued(here):
     assert here("wait", job_id).code == 0
     item = job(here, job_id)
     assert (item["state"], item["attempt"]) == ("COMPLETED", 1)
-    assert [one["state"] for one in item["attempts"]] == ["REQUEUED", "COMPLETED"]
+    assert [attempt["state"] for attempt in item["attempts"]] == ["REQUEUED", "COMPLETED"]
 
 
 def test_a_reused_pid_and_a_reboot(here):
@@ -524,8 +524,8 @@ def test_jobs_that_depend_on_others(here):
     assert ended(here, first) == ("FAILED", "3:0")
     item = job(here, good)
     assert (item["state"], item["reason"]) == ("PENDING", "DependencyNeverSatisfied")
-    told = here("resubmit", free, "--parsable")
-    assert (told.code, told.out) == (0, "local-6\n")
+    resubmitted = here("resubmit", free, "--parsable")
+    assert (resubmitted.code, resubmitted.out) == (0, "local-6\n")
 
     done = here("submit", "--name", "x", *LINE, "--dependency", "afterok:local-77", "--", "true")
     assert (done.code, done.out) == (6, "")
@@ -623,7 +623,7 @@ def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
 
 
 def test_submit_killed_before_the_job_is_stored(here):
-    """The job lies in the spool and its row has no ID: the next look finds it by its token."""
+    """The job is in the spool and its row has no ID: the next refresh finds it by its token."""
     job_id = submit(here, f"echo ready; {LONG}")
     running(here, job_id)
     with sqlite3.connect(here.database) as connection:
@@ -701,8 +701,8 @@ def test_a_batch_file_runs_here(here):
     path = here.folder / "filed.sbatch"
     path.write_text(BATCH.format(last="exit 3"))
     gpus = {"CUDA_VISIBLE_DEVICES": "4,5,6"}
-    given = ("--scheduler", "local", "--parsable", "--time-limit", "1")
-    done = here("submit", *given, path, "--", "a b", "--flag", **gpus)
+    options = ("--scheduler", "local", "--parsable", "--time-limit", "1")
+    done = here("submit", *options, path, "--", "a b", "--flag", **gpus)
     assert (done.code, done.out) == (0, "local-1\n"), done.err
     assert "Ignored without Slurm: job.partition\n" in done.err
     entry = entry_of(here, "local-1") or machine_of(here).spool.ended_entry("1")
@@ -749,10 +749,10 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
     assert here("wait", job_id).code == 1
     (job,) = here("status", "--all", "--json").items
     assert job["cause"] == "python_exception"
-    told = here("explain", job_id, "--format", "table")
+    done = here("explain", job_id, "--format", "table")
     log = job["stdout_path"]
-    assert (told.code, told.err) == (0, "")
-    assert told.out == (
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
         f"Job:       {job_id} (@1) x, FAILED\n"
         "Cause:     python_exception: ValueError in /home/alice/train.py, line 7: no label "
         "(first on rank 1)\n"
@@ -769,7 +769,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
     )
     shown = here("show", job_id, "--format", "table").out
     assert f"\nCause:       python_exception (see `orchestrator explain {job_id}`)\n" in shown
-    # Once, whoever looks.
+    # Reported once.
     assert shown.count("python_exception: ValueError in") == 1
     assert here("explain", job_id, "--attempt", "3").code == 4
     assert here("explain").code == 2

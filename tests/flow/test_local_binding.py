@@ -1,4 +1,4 @@
-"""What lies in the line and in the run folders of local jobs is run only as it was submitted."""
+"""Local jobs run only as submitted: changes of their queue entries and run folders are detected."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def request_of(here: command_line.CommandLine, job_id: str) -> Path:
     return local(here) / "requests" / f"{entry.token}.json"
 
 
-def waiting(here: command_line.CommandLine, *more: str) -> tuple[str, str]:
+def waiting(here: command_line.CommandLine, *options: str) -> tuple[str, str]:
     """Submit a job that runs until `go`, and one behind it; return their IDs."""
     first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
-    second = submit(here, f"touch {here.home}/ran", *more)
+    second = submit(here, f"touch {here.home}/ran", *options)
     running(here, first)
     return first, second
 
@@ -160,8 +160,10 @@ def test_a_dropped_request(here):
     here.wait_until(lambda: machine.spool.ended_entry("50"), "the end of what was dropped")
     (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
-    place = here.database
-    assert how.reason == (f"not started: the job is not in {place}; submit it again if it is yours")
+    database = here.database
+    assert how.reason == (
+        f"not started: the job is not in {database}; submit it again if it is yours"
+    )
     assert not (here.home / "evil").exists() and not Path(log).exists()
 
 

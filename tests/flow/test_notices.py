@@ -1,4 +1,4 @@
-"""Notices by the command as a process: receivers that are down, and SIGKILL on the way."""
+"""Notifications sent by the command: receivers that are down, and SIGKILL during delivery."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_receivers_down_and_controllers_killed(
     down = cli("tick")
     assert "1 notification by mail not sent, retry later" in down.err + down.out
     kept = {item["channel"]: item for item in cli("notices", "list", "--json").items}
-    assert {name: (one["state"], one["tries"]) for name, one in kept.items()} == {
+    assert {name: (entry["state"], entry["tries"]) for name, entry in kept.items()} == {
         "hook": ("waiting", 1),
         "mail": ("waiting", 1),
     }
@@ -40,7 +40,7 @@ def test_receivers_down_and_controllers_killed(
         assert (got_mail.received, got_hook.received) == ([], [])
         assert cli("notices", "retry").out == "The next controller pass sends 2 notifications\n"
         ticking = cli.start("tick")
-        # The receiver has it, and nobody hears its answer.
+        # The receiver has the notification, but its reply is lost.
         got_hook.before_answer = lambda: os.kill(ticking.pid, signal.SIGKILL)
         assert command_line.finish(ticking).code == -signal.SIGKILL
         got_hook.before_answer = lambda: None
@@ -48,9 +48,9 @@ def test_receivers_down_and_controllers_killed(
         cli("notices", "retry")
         assert cli("tick").code == 0
         cli("tick")
-        (first, told), (second, again) = got_hook.received
-        assert (first, told) == (second, again), "the very same message: one can be dropped"
-        assert told["subject"] == "1 demo: FAILED, nonzero_exit"
+        (first, reported), (second, again) = got_hook.received
+        assert (first, reported) == (second, again), "the very same message: one can be dropped"
+        assert reported["subject"] == "1 demo: FAILED, nonzero_exit"
         (mail,) = got_mail.received
         assert mail["Subject"] == "[orchestrator] 1 demo: FAILED, nonzero_exit"
     states = [item["state"] for item in cli("notices", "list", "--json").items]

@@ -1,4 +1,4 @@
-"""submit --queue: what Slurm refuses for now is kept, and sent when there is room."""
+"""submit --queue: submissions that Slurm rejects for now are deferred and submitted later."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CLOCK = r"\d\d:\d\d:\d\d"
 SOON = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1", "ORCHESTRATOR_RESEND_MAX_SECONDS": "2"}
 
 
-def queue(cli, name, *more, **environ):
-    return cli("submit", "--queue", "--name", name, *more, *LINE, "echo here", **environ)
+def queue(cli, name, *options, **environ):
+    return cli("submit", "--queue", "--name", name, *options, *LINE, "echo here", **environ)
 
 
 def job(cli, reference):
-    (found,) = cli("show", reference, "--json", "--no-refresh").items
-    return found
+    (items,) = cli("show", reference, "--json", "--no-refresh").items
+    return items
 
 
 def resolved(call):
@@ -58,7 +58,7 @@ def make_due(cli, *rows):
             )
 
 
-def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
+def test_a_deferred_job_is_submitted_later(cli, fake_slurm):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     done = queue(cli, "demo")
@@ -70,10 +70,10 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
         "The next `orchestrator status`, `show`, `refresh` or `wait` after that time submits it; "
         "`orchestrator wait @1` waits until it has ended.\n"
     )
-    told = job(cli, "@1")
-    assert (told["state"], told["job_id"], told["stale_since"]) == ("NOT_SUBMITTED", None, None)
-    assert told["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
-    assert pause_seconds(told) == pytest.approx(60, abs=1)
+    item = job(cli, "@1")
+    assert (item["state"], item["job_id"], item["stale_since"]) == ("NOT_SUBMITTED", None, None)
+    assert item["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
+    assert pause_seconds(item) == pytest.approx(60, abs=1)
     table = cli("status", "--format", "table").out
     assert re.search(
         rf"NOT_SUBMITTED +deferred: QOSMaxSubmitJobPerUserLimit; next try {CLOCK} ", table
@@ -197,7 +197,7 @@ def test_smaller_jobs_do_not_wait_behind_a_too_large_array(cli, fake_slurm):
     cli("refresh")
     # large is refused, so larger is not tried; small is refused, and one fits.
     assert len(fake_slurm.calls("sbatch")) == 4 + 3
-    assert [found["name"].partition(".")[0] for found in fake_slurm.jobs()] == ["one"]
+    assert [item["name"].partition(".")[0] for item in fake_slurm.jobs()] == ["one"]
     rows = cli("status", "--json", "--no-refresh").items
     assert {row["state"] for row in rows if row["row"] == 14} == {"PENDING"}
     # All tasks of all that wait are tried together, and a table shows each array as one row.
@@ -221,12 +221,12 @@ def test_only_one_of_many_processes_sends(cli, fake_slurm):
     for thread in many:
         thread.join()
     assert len(fake_slurm.calls("sbatch")) <= 4
-    assert len(fake_slurm.jobs()) == len({one["name"] for one in fake_slurm.jobs()})
+    assert len(fake_slurm.jobs()) == len({item["name"] for item in fake_slurm.jobs()})
     cli("refresh")
     assert len(fake_slurm.jobs()) == 2
 
 
-def test_cancel_takes_it_back(cli, fake_slurm):
+def test_cancel_revokes_the_planned_requeue(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     queue(cli, "demo")
     done = cli("cancel", "--name", "demo")
@@ -240,7 +240,7 @@ def test_cancel_takes_it_back(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("scancel") == []
 
 
-def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
+def test_an_unsent_array_is_withdrawn_and_submitted_again(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "large", "--array-size", "3")
     done = cli("cancel", "large")
@@ -259,7 +259,7 @@ def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@4-5, other, 2 tasks)\n"), done.err
 
 
-def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
+def test_resubmit_submits_or_defers(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
     queue(cli, "demo")
     done = cli("resubmit", "@1")
@@ -275,9 +275,9 @@ def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
 def test_the_job_has_the_environment_of_its_submission(cli, fake_slurm):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", stderr=LIMIT)
-    given = {"MY_MODULE": "one", "MY_TOKEN": "s3cret", "MY_LEFT_OUT": "x"}
+    variables = {"MY_MODULE": "one", "MY_TOKEN": "s3cret", "MY_LEFT_OUT": "x"}
     line = ("--inherit", "MY_MODULE", *LINE, "env | grep ^MY_")
-    done = cli("submit", "--queue", "--name", "demo", *line, **given)
+    done = cli("submit", "--queue", "--name", "demo", *line, **variables)
     assert (done.code, done.err.splitlines()[0]) == (
         0,
         "Variables of this shell that are not passed on (the job may be submitted later): 2 "
@@ -337,13 +337,13 @@ def test_submission_waits_for_a_missing_folder(cli, fake_slurm):
     done = cli("status", "--refresh")
     assert (done.code, done.err) == (0, f"@1 cannot be submitted from here: {why}\n")
     host = socket.gethostname()
-    told = job(cli, "@1")
-    assert told["reason"] == f"cannot be submitted from {host}: {why}"
-    assert told["events"][-1]["detail"] == told["reason"]
-    assert pause_seconds(told) == pytest.approx(120, abs=1)
+    item = job(cli, "@1")
+    assert item["reason"] == f"cannot be submitted from {host}: {why}"
+    assert item["events"][-1]["detail"] == item["reason"]
+    assert pause_seconds(item) == pytest.approx(120, abs=1)
     make_due(cli, 1)
-    assert cli("status", "--refresh").err == "", "told once"
-    assert job(cli, "@1")["events"] == told["events"]
+    assert cli("status", "--refresh").err == "", "reported once"
+    assert job(cli, "@1")["events"] == item["events"]
     assert len(fake_slurm.calls("sbatch")) == 1
 
     # It is there again; this host waits for its time, another need not.

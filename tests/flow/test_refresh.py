@@ -1,4 +1,4 @@
-"""Refreshes that meet other processes: nothing is lost, doubled, or left unasked."""
+"""Concurrent refreshes: no job is lost, duplicated or skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_submission_that_ends_during_a_refresh_is_not_set_back(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli)
-    # squeue is asked while the second job is SUBMITTING and answers when it has its ID.
+    # squeue is called while the second job is SUBMITTING and returns when it has its ID.
     fake_slurm.fail("sbatch", rc=0, stdout="2\n", delay_seconds=1.5, run_anyway=False)
     submitting = cli.start("submit", "--name", "second", "--", "train.py")
     states = "select state from jobs"
@@ -56,7 +56,7 @@ def test_after_an_interrupted_refresh_another_one_queries_slurm(
     assert cli.rows("select state from jobs") == [("FAILED",)]
 
 
-def test_another_slurm_conf_is_another_key_and_is_asked_all_the_same(
+def test_another_slurm_conf_has_its_own_key(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     submit(cli, SLURM_CONF="/etc/slurm/slurm.conf")
@@ -66,7 +66,7 @@ def test_another_slurm_conf_is_another_key_and_is_asked_all_the_same(
 
 
 @pytest.mark.both_databases
-def test_the_end_of_a_log_is_read_by_the_refresh_that_sees_the_end(
+def test_the_refresh_that_detects_the_end_reads_the_end_of_the_log(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
     spec = cli.spec(

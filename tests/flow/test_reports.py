@@ -1,4 +1,4 @@
-"""Reports and baselines of jobs that ran: from `sweep submit` to the table, word for word."""
+"""Reports and baselines of completed jobs: from `sweep submit` to the exact table."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ gpus, task = int(os.environ["SLURM_GPUS_ON_NODE"]), int(os.environ["SLURM_ARRAY_
 if (gpus, task) == (4, FAILING):
     sys.exit(3)
 speed = SPEED * 1000 * gpus / (1 + 0.05 * (gpus - 1)) * (1 + 0.01 * task)
-def tell(name, value, **more):
+def write_metric(name, value, **fields):
     with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
-        record = {"name": name, "value": value, "unit": "", "rank": 0, "world_size": gpus, **more}
+        record = {"name": name, "value": value, "unit": "", "rank": 0, "world_size": gpus, **fields}
         print(json.dumps(record), file=file)
 for epoch in (1, 2, 3):
     for window in (1, 2, 3):
-        tell("window_throughput", speed * (0.99 + 0.005 * window), step=10 * epoch + window)
-        tell("step_time", 64 / speed, step=10 * epoch + window)
-        tell("data_wait_share", 0.02 * gpus, step=10 * epoch + window)
-    tell("epoch_time", 36000 / speed * (2 if epoch == 1 else 1), epoch=epoch)
-    tell("val_accuracy", 0.6 + 0.05 * epoch, epoch=epoch)
-tell("total_time", 120000 / speed)
+        write_metric("window_throughput", speed * (0.99 + 0.005 * window), step=10 * epoch + window)
+        write_metric("step_time", 64 / speed, step=10 * epoch + window)
+        write_metric("data_wait_share", 0.02 * gpus, step=10 * epoch + window)
+    write_metric("epoch_time", 36000 / speed * (2 if epoch == 1 else 1), epoch=epoch)
+    write_metric("val_accuracy", 0.6 + 0.05 * epoch, epoch=epoch)
+write_metric("total_time", 120000 / speed)
 for rank in range(gpus):
-    tell("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
+    write_metric("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
 folder = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"])
 (folder / f"result.{task}.json").write_text(json.dumps({
     "surroundings": {"mode": "single" if gpus == 1 else "ddp", "torch": "2.13", "device": "H100"},
@@ -78,8 +78,8 @@ def test_report_of_a_sweep(cli, fake_slurm, study, tmp_path):
     done = cli("sweep", "report", "study", "--format", "table", "--to", tmp_path / "r")
     assert done.code == 0
     table = done.out.split("\n\n")[0].splitlines()
-    wanted = (command_line.CHECKOUT / "tests/data/study_table.txt").read_text()
-    assert "".join(f"{line.rstrip()}\n" for line in table) == wanted
+    expected = (command_line.CHECKOUT / "tests/data/study_table.txt").read_text()
+    assert "".join(f"{line.rstrip()}\n" for line in table) == expected
     assert (
         done.out.split("\n\n", 1)[1]
         == """\
@@ -153,9 +153,9 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")
     assert done.code == 1
     # Below the report, though this is no terminal.
-    told = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
-    assert told.code == 0
-    assert told.out.index("\nFits\n") < told.out.index("\nCompared with monday\n")
+    compared = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
+    assert compared.code == 0
+    assert compared.out.index("\nFits\n") < compared.out.index("\nCompared with monday\n")
     assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),

@@ -1,4 +1,4 @@
-"""Schedules as commands: what they print, verdicts on what ran, and the driver in a crontab."""
+"""The schedule commands: output, regression checks of runs, and installation in a crontab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ kind = "grid"
 repeats = 3
 axes.args.size = [8]
 """
-#: How fast it is stands in a file, so that the spec stays as it is.
+#: The speed is read from a file, so that the spec does not change.
 TRAIN = """\
 import json, os, pathlib, sys
 speed = pathlib.Path("speed").read_text().strip()
@@ -60,9 +60,12 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
         assert (ran.code, ran.items[0]["sweep"]) == (0, number), ran.err
         cli("wait", "--sweep", f"@{number}")
         assert cli("tick").code == 0
-    found = cli("schedule", "history", "nightly", "--json").items[::-1]
-    for one, (word, told) in zip(found, speeds.values(), strict=True):
-        assert (one["verdict"], one["verdict_detail"]["sentence"][: len(told)]) == (word, told)
+    items = cli("schedule", "history", "nightly", "--json").items[::-1]
+    for item, (word, sentence) in zip(items, speeds.values(), strict=True):
+        assert (item["verdict"], item["verdict_detail"]["sentence"][: len(sentence)]) == (
+            word,
+            sentence,
+        )
     # Nothing is left to be done, and nothing was done twice.
     assert cli("tick").err == "Nothing to do.\n"
     assert len(fake_slurm.calls("sbatch")) == len(speeds)
@@ -71,8 +74,8 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
 def test_messages_of_the_commands(cli, fake_slurm):
     path = cli.spec(JOB)
     add = ("schedule", "add", "nightly", "--cron", "30 2 * * *", "--tz", "Europe/Oslo", path)
-    given = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}
-    assert cli(*add, "--inherit", "KEPT", **given).code == 0
+    variables = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}
+    assert cli(*add, "--inherit", "KEPT", **variables).code == 0
     again = cli(*add)
     message = "Error: schedule nightly already exists: use --replace"
     assert (again.code, again.err[: len(message)]) == (6, message)

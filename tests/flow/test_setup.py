@@ -1,4 +1,4 @@
-"""script/setup and script/demo on machines that lack something: what is wrong, and the cure."""
+"""script/setup and script/demo on incomplete machines: error messages with a fix."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TOOLS = (
 )
 TOO_OLD = """\
 script/setup: no Python 3.11 or newer found. Install one (Debian, Ubuntu: apt-get install python3; \
-a cluster: module load Python), or name one: PYTHON=/path/to/python3 script/setup
+a cluster: module load Python), or select one: PYTHON=/path/to/python3 script/setup
 """
-#: A python3 that runs as any other, but has no pip to give to a venv, as on a bare Debian.
+#: A python3 that cannot install pip into a venv, as on a bare Debian.
 NO_ENSUREPIP = """\
 #!/bin/sh
 case "$*" in
@@ -63,12 +63,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in TOOLS:
-        found = shutil.which(name)
-        assert found is not None
-        (tools / name).symlink_to(found)
+        executable = shutil.which(name)
+        assert executable is not None
+        (tools / name).symlink_to(executable)
     home = tmp_path / "home"
     home.mkdir()
-    # Where nobody listens: a package is never fetched.
+    # Nothing listens there: packages cannot be downloaded.
     index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
     return {"PATH": str(tools), "HOME": str(home), "PIP_CONFIG_FILE": os.devnull, **index}
 
@@ -98,8 +98,8 @@ def test_missing_or_too_old_python(tree: Path, environ: dict[str, str]) -> None:
     done = run(tree, environ, "demo")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith(TOO_OLD)
-    named = run(tree, {**environ, "PYTHON": old}, "setup")
-    assert named.stderr == f"script/setup: PYTHON={old} is no Python 3.11 or newer\n"
+    done = run(tree, {**environ, "PYTHON": old}, "setup")
+    assert done.stderr == f"script/setup: PYTHON={old} is not Python 3.11 or newer\n"
 
 
 def test_missing_venv_module_without_apt(tree: Path, environ: dict[str, str]) -> None:
@@ -110,13 +110,13 @@ def test_missing_venv_module_without_apt(tree: Path, environ: dict[str, str]) ->
     assert done.stderr == (
         f"script/setup: {python} cannot create a venv with pip, and pip cannot be downloaded"
         f" without a network. On Debian or Ubuntu, as root: apt-get install python3.{minor}-venv."
-        " Without root: put uv on PATH, or name another Python: PYTHON=/path/to/python3"
+        " Without root: put uv on PATH, or select another Python: PYTHON=/path/to/python3"
         " script/setup\n"
     )
 
 
 def make_venv(tree: Path) -> Path:
-    """Make the environment with this one's pip: a Debian's Python may have none to give."""
+    """Create the environment with a copy of our pip: Debian may lack ensurepip."""
     venv = tree / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/*/site-packages")
@@ -129,9 +129,8 @@ def test_no_network(tree: Path, environ: dict[str, str]) -> None:
     done = run(tree, environ, "setup", "base")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "script/setup: no network: the package index can't be reached. Behind a mirror or a proxy"
-        " set PIP_INDEX_URL or pip.conf, or https_proxy. What is already there is kept: run it"
-        " again."
+        "script/setup: cannot reach the package index. If there is a mirror or a proxy, set"
+        " PIP_INDEX_URL or pip.conf, or https_proxy. Installed packages are kept; run it again."
     )
 
 
@@ -140,24 +139,23 @@ def test_a_full_disk(tree: Path, environ: dict[str, str]) -> None:
     done = run(tree, environ, "setup", "base")
     assert done.returncode == 1
     assert re.fullmatch(
-        r"script/setup: the disk is full: .* What is there is kept: run it again\.",
+        r"script/setup: the disk is full: .* Installed packages are kept; run it again\.",
         done.stderr.splitlines()[-1],
     )
 
 
 def test_folders_that_cannot_be_written(tree: Path, environ: dict[str, str]) -> None:
-    # Not by permissions, which root does not mind.
+    # /proc, because root can write despite permissions.
     done = run(tree, {**environ, "ORCHESTRATOR_VENV": "/proc/venv"}, "setup")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "script/setup: /proc/venv can't be written; ORCHESTRATOR_VENV=DIR names another folder for"
-        " the environment\n"
+        "script/setup: cannot write to /proc/venv; set another folder with ORCHESTRATOR_VENV=DIR\n"
     )
     for words in (["--folder", "/proc/demo"], ["--folder=/proc/demo"]):
         done = run(tree, environ, "demo", *words)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == (
-            "script/demo: /proc/demo can't be written: --folder DIR names another one\n"
+            "script/demo: cannot write to /proc/demo; set another folder with --folder DIR\n"
         )
 
 
@@ -167,7 +165,7 @@ def test_a_python_without_torch(tree: Path, environ: dict[str, str], tmp_path: P
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"script/demo: {python} lacks orchestrator, torch or scikit-learn: {python} -m pip install"
-        f" '{tree}[train]', or leave --python out\n"
+        f" '{tree}[train]', or omit --python\n"
     )
 
 
@@ -249,7 +247,7 @@ def test_torch_is_small_where_no_gpu_can_be(
     assert set_up() == []
 
 
-def test_slurm_is_asked_for_where_there_is_none(
+def test_slurm_is_requested_but_missing(
     checkout: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A host with other users on it: their files, and those of a cloned repository, decide nothing."""
+"""A host with other users: their files and those of a cloned repository are not trusted."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def user(host: Path, uid: int) -> User:
     os.chown(home, uid, uid)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for python in (sys.executable, f"/usr/bin/{version}"):
-        found = User(uid=uid, home=home, python=python)
+        candidate = User(uid=uid, home=home, python=python)
         try:
-            if found.run("--version", cwd=home).code == 0:
-                return found
+            if candidate.run("--version", cwd=home).code == 0:
+                return candidate
         except OSError:
             # Its folder is not for others: a Python in root's home.
             continue
@@ -227,7 +227,7 @@ def test_hung_lock_of_the_spool(host, alice, eve):
 
 @needs_root
 def test_a_user_without_a_name(host, alice):
-    """In a container, or while LDAP is away, the user database does not know who asks."""
+    """In a container, or while LDAP is down, the user is missing in the user database."""
     done = alice.run("submit", *LOCAL, "--name", "x", "--command", "true", cwd=alice.home)
     assert done.code == 0, done.err
     (record,) = (alice.home / "orchestrator-runs").glob("*/provenance.json")
@@ -331,7 +331,7 @@ def test_trust_shows_records_lists_and_removes(cli):
     assert rows[-1] == ["project_file", str(path), "trusted"]
     # One record, private whatever the umask is.
     (record,) = (cli.home / ".local/share/orchestrator/trusted").iterdir()
-    modes = [stat.S_IMODE(one.stat().st_mode) for one in (record, *record.parents[:2])]
+    modes = [stat.S_IMODE(item.stat().st_mode) for item in (record, *record.parents[:2])]
     assert (record.read_text(), modes) == (f"{path}\n", [0o600, 0o700, 0o700])
     removed = cli("trust", "--remove", ".")
     assert (removed.code, removed.err) == (0, f"{path} is no longer trusted\n")
@@ -436,8 +436,8 @@ def test_doctor_reports_the_project_file(cli):
 
     assert check() is None
     path.write_text('[profiles.x]\npartition = "gpu"\n')
-    found = {"check": "project file", "outcome": "ok", "found": f"{path}, not trusted", "cure": ""}
-    assert check() == found
+    result = {"check": "project file", "outcome": "ok", "found": f"{path}, not trusted", "cure": ""}
+    assert check() == result
     path.write_text('state_dir = ".state"\ntemplates_dir = "t"\n')
     assert check() == {
         "check": "project file",
@@ -448,7 +448,7 @@ def test_doctor_reports_the_project_file(cli):
     }
     (cli.folder / "t").mkdir()
     assert cli("trust", ".").code == 0
-    assert check() == found | {"found": f"{path}, trusted"}
+    assert check() == result | {"found": f"{path}, trusted"}
     cli("trust", "--remove", ".")
     cli.folder.chmod(0o777)
     assert check() == {
@@ -500,7 +500,7 @@ def test_a_planned_time_follows_the_same_rules(cli, fake_slurm):
     fired = fire()
     assert fired.code == 0, fired.err
     assert len(fake_slurm.jobs()) == 1
-    # Left out: the schedule goes on without it, if it can.
+    # Left out: the schedule continues without it if possible.
     fake_slurm.set_state(1, "COMPLETED")
     assert cli("refresh").code == 0
     path.write_text("")

@@ -1,4 +1,4 @@
-"""Several real processes on one database: nothing lost, nothing doubled, nothing torn."""
+"""Several processes on one database: no write is lost, duplicated or partial."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from orchestrator.controller.session import stores
 url = sys.argv[1]
 now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 """
-#: Reads a counter and writes it back, as often as told; every tenth time with a new connection, as
-#: a command of its own would.
+#: Increments a counter a given number of times; every tenth time with a new connection, like a
+#: new command.
 COUNT = """
 if sys.argv[2] == "server":
     database = stores.Store(url)._database
@@ -74,7 +74,7 @@ os.write(opener, b"x" * 20)
 for number in range(20):
     os.wait()
 """
-#: Reads "lines" from the cursor on and stores what they say, until all are read.
+#: Reads "lines" from the cursor and stores their values, until all are read.
 READ_LOG = """
 with stores.Store(url) as store:
     for pause in itertools.count():
@@ -117,7 +117,7 @@ def store(database_url: str) -> Iterator[stores.Store]:
         yield store
 
 
-@pytest.mark.parametrize("locality", [*(one.value for one in filesystem.Locality), "server"])
+@pytest.mark.parametrize("locality", [*(item.value for item in filesystem.Locality), "server"])
 def test_no_change_is_lost(tmp_path: Path, request: pytest.FixtureRequest, locality: str) -> None:
     """The tables are not there at first: the writers also race to make them."""
     url = f"sqlite:///{tmp_path}/x.db"

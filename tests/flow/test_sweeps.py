@@ -50,10 +50,10 @@ def grid(cli):
 
 def states(cli, name="grid"):
     items = cli("sweep", "status", name, "--no-refresh", "--json").items
-    found = collections.Counter()
+    result = collections.Counter()
     for item in items:
-        found[str(item["state"])] += item["points"]
-    return dict(found)
+        result[str(item["state"])] += item["points"]
+    return dict(result)
 
 
 def words_of_points(cli, fake_slurm):
@@ -268,7 +268,7 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 6}
 
 
-def test_an_array_that_became_too_large_is_planned_anew(cli, fake_slurm, grid):
+def test_an_array_that_became_too_large_is_split(cli, fake_slurm, grid):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid job array specification\n")
     assert cli("sweep", "submit", grid).code == 5
     fake_slurm.configure(MaxArraySize="4")
@@ -304,7 +304,7 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
     assert (listed["failed"], listed["missing"]) == (1, 5)
-    # Nothing is left to submit, and it is open again all the same.
+    # Nothing is left to submit, but the sweep is open again.
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
         "Sweep grid (@1) is open again\n",
@@ -319,14 +319,14 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
 
 def test_points_are_added(cli, fake_slurm, grid):
     cli("sweep", "submit", grid)
-    more = ("--set", "sweep.axes.args.seed=[1, 2, 3, 4]")
-    done = cli("sweep", "add", "grid", grid, *more)
+    extra = ("--set", "sweep.axes.args.seed=[1, 2, 3, 4]")
+    done = cli("sweep", "add", "grid", grid, *extra)
     assert (done.code, done.out) == (0, "Submitted 2 points of sweep grid (@1)\n"), done.err
     assert done.err == (
         "grid (grid): 2 points, 1 submission, at most 0 GPU-hours and 1 node-hours\n"
         "Submitted batch job 7 (@7-8, grid, 2 tasks)\n"
     )
-    done = cli("sweep", "add", "grid", grid, *more, "--set", "sweep.max_running=2", "--json")
+    done = cli("sweep", "add", "grid", grid, *extra, "--set", "sweep.max_running=2", "--json")
     assert done.err == (
         "sweep.max_running is ignored: @1 keeps its value\ngrid already has all 8 points\n"
     )
@@ -408,15 +408,15 @@ def test_rest_of_the_baseline_goes_first(cli, fake_slurm):
     assert cli("cancel", "3", "5").code == 0
     assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
     # `afterok:1` would never hold: a task of that array failed.
-    found = dependencies(fake_slurm.calls("sbatch")[3:])
-    assert [set(one.split(":")) for one in found[1:]] == [{"afterok", "1_1", "7"}] * 2
-    assert found[0] == ""
+    result = dependencies(fake_slurm.calls("sbatch")[3:])
+    assert [set(item.split(":")) for item in result[1:]] == [{"afterok", "1_1", "7"}] * 2
+    assert result[0] == ""
 
 
 def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
-    # The baseline is taken, the others have no room.
+    # The baseline is accepted, the others exceed the submit limit.
     fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
     fake_slurm.fail("sbatch", stderr=LIMIT)
     assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 deferred\n")
@@ -426,15 +426,15 @@ def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slu
     why = "is not submitted again: 2 baseline points of its sweep failed\n"
     assert f"@3 {why}" in output and f"@5 {why}" in output
     assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
-    # First the baseline anew, then what was never sent.
+    # First the baseline again, then the points that were never submitted.
     assert cli("sweep", "rerun", "study").out == "Submitted 6 points of sweep study (@1)\n"
     calls = fake_slurm.calls("sbatch")[2:]
     assert dependencies(calls) == ["", "afterok:3", "afterok:3"]
 
 
 def dependencies(calls):
-    found = [[word for word in call if word.startswith("--dependency=")] for call in calls]
-    return [words[0].partition("=")[2] if words else "" for words in found]
+    result = [[word for word in call if word.startswith("--dependency=")] for call in calls]
+    return [words[0].partition("=")[2] if words else "" for words in result]
 
 
 def waiting(cli):
@@ -517,10 +517,10 @@ def test_confirmation(cli, fake_slurm, grid, answer, code, sent):
         start_new_session=True,
     )
     os.close(theirs)
-    said = b""
-    while b"[y/N]: " not in said:
-        said += os.read(ours, 4096)
-    assert b"6 points are more than confirm_points = 5. Submit? [y/N]: " in said
+    output = b""
+    while b"[y/N]: " not in output:
+        output += os.read(ours, 4096)
+    assert b"6 points are more than confirm_points = 5. Submit? [y/N]: " in output
     os.write(ours, f"{answer}\n".encode())
     out, _ = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
     os.close(ours)

@@ -1,4 +1,4 @@
-"""An unexpected exception is one line, exit code 70, and a traceback in a private file."""
+"""An unexpected exception: one line, exit code 70, and a traceback in a private file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def fail(cli, **environ):
 def test_one_line_and_a_file(cli):
     done = fail(cli)
     assert (done.code, done.out) == (70, "")
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"Error: ZeroDivisionError: one\\x1b\[31m\\ntwo\. "
         r"This is a bug in orchestrator; its traceback is in (\S+)\n",
         done.err,
     )
-    assert found, done.err
+    assert match, done.err
     (path,) = (cli.state_dir / "tracebacks").iterdir()
-    assert found[1] == str(path)
+    assert match[1] == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert path.read_text().startswith("Traceback (most recent call last):\n")

@@ -1,4 +1,4 @@
-"""What the trainer's tests share: a launch environment without traces of Slurm or of ours."""
+"""Fixtures of the trainer tests: an environment without variables of Slurm and orchestrator."""
 
 import os
 import pathlib
@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOREIGN = ("SLURM_", "ORCHESTRATOR_", "TORCHELASTIC_", "MASTER_")
 FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
 
-# Two workers of pytest with two ranks each share the cores. With a thread per core and rank the
-# tier took 229 s, with one thread per rank 188 s. PyTorch reads this when it is imported.
+# Two pytest workers with two ranks each share the cores. The tier takes 188 s with one thread per
+# rank, and 229 s with one thread per core. PyTorch reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

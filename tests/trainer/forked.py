@@ -10,13 +10,13 @@ import torch
 from torch import distributed
 
 
-def run(work: Callable[..., None], world_size: int, *more: object) -> bool:
-    """Call `work(rank, world_size, store, *more)` on each rank; tell whether all ended well."""
+def run(work: Callable[..., None], world_size: int, *options: object) -> bool:
+    """Call `work(rank, world_size, store, *more)` on each rank; return whether all succeeded."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         children = [
-            fork.Process(target=work, args=(rank, world_size, store, *more))
+            fork.Process(target=work, args=(rank, world_size, store, *options))
             for rank in range(world_size)
         ]
         for child in children:

@@ -84,9 +84,9 @@ def run_once(
         moving["progress"] = training.progress
         return run, training
 
-    wanted = arguments.parse_arguments([*BASE, *words, "--run-dir", str(folder)])
+    args = arguments.parse_arguments([*BASE, *words, "--run-dir", str(folder)])
     launch = dataclasses.replace(
-        runs.prepare(wanted, os.environ),
+        runs.prepare(args, os.environ),
         stopper=stopping.Stopper(stop_file=folder / "stop", poll_seconds=0),
     )
     with contextlib.ExitStack() as stack:

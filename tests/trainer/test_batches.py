@@ -1,4 +1,4 @@
-"""How an epoch is cut, and the learning rate of each step."""
+"""Division of an epoch into steps, and the learning rate of each step."""
 
 import re
 
@@ -39,11 +39,11 @@ def test_each_sample_is_in_one_pass_of_one_rank(
         assert len({len(part) for part in parts}) == 1
         assert all(0 < m.places.stop - m.places.start <= each for part in parts for m in part)
         places = sorted(
-            place
+            path
             for part in parts
             for m in part
             if m.counted
-            for place in range(m.places.start, m.places.stop)
+            for path in range(m.places.start, m.places.stop)
         )
         first = step * plans[0].global_batch_size
         assert places == list(range(first, first + plans[0].batch_size(step)))
@@ -64,8 +64,8 @@ def test_each_sample_is_in_one_pass_of_one_rank(
     ],
 )
 def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> None:
-    wanted = arguments.parse_arguments(words.split())
-    assert batches.batch_size(wanted, num_devices) == expected
+    args = arguments.parse_arguments(words.split())
+    assert batches.batch_size(args, num_devices) == expected
 
 
 def make_schedule(name: str, **changes: float) -> schedules.Schedule:
@@ -107,7 +107,8 @@ def test_scaling_is_by_the_effective_batch() -> None:
 
     assert [scale(rule) for rule in schedules.SCALINGS] == pytest.approx([0.1, 0.4, 0.2])
     message = (
-        "--lr-scaling sqrt needs --lr-base-batch-size: the batch size that --base-lr is meant for."
+        "--lr-scaling sqrt requires --lr-base-batch-size, the batch size for which --base-lr was"
+        " chosen."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         schedules.scale(0.1, "sqrt", batch_size=512, base_batch_size=None)

@@ -1,4 +1,4 @@
-"""Ways to train are compared by what they print; one that fails leaves the others."""
+"""Configurations are compared by their printed throughput; a failure does not affect the others."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_ratios_are_to_the_first_and_a_failure_is_named(capfd: pytest.CaptureFix
     ]
     outcomes = benchmark.compare(arms, repeats=2, environ=os.environ)
     assert benchmark.table(arms, outcomes) == (
-        "                          samples/s      least       most  ratio  val loss\n"
+        "                          samples/s        min        max  ratio  val loss\n"
         "S2                          37424.4    37378.5    37470.3   1.00    1.3615\n"
         "twice                       74848.8    74757.0    74940.5   2.00    1.3615\n"
         "too large                torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
     )
-    talk = capfd.readouterr().err.splitlines()
-    # They take turns.
-    assert talk[1::2][:3] == [
+    progress = capfd.readouterr().err.splitlines()
+    # The configurations alternate.
+    assert progress[1::2][:3] == [
         "    37424.4 samples/s",
         "    74848.8 samples/s",
         "    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate",
     ]
-    assert [line.split(":")[0] for line in talk[::2]] == [
+    assert [line.split(":")[0] for line in progress[::2]] == [
         "1/2 S2", "1/2 twice", "1/2 too large", "2/2 S2", "2/2 twice", "2/2 too large",
     ]  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_ddp_gets_a_rank_for_each_gpu_and_dp_one_process() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_dp_against_ddp_needs_two_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark.main(["dp-ddp"]) == 2
-    assert "here are 0: run it in a job with two or more" in capsys.readouterr().err
+    assert "this machine has 0: run it in a job with 2 or more GPUs." in capsys.readouterr().err
 
 
 def test_two_precisions_are_trained_and_compared(capsys: pytest.CaptureFixture[str]) -> None:

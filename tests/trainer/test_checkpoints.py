@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever happens while it is written."""
+"""A checkpoint is complete or does not exist, even if writing is interrupted."""
 
 import json
 import os
@@ -86,7 +86,9 @@ print(*sorted(os.listdir(folder)))
 """
 
 
-def test_kill_at_each_stage_leaves_a_whole_checkpoint(launch: Run, tmp_path: pathlib.Path) -> None:
+def test_kill_at_each_stage_leaves_an_intact_checkpoint(
+    launch: Run, tmp_path: pathlib.Path
+) -> None:
     folder = tmp_path / "checkpoints"
     done = launch(["-c", KILLER, str(folder)])
     assert done.returncode == 0, done.stderr
@@ -138,21 +140,21 @@ def test_damaged_newest_falls_back(
     )
     body = store.newest()
     assert body is not None and checkpoints.load(body) == {"step": 2}
-    assert capsys.readouterr().err.endswith(" It is put aside.\n")
-    # It is out of the way of what is kept.
+    assert capsys.readouterr().err.endswith(" Renamed to checkpoint-0000000003.pt.damaged.\n")
+    # It no longer counts as a checkpoint to keep.
     assert store.steps() == [2, 1]
     assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
     store.close()
 
 
-def test_nothing_whole_is_no_fresh_start(tmp_path: pathlib.Path) -> None:
+def test_all_checkpoints_damaged_is_an_error(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "checkpoints"
     store = make_store(folder, 2)
     for step in store.steps():
         (folder / f"checkpoint-{step:010d}.pt").write_bytes(b"")
     message = (
-        f"no checkpoint in {folder} is whole, and they are put aside as *.damaged: the next start"
-        " begins from the first step."
+        f"all checkpoints in {folder} are damaged; they were renamed to *.damaged. The next start"
+        " begins at step 0."
     )
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         store.newest()
@@ -176,15 +178,17 @@ def test_full_disk_keeps_the_old_file(
 ) -> None:
     store = make_store(tmp_path / "checkpoints", 2)
     store.save({"weights": torch.zeros(100_000)}, step=3, is_best=True)
-    # The next one tells that it failed, and is written itself.
+    # The next save reports the failure and succeeds.
     store.save({"step": 4}, step=4, is_best=False)
     store.wait()
-    assert "checkpoint-0000000003.pt not written: " in capsys.readouterr().err
+    assert "/checkpoint-0000000003.pt: " in capsys.readouterr().err
     assert store.steps() == [4, 2, 1]
     assert not list((tmp_path / "checkpoints").glob("*.draft.*"))
     # The last one of a run must be there.
     store.save({"weights": torch.zeros(100_000)}, step=5, is_best=False)
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000005\.pt not written: "):
+    with pytest.raises(
+        errors.CheckpointError, match=r"^cannot write checkpoint .*/checkpoint-0000000005\.pt: "
+    ):
         store.wait()
     body = store.newest()
     assert body is not None and checkpoints.load(body) == {"step": 4}
@@ -213,17 +217,17 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     train_here(tmp_path)
     message = (
-        "The checkpoint is of another run: --model cnn, now mlp; --seed 0, now 1. Give what it was"
-        " made with, or another --checkpoint-dir, or go on all the same with --resume force."
+        "The checkpoint has other settings: --model cnn, now mlp; --seed 0, now 1. Use the settings"
+        " of the checkpoint, another --checkpoint-dir, or --resume force."
     )
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--model=mlp", "--seed=1")
-    message = "The checkpoint does not fit the model and the optimizer: Error"
+    message = "The checkpoint does not match the model and the optimizer: Error"
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}"):
         train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
     message = (
-        f"--resume never, but {tmp_path / 'checkpoints'} holds checkpoints: remove them, or name"
-        " another --checkpoint-dir."
+        f"--resume never, but {tmp_path / 'checkpoints'} contains checkpoints: remove them, or"
+        " set another --checkpoint-dir."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--resume=never")
@@ -238,16 +242,16 @@ def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
     assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
 
 
-def test_stop_that_is_not_saved_asks_for_no_other_start(
-    tmp_path: pathlib.Path, small_files: object
-) -> None:
+def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_files: object) -> None:
     (tmp_path / "stop").touch()
     environ = {
         "ORCHESTRATOR_STOP_FILE": str(tmp_path / "stop"),
         "ORCHESTRATOR_REQUEUE_FILE": str(tmp_path / "requeue"),
     }
     words = ["--device=cpu", "--dataset=synthetic", "--synthetic-samples=64", "--model=mlp"]
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000001\.pt not written: "):
+    with pytest.raises(
+        errors.CheckpointError, match=r"^cannot write checkpoint .*/checkpoint-0000000001\.pt: "
+    ):
         train.run(arguments.parse_arguments([*words, f"--run-dir={tmp_path}"]), environ)
     assert not (tmp_path / "requeue").exists()
 
@@ -275,7 +279,7 @@ def test_finished_run_has_nothing_to_do(
     assert head == "Training was complete after step 23: nothing to do."
     assert summary == first.split("\n\n")[1]
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
-    # More epochs than it had: it goes on.
+    # With more epochs, training continues.
     train_here(tmp_path, "--epochs=2")
     third = capsys.readouterr().out
     assert "Resumed after step 23, in epoch 2.\n" in third

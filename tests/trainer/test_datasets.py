@@ -1,4 +1,4 @@
-"""What the data sets hold, who sees which sample when, and what a damaged file says."""
+"""Content of the data sets, order of samples, and errors of damaged files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_cifar_is_the_same_in_both_of_its_forms(
 
 
 def test_a_pickle_may_not_call_anything() -> None:
-    with pytest.raises(ValueError, match=r"it wants to call posix\.system"):
+    with pytest.raises(ValueError, match=r"it calls posix\.system"):
         cifar.parse_pickle(pickle.dumps(_Hostile(), protocol=2))
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
         datasets.load("mnist", _options(tmp_path))
     assert str(caught.value) == (
         f"{path} is damaged (783999 bytes of values, 784000 expected):"
-        " remove it and stage the data set anew."
+        " remove it and stage the data set again."
     )
     folder = shutil.copytree(shared_data / har.ROOT, tmp_path / har.ROOT)
     path = folder / "train/Inertial Signals/total_acc_z_train.txt"
@@ -130,8 +130,8 @@ def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     for change, why in (
         (lines[41] + " 1.0", "line 42 has 129 numbers, not 128"),
-        (lines[41] + "e999", "line 42 has something that is no finite number"),
-        (lines[41] + "x", "line 42 has something that is no finite number"),
+        (lines[41] + "e999", "line 42 has a value that is not a finite number"),
+        (lines[41] + "x", "line 42 has a value that is not a finite number"),
     ):
         path.write_text("\n".join([*lines[:41], change, *lines[42:]]) + "\n")
         with pytest.raises(errors.DataError) as caught:
@@ -157,11 +157,11 @@ def test_no_content_breaks_a_parser_otherwise(content: bytes) -> None:
 
 
 def test_synthetic_data_is_the_same_everywhere_and_can_be_learned() -> None:
-    wanted = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
-    data = datasets.load("synthetic", wanted)
+    options = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
+    data = datasets.load("synthetic", options)
     assert data.train_samples.shape == (2500, 20)
     assert data.test_samples.shape == (500, 20)
-    assert data.fingerprint() == datasets.load("synthetic", wanted).fingerprint()
+    assert data.fingerprint() == datasets.load("synthetic", options).fingerprint()
     middles = torch.stack([data.train_samples[data.train_labels == k].mean(0) for k in range(4)])
     nearest = torch.cdist(data.test_samples, middles).argmin(dim=1)
     assert (nearest == data.test_labels).float().mean() > 0.95
@@ -189,25 +189,25 @@ def test_augmentation_follows_from_seed_epoch_and_index_alone() -> None:
     assert torch.equal(labels, data.train_labels[indices])
 
 
-def test_every_crop_and_flip_is_as_likely_and_is_the_crop_that_it_says() -> None:
+def test_crops_and_flips_are_correct_and_equally_likely() -> None:
     functional = pytest.importorskip(
         "torchvision.transforms.v2.functional", reason="compared with torchvision's crop"
     )
-    # Each pixel has a number of its own, so that the crop can be told from it.
+    # All pixels differ, so they show the crop.
     image = (torch.arange(32 * 32, dtype=torch.int64) + 1).reshape(1, 32, 32)
     padded = functional.pad(image, [4, 4, 4, 4])
-    wanted = {}
+    expected = {}
     for top in range(9):
         for left in range(9):
             crop = functional.crop(padded, top, left, 32, 32)
-            wanted[crop.numpy().tobytes()] = (top, left, 0)
-            wanted[crop.flip(2).numpy().tobytes()] = (top, left, 1)
+            expected[crop.numpy().tobytes()] = (top, left, 0)
+            expected[crop.flip(2).numpy().tobytes()] = (top, left, 1)
     count = 8100
     keys = augmentation.random_keys(torch.arange(count), seed=0, epoch=1)
     crops = augmentation.crop_and_flip(image.expand(count, 1, 32, 32), keys).contiguous()
     seen = numpy.zeros((9, 9, 2))
     for crop in crops:
-        seen[wanted[crop.numpy().tobytes()]] += 1
+        seen[expected[crop.numpy().tobytes()]] += 1
     # 50 of each are expected; chi-square of 161 degrees is below 240 in all but 1 of 10,000 draws.
     assert ((seen - 50) ** 2 / 50).sum() < 240
 

@@ -1,4 +1,4 @@
-"""script/demo without Slurm, with this very Python: what it prints, leaves, and says on Ctrl-C."""
+"""script/demo without Slurm, with this Python: output, files, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def environ(clean_environ: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
     """A user's with an empty home, on a machine without GPUs."""
     home = tmp_path / "home"
     home.mkdir()
-    # A variable that no local job gets is told on stderr.
+    # A key without effect on local jobs is reported on stderr.
     stored = variables.stored(clean_environ)
     own = {name: value for name, value in stored.items() if not name.startswith("XDG_")}
     return {**own, "HOME": str(home), "TZ": "UTC"}
 
 
-def command(folder: Path, *more: str) -> list[str]:
+def command(folder: Path, *options: str) -> list[str]:
     words = [str(DEMO), "--cpu", "--python", sys.executable, "--folder", str(folder)]
-    return [*words, "--", "--set", "args.epochs=2", *more]
+    return [*words, "--", "--set", "args.epochs=2", *options]
 
 
 def normalized(text: str) -> str:
@@ -111,7 +111,7 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]
     assert list((tmp_path / "home").iterdir()) == []
     assert sorted(path.name for path in folder.iterdir()) == ["runs", "state"]
-    # As its last words say: with these variables the commands know of the job.
+    # As the closing text says: with these variables the commands find the job.
     exports = "\n".join(re.findall(r"^  export ORCHESTRATOR_.*$", done.stdout, re.MULTILINE))
     words = ["bash", "-c", f'{exports}\nexec "$0" -m orchestrator status --json', sys.executable]
     output = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
@@ -128,7 +128,7 @@ def read_until(terminal: int, text: bytes) -> bytes:
         try:
             block = os.read(terminal, 65536)
         except OSError:
-            # EIO: nobody holds the other end any more.
+            # EIO: the other end is closed.
             return seen
         seen += block
     return seen
@@ -143,7 +143,7 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
         os.chdir(tmp_path)
         os.execve(words[0], words, {**environ, "TERM": "xterm"})
     try:
-        # A bar, drawn on a terminal; what is told may be drawn over before it was seen.
+        # A progress bar on a terminal; an update may be overwritten before it is read.
         assert b"\x1b[" in read_until(terminal, b"/100000  ")
         os.write(terminal, b"\x03")
         rest = read_until(terminal, b"\0never").decode()
@@ -154,9 +154,7 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
     finally:
         os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130
-    assert rest.rstrip().splitlines()[-1] == (
-        "script/demo: interrupted; its job was cancelled. It can be run again."
-    )
+    assert rest.rstrip().splitlines()[-1] == ("script/demo: interrupted; the job was cancelled.")
     assert "Traceback" not in rest
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
     there = {**environ, "ORCHESTRATOR_STATE_DIR": f"{folder}/state"}

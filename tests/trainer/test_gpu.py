@@ -1,4 +1,4 @@
-"""What only GPUs can show; without them these tests are skipped."""
+"""Tests that need a GPU; skipped without one."""
 
 import contextlib
 import pathlib

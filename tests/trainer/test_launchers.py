@@ -1,4 +1,4 @@
-"""The rendered launch lines with real torchrun and our trainer; one machine simulates two nodes."""
+"""The rendered launch lines with torchrun and the trainer; one machine simulates two nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The presets learn what they are for, on real data, as a person would run them.
+"""The presets reach their accuracy on real data.
 
 Figures of the issue: MNIST 0.97, UCI HAR 0.85, digits 0.96, in five minutes on two cores.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.trainer
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
-# Five minutes of two cores. A busy machine gives fewer cores, and time on them counts all the same.
+# Five minutes of two cores. On a busy machine this takes longer.
 CPU_SECONDS = 2 * 300
 
 

@@ -1,4 +1,4 @@
-"""The example, submitted without Slurm: two ranks by torchrun, their numbers in the database."""
+"""The example without Slurm: two ranks with torchrun, and their metrics in the database."""
 
 from __future__ import annotations
 
@@ -58,18 +58,21 @@ def test_the_example_runs_on_two_ranks(clean_environ: Mapping[str, str], tmp_pat
     # Exactly what the file holds, line by line, no digit rounded.
     (path,) = tmp_path.rglob("metrics.jsonl")
     written = [json.loads(line) for line in path.read_text().splitlines()]
-    told = metrics("--source", "jsonl")
+    reported = metrics("--source", "jsonl")
     names = ("name", "value", "unit", "step", "epoch", "rank", "world_size", "attempt")
     assert len(written) > 20
-    assert [[one[name] for name in names] for one in told] == [
-        [one[name] for name in names] for one in written
+    assert [[item[name] for name in names] for item in reported] == [
+        [item[name] for name in names] for item in written
     ]
-    when = [datetime.datetime.fromisoformat(one["time"]) for one in told]
-    assert when == [datetime.datetime.fromisoformat(one["time"]) for one in written]
+    when = [datetime.datetime.fromisoformat(item["time"]) for item in reported]
+    assert when == [datetime.datetime.fromisoformat(item["time"]) for item in written]
     # And what the log holds, to its three digits.
     for name in ("throughput", "val_loss"):
         by_file, by_log = (
-            [(one["epoch"], one["value"]) for one in metrics("--source", source, "--name", name)]
+            [
+                (metric["epoch"], metric["value"])
+                for metric in metrics("--source", source, "--name", name)
+            ]
             for source in ("jsonl", "log")
         )
         # The log's last throughput is of the whole run, and so without an epoch.

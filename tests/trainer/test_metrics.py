@@ -1,4 +1,4 @@
-"""What reaches metrics.jsonl, and what must not."""
+"""Content of metrics.jsonl."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def metrics_file(
     return metrics.MetricsFile(path, attempt_fence=attempt_fence, world_size=2)
 
 
-def test_line_after_a_torn_one_is_whole(tmp_path: pathlib.Path) -> None:
+def test_line_after_an_incomplete_line_is_complete(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"name": "thr')
     metrics_file(path).append([METRIC, METRIC])
@@ -52,7 +52,7 @@ def test_not_a_number_is_null(tmp_path: pathlib.Path) -> None:
 def test_full_disk_costs_metrics_only(capsys: pytest.CaptureFixture[str]) -> None:
     metrics_file(pathlib.Path("/dev/full")).append([METRIC])
     assert capsys.readouterr().err == (
-        "trainers.train: warning: metrics not written: [Errno 28] No space left on device\n"
+        "trainers.train: warning: cannot write metrics: [Errno 28] No space left on device\n"
     )
 
 

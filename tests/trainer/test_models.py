@@ -1,4 +1,4 @@
-"""Each model has as many parameters as its plan says, computed in another way."""
+"""Numbers of parameters of the models, computed independently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_olivia_has_exactly_the_published_parameters() -> None:
     assert sum(name.endswith("shortcut.bias") for name in state) == 3
 
 
-def test_olivia_does_not_see_the_last_rows_and_the_standard_family_does() -> None:
+def test_olivia_ignores_the_last_rows_and_the_standard_family_does_not() -> None:
     torch.manual_seed(0)
     images = torch.randn(1, 3, 32, 32, requires_grad=True)
     seen = {}
@@ -75,7 +75,7 @@ def test_lesson_mlp_is_20_64_10() -> None:
     assert _count("lesson-mlp", torch.Size((20,)), 10) == 21 * 64 + 65 * 10
 
 
-def test_har_modes_differ_in_what_they_see() -> None:
+def test_har_modes_use_different_channels() -> None:
     encoder = (7 + 1) * 32 + (32 * 5 + 1) * 64
     one = encoder + (256 + 1) * 512 + 513 * 6
     assert _count("har-average", HAR, 6) == _count("har-first", HAR, 6) == one
@@ -87,7 +87,7 @@ def test_har_modes_differ_in_what_they_see() -> None:
     for mode in ("flatten", "average", "first"):
         model = models.MODELS[f"har-{mode}"](HAR, 6).eval()
         same[mode] = torch.allclose(model(signals), model(other), atol=1e-5)
-    # The mean does not care which channel is which, and `first` does not look.
+    # The mean does not depend on the order of channels, and `first` ignores the others.
     assert same == {"flatten": False, "average": True, "first": True}
 
 
@@ -135,11 +135,11 @@ def test_every_model_gives_logits_and_gradients_for_all_its_parameters(name: str
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_a_sample_of_the_wrong_shape_is_said_so() -> None:
+def test_a_sample_of_the_wrong_shape_is_an_error() -> None:
     with pytest.raises(errors.UsageError) as caught:
         models.MODELS["wrn-28-10"](HAR, 6)
     assert str(caught.value) == (
-        "--model wrn-28-10 takes images of at least 4 x 4 pixels, and a sample is 9 x 128:"
+        "--model wrn-28-10 requires images of at least 4 x 4 pixels, and a sample is 9 x 128:"
         " use another model or data set."
     )
     for name, shape in (("cnn1d", IMAGE), ("vit", torch.Size((1, 30, 30)))):

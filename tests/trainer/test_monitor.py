@@ -1,4 +1,4 @@
-"""GPUs are read through NVML or nvidia-smi, both feigned here, and not at all where there are none.
+"""GPUs are read through NVML or nvidia-smi, both simulated here, and not read if there are none.
 
 The text of nvidia-smi is in the form that its man page gives for --format=csv,noheader,nounits.
 """
@@ -79,7 +79,7 @@ def _place(local_rank: int = 0, local_world_size: int = 2) -> ranks.Ranks:
     )
 
 
-def test_nvml_is_asked_for_the_jobs_own_gpus_only(tmp_path: Path) -> None:
+def test_nvml_reads_only_the_gpus_of_the_job(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
     watched = monitor.Monitor(
         monitor.nvml_reader(FakeNvml(), ["GPU-c", "GPU-d"]), path, interval_seconds=0.01
@@ -126,7 +126,7 @@ def test_summary_is_mean_and_peak(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pynvml", [None, FakeNvml()])
-def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
+def test_nvidia_smi_is_the_fallback_of_nvml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pynvml: types.ModuleType | None
 ) -> None:
     program = tmp_path / "nvidia-smi"
@@ -150,7 +150,7 @@ def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
     ]
 
 
-def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
+def test_a_failing_reader_only_stops_the_monitor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = monitor.Monitor(lambda: monitor.parse_nvidia_smi("No devices were found"), tmp_path)
@@ -162,13 +162,12 @@ def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
     watched.start()
     assert watched.stop() == []
     assert capsys.readouterr().err.endswith(
-        "trainers.monitor: the GPUs are no longer watched:"
-        " nvidia-smi printed 'No devices were found'\n"
+        "trainers.monitor: GPU monitoring stopped: nvidia-smi printed 'No devices were found'\n"
     )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_monitored(tmp_path: Path) -> None:
     with monitor.watch(_place(), tmp_path, "gpu", "node1"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +182,7 @@ def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
         (["GPU-d"], 1, ["gpu.node1.1.csv"]),
     ],
 )
-def test_each_gpu_is_watched_by_one_rank(
+def test_each_gpu_is_monitored_by_one_rank(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     uuids: list[str],
@@ -197,8 +196,9 @@ def test_each_gpu_is_watched_by_one_rank(
         _wait_for(lambda: all((tmp_path / name).exists() for name in names))
     assert [path.name for path in tmp_path.iterdir()] == names
     lines = [
-        "GPU 2 of node1 (NVIDIA H100): 97 % busy on average, at most 2000 of 81559 MiB in use",
-        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): use unknown, at most 3000 of 81559 MiB in use",
+        "GPU 2 of node1 (NVIDIA H100): mean utilization 97 %, peak memory 2000 of 81559 MiB",
+        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): utilization unknown,"
+        " peak memory 3000 of 81559 MiB",
     ]
     printed = capsys.readouterr().out.splitlines()
     assert printed == (lines[-len(uuids) :] if names else [])

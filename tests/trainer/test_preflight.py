@@ -1,4 +1,4 @@
-"""The look before the job: its verdicts, and the real thing on two ranks."""
+"""Preflight: results of the checks, and a run with two ranks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_ranks_are_ready(launch: Launch) -> None:
         "ok       data: digits, 1438 samples for training and 359 for testing, fingerprint "
     )
     assert any(line.startswith("ok       software: Python 3.") for line in lines)
-    assert "ok       clock: 1 node(s) within a second" in lines
+    assert "ok       clock: 1 node(s) within 1 s" in lines
 
 
 def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_fails_it(launch: Launch) -> None:
+def test_a_missing_gpu_fails_the_preflight(launch: Launch) -> None:
     result = launch(["-m", "trainers.preflight", "--device=cuda"])
     assert result.returncode == 2
     assert result.stdout.startswith("FAILED   start: --device cuda, but PyTorch sees no GPU")
@@ -75,7 +75,7 @@ def test_a_gpu_that_is_not_there_fails_it(launch: Launch) -> None:
     assert "but the job has GPUs (4): install a CUDA build" in result.stdout
 
 
-def test_one_wrong_element_is_seen() -> None:
+def test_one_wrong_element_is_detected() -> None:
     def corrupt(tensor: torch.Tensor) -> None:
         if tensor.numel() > 1000:
             tensor[777] += 1
@@ -102,18 +102,18 @@ def _sif(code: bytes) -> bytes:
     return launch_script.ljust(32, b"\0") + b"SIF_MAGIC\0" + b"01\0" + code + b"\0" + bytes(80)
 
 
-def test_an_image_for_another_machine_is_said_so(tmp_path: Path) -> None:
+def test_an_image_for_another_architecture_fails(tmp_path: Path) -> None:
     image = tmp_path / "pytorch.sif"
     image.write_bytes(_sif(b"04"))
     assert preflight.check_image(image, "x86_64").line() == (
-        f"FAILED   image: {image} is for aarch64, this node is x86_64: build it on such a node"
+        f"FAILED   image: {image} is for aarch64, this node is x86_64: build it for x86_64"
     )
     assert preflight.check_image(image, "aarch64").level == preflight.OK
     image.write_bytes(b"#!/bin/sh\n")
     assert preflight.check_image(image, "x86_64").level == preflight.WARNING
 
 
-def test_equal_findings_of_ranks_are_reported_once() -> None:
+def test_equal_results_of_ranks_are_reported_once() -> None:
     good = preflight.Verdict(level=preflight.OK, subject="device", text="CPU")
     bad = preflight.Verdict(level=preflight.FAILED, subject="device", text="none")
     assert preflight.merge([("a rank 0", good), ("b rank 1", good)]) == [good]

@@ -1,4 +1,4 @@
-"""Each preset is understood, and the examples say what the presets of their sources say."""
+"""Each preset is valid, and the examples match the presets of their sources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_unknown_preset_is_refused_by_the_parser() -> None:
 
 
 def _words(args: dict[str, Any]) -> list[str]:
-    """Return what the orchestrator makes of a spec's [args]."""
+    """Return the options that orchestrator renders from a spec's [args]."""
     words = []
     for key, value in args.items():
         if value is not False:
@@ -64,7 +64,7 @@ def test_an_example_is_its_preset_written_out(
 @pytest.mark.parametrize(
     ("line", "preset", "besides"),
     [
-        # The guide says nothing of a warm-up on one GPU: the example keeps that of four.
+        # The guide gives no warm-up for one GPU; the example keeps that of four GPUs.
         ("1 GPU:", "har-single", ["--mode=ddp", "--warmup-epochs=3"]),
         ("2 GPUs:", "har-2gpu", ["--mode=ddp"]),
         ("8 GPUs:", "har-8gpu", ["--mode=ddp"]),

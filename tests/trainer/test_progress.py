@@ -71,15 +71,15 @@ def test_ended_run_continues_towards_other_goals(
         "--model=lesson-mlp", "--batch-size=25", "--epochs=5", f"--run-dir={tmp_path}",
     ]  # fmt: skip
 
-    def epochs(*more: str) -> tuple[int, str]:
-        train.run(arguments.parse_arguments([*words, *more]), {})
+    def epochs(*options: str) -> tuple[int, str]:
+        train.run(arguments.parse_arguments([*words, *options]), {})
         result = json.loads((tmp_path / "result.json").read_text())
         assert result["finished"] is True
         return result["epochs"], capsys.readouterr().out
 
     count, out = epochs("--early-stopping-patience=1", "--early-stopping-min-delta=1")
     assert count == 2
-    assert " any more. Early stopping after epoch 2.\n" in out
+    assert "Validation accuracy no longer improves (best " in out
     count, out = epochs("--target-accuracy=0", "--patience=3")
     assert (count, "Target accuracy reached. Early stopping after epoch 3.\n" in out) == (3, True)
     count, out = epochs("--target-accuracy=0", "--patience=3")

@@ -1,4 +1,4 @@
-"""Reading who we are, from recorded environments."""
+"""Reading the rank from recorded environments."""
 
 import datetime
 import re
@@ -90,14 +90,14 @@ def test_environment_gives_ranks(environ: dict[str, str], expected: ranks.Ranks)
         (
             {"WORLD_SIZE": "2", "MASTER_ADDR": "n1"},
             "WORLD_SIZE, MASTER_ADDR set, but not RANK, LOCAL_RANK, LOCAL_WORLD_SIZE,"
-            " GROUP_WORLD_SIZE, MASTER_PORT: start with torchrun or with srun (one task a rank),"
-            " or unset what is set.",
+            " GROUP_WORLD_SIZE, MASTER_PORT: start with torchrun or with srun (one task per rank),"
+            " or unset these variables.",
         ),
-        (TORCHRUN | {"RANK": "x"}, "RANK='x' is no number."),
+        (TORCHRUN | {"RANK": "x"}, "RANK='x' is not a number."),
         (
             TORCHRUN | {"RANK": "4"},
-            "The launcher's variables contradict each other: rank 4 of 4, local rank 1 of 2,"
-            " 2 node(s). Unset what an earlier launch left behind.",
+            "The variables of the launcher are inconsistent: rank 4 of 4, local rank 1 of 2,"
+            " 2 node(s). Unset variables of an earlier launch.",
         ),
         (
             {name: value for name, value in SRUN.items() if not name.startswith("MASTER")},
@@ -106,12 +106,12 @@ def test_environment_gives_ranks(environ: dict[str, str], expected: ranks.Ranks)
         ),
         (
             {name: value for name, value in SRUN.items() if name != "SLURM_LOCALID"},
-            "SLURM_STEP_ID set, but not SLURM_LOCALID: pass srun's variables on (a container may"
-            " drop them), or start with torchrun.",
+            "SLURM_STEP_ID set, but not SLURM_LOCALID: pass on the variables of srun (a container"
+            " may drop them), or start with torchrun.",
         ),
         (
             SRUN | {"SLURM_STEP_TASKS_PER_NODE": "3"},
-            "SLURM_NODEID=1, but SLURM_STEP_TASKS_PER_NODE names 1 node(s).",
+            "SLURM_NODEID=1, but SLURM_STEP_TASKS_PER_NODE lists 1 node(s).",
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_tasks_per_node_never_fails_otherwise(text: str) -> None:
         ("auto", SINGLE, 4, "cuda:0"),
         ("cpu", TORCHRUN_RANKS, 4, "cpu"),
         ("cuda", TORCHRUN_RANKS, 2, "cuda:1"),
-        # --gpus-per-task: the only visible GPU is one's own.
+        # --gpus-per-task: only the GPU of the task is visible.
         ("cuda", SRUN_RANKS, 1, "cuda:0"),
     ],
 )
@@ -157,17 +157,17 @@ def test_device(choice: str, place: ranks.Ranks, num_cuda_devices: int, expected
     assert str(device) == expected
 
 
-def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
-        # Bound and not listening: nobody answers there.
+        # Bound but not listening: connections fail.
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
         monkeypatch.setattr(ranks, "COLLECTIVE_TIMEOUT", datetime.timedelta(seconds=1))
         message = (
-            "rank 3 of 4 did not find the others: the first error of another rank is the cause, or"
-            " MASTER_ADDR and MASTER_PORT, which must be a host that all can reach and a port that"
-            " is free there. ("
+            "rank 3 of 4 could not connect to the other ranks: see the first error of another rank,"
+            " or check MASTER_ADDR and MASTER_PORT, which must be a reachable host and a free port"
+            " on it. ("
         )
         with (
             pytest.raises(errors.LostRankError, match=f"^{re.escape(message)}"),
@@ -178,7 +178,7 @@ def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_ranks_than_gpus() -> None:
     message = (
-        "2 ranks on this node, but PyTorch sees 1 GPU(s): start one rank for each GPU, ask for"
+        "2 ranks on this node, but PyTorch sees 1 GPU(s): start one rank per GPU, request"
         " more GPUs, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):

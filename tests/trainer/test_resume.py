@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is, to the bit, the run that was not."""
+"""A run that was stopped and resumed is bit-identical to one that was not."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from trainers import checkpoints, datasets  # noqa: E402
 pytestmark = pytest.mark.trainer
 
 NUM_SAMPLES, BATCH_SIZE, NUM_EPOCHS = 49, 12, 3
-#: What a clock says.
+#: Keys with measured times.
 TIMES = {"seconds", "wait_seconds"}
 
 
@@ -32,7 +32,7 @@ def output(
 
 
 def final(folder: pathlib.Path) -> dict[str, Any]:
-    """The state at the end of the run, without what a clock says."""
+    """The state at the end of the run, without measured times."""
     path = max((folder / "checkpoints").glob("checkpoint-*.pt"))
     assert path.name == "checkpoint-0000000015.pt"
     state = checkpoints.load(checkpoints.read(path))
@@ -53,8 +53,8 @@ def assert_same(left: Any, right: Any, at: str = "state") -> None:
             assert_same(left[key], right[key], f"{at}.{key}")
     elif isinstance(left, list | tuple):
         assert len(left) == len(right), at
-        for number, (one, other) in enumerate(zip(left, right, strict=True)):
-            assert_same(one, other, f"{at}.{number}")
+        for number, (item, other) in enumerate(zip(left, right, strict=True)):
+            assert_same(item, other, f"{at}.{number}")
     else:
         assert left == right, at
 
@@ -127,7 +127,7 @@ def test_two_ranks_then_one_see_the_same_samples(output: pathlib.Path) -> None:
     before, after = seen(output / "moved", 0, 1), seen(output / "moved", 2)
     # Two ranks made steps 0 to 6, with the single sample of step 4; one rank made the others.
     assert list(before) == list(range(7)) and list(after) == list(range(7, 15))
-    wanted = expected(stand_in=1)
-    assert before == {step: wanted[step] for step in before}
-    wanted = expected(stand_in=0)
-    assert after == {step: wanted[step] for step in after}
+    expected_weights = expected(stand_in=1)
+    assert before == {step: expected_weights[step] for step in before}
+    expected_weights = expected(stand_in=0)
+    assert after == {step: expected_weights[step] for step in after}

@@ -64,9 +64,11 @@ def test_clipping_is_of_the_true_gradient(results: Results, world_size: int) -> 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_evaluation_sees_each_image_once(results: Results, world_size: int) -> None:
     several, single = results[world_size]["evaluations"], results[1]["evaluations"]
-    assert [one.count for one in several] == [101, 2, 1]
-    assert [one.correct for one in several] == [one.correct for one in single]
-    assert [one.loss for one in several] == pytest.approx([one.loss for one in single], rel=1e-6)
+    assert [item.count for item in several] == [101, 2, 1]
+    assert [item.correct for item in several] == [item.correct for item in single]
+    assert [item.loss for item in several] == pytest.approx(
+        [item.loss for item in single], rel=1e-6
+    )
 
 
 def test_bytes_of_rank_0_reach_all(results: Results) -> None:
@@ -74,8 +76,8 @@ def test_bytes_of_rank_0_reach_all(results: Results) -> None:
 
 
 def test_ranks_that_differ_are_seen(results: Results) -> None:
-    found = [results[world_size]["alike"] for world_size in (1, 2, 3)]
-    assert found == [(True, True), (True, False), (True, False)]
+    result = [results[world_size]["alike"] for world_size in (1, 2, 3)]
+    assert result == [(True, True), (True, False), (True, False)]
 
 
 @pytest.mark.parametrize(("world_size", "mean", "var"), [(1, 0, 1), (2, 0.5, 1.5), (3, 1, 2)])

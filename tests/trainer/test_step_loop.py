@@ -1,4 +1,4 @@
-"""The step loop: no waiting for the device, the same samples by either data path."""
+"""The training loop: no synchronization with the device, the same samples by both data paths."""
 
 import contextlib
 import dataclasses
@@ -44,14 +44,14 @@ class Watch(_python_dispatch.TorchDispatchMode):
         super().__init__()
         self.device = device
         self.at_edge = False
-        self.found: dict[bool, list[str]] = {True: [], False: []}
+        self.synchronizations: dict[bool, list[str]] = {True: [], False: []}
         self.num_operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.num_operations += 1
         name = func._schema.name.removeprefix("aten::")
-        devices = {one.device for one in args if isinstance(one, torch.Tensor)}
+        devices = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
         to_host = (
             isinstance(result, torch.Tensor)
             and result.device.type == "cpu"
@@ -61,7 +61,7 @@ class Watch(_python_dispatch.TorchDispatchMode):
         # the host's memory: those are no numbers of the device.
         reads = name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero")
         if to_host or (reads and any(device.type == self.device for device in devices)):
-            self.found[self.at_edge].append(name)
+            self.synchronizations[self.at_edge].append(name)
         return result
 
     def edge(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,24 +100,24 @@ def test_steps_never_wait_for_the_device(
     launch = launch_of(["--epochs=2", f"--run-dir={tmp_path}"])
     with watch:
         assert train.train(launch) is None
-    assert watch.found[False] == []
+    assert watch.synchronizations[False] == []
     # It can see them: windows and epochs do read numbers.
-    assert "_local_scalar_dense" in watch.found[True]
+    assert "_local_scalar_dense" in watch.synchronizations[True]
     assert watch.num_operations > 1000
 
 
 @pytest.mark.parametrize("optimizer", optimizers.NAMES)
 def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
-    # Tensors on "meta" have no content: whoever reads one fails. Nothing of a step does.
+    # Tensors on "meta" have no content, so reading one fails. A step reads none.
     meta = torch.device("meta")
     launch = launch_of(["--synthetic-shape=3,32,32", f"--optimizer={optimizer}"])
-    wanted = launch.wanted
-    data = datasets.load("synthetic", datasets.read_options(wanted))
+    args = launch.wanted
+    data = datasets.load("synthetic", datasets.read_options(args))
     data = dataclasses.replace(data, augmentation="crop-flip")
-    plan = batches.make_plan(wanted, num_samples=50, rank=0, world_size=1, num_devices=1)
+    plan = batches.make_plan(args, num_samples=50, rank=0, world_size=1, num_devices=1)
     model = models.MODELS["wrn-16-4"](data.train_samples.shape[1:], data.num_classes).to(meta)
     source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
-    moving = optimizers.make(wanted, model.parameters(), meta)
+    moving = optimizers.make(args, model.parameters(), meta)
     meter = metrics.SpanMeter(meta, source)
     source.begin_epoch(1, 0)
     with Watch("meta") as watch:
@@ -137,13 +137,13 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
                 ),
             )
             meter.add(sums)
-    assert watch.found[False] == []
+    assert watch.synchronizations[False] == []
     with pytest.raises((RuntimeError, NotImplementedError)):
         meter.state()
 
 
-def test_data_parallel_computes_in_the_format_asked_for() -> None:
-    # Each part of a batch has a thread of its own, where autocast is on with the thread's format:
+def test_data_parallel_computes_in_the_requested_precision() -> None:
+    # Each part of a batch has its own thread, in which autocast is on with the thread's format:
     # on a CPU bf16, on a GPU fp16.
     device = torch.device("cpu")
     trained = steps.wrap(
@@ -153,16 +153,16 @@ def test_data_parallel_computes_in_the_format_asked_for() -> None:
         autocast=functools.partial(precisions.autocast, "fp16", device),
         gpu_ids=[0, 1],
     )
-    found = []
+    result = []
 
     def replica() -> None:
         with torch.autocast("cpu"):
-            found.append(trained.module(torch.zeros(2, 20)).dtype)
+            result.append(trained.module(torch.zeros(2, 20)).dtype)
 
     thread = threading.Thread(target=replica)
     thread.start()
     thread.join()
-    assert found == [torch.float16]
+    assert result == [torch.float16]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -196,17 +196,17 @@ def weights(words: list[str], folder: pathlib.Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_loader_gives_what_the_device_gives(
+def test_both_data_paths_give_the_same_samples(
     num_workers: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, expected = weights(["--data-path=device"], tmp_path / "device", monkeypatch)
     assert isinstance(run.source, data_paths.DevicePath) and run.source.wait_seconds == 0
     words = ["--data-path=loader", f"--num-workers={num_workers}"]
-    run, found = weights(words, tmp_path / "loader", monkeypatch)
+    run, result = weights(words, tmp_path / "loader", monkeypatch)
     assert isinstance(run.source, data_paths.LoaderPath) and run.source.wait_seconds > 0
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        assert torch.equal(found[name], value), name
+        assert torch.equal(result[name], value), name
 
 
 def test_data_loading_time_is_measured_and_reported(
@@ -234,6 +234,7 @@ def test_data_loading_time_is_measured_and_reported(
     assert train.train(launch_of(words)) is None
     # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
     assert capsys.readouterr().err == (
-        "trainers.train: 73% of the epoch was waiting for data: more --num-workers (now 0) and CPUs"
-        " for them, a larger --prefetch-factor (now 2), or --data-path device.\n"
+        "trainers.train: 73% of the epoch was spent waiting for data: increase --num-workers (now"
+        " 0) and the number of CPUs, increase --prefetch-factor (now 2), or use --data-path"
+        " device.\n"
     )

@@ -1,4 +1,4 @@
-"""Asked to stop: by the stop file, a signal, or the clock."""
+"""Stop requests: by the stop file, a signal, or the time limit."""
 
 import contextlib
 import itertools
@@ -40,7 +40,9 @@ def test_deadline(environ: dict[str, str], expected: float | None) -> None:
     assert stopping.deadline(environ, margin_seconds=90) == expected
 
 
-def test_asks_about_once_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_stop_is_checked_about_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
     now = [0.0]
     monkeypatch.setattr(stopping.time, "perf_counter", lambda: now[0])
     looked = []
@@ -73,12 +75,12 @@ def test_reasons(tmp_path: pathlib.Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_requeue_is_asked_only_after_progress(tmp_path: pathlib.Path) -> None:
+def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "requeue.0.1"
     environ = {"ORCHESTRATOR_REQUEUE_FILE": str(path)}
     message = (
-        "stopped at step 7, where this attempt began: not requeued, because the next attempt would"
-        " get no further. Give the job more time."
+        "stopped at step 7, the first step of this attempt: not requeued, because the next attempt"
+        " would not get further. Increase the time limit."
     )
     with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
         stopping.request_requeue(environ, step=7, first_step=7, is_writer=True)
@@ -105,15 +107,17 @@ def test_job_stops_requests_requeue_and_continues(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    wanted = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
+    args = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
     (tmp_path / "stop.3.0").write_text("USR1 1\n")
-    train.run(wanted, job(tmp_path, 0))
+    train.run(args, job(tmp_path, 0))
     first = capsys.readouterr()
     assert first.err == ""
-    assert first.out.endswith("Stopped after step 1, because the stop file is there: saved.\n")
+    assert first.out.endswith(
+        "Stopped after step 1, because the stop file exists: checkpoint saved.\n"
+    )
     assert (tmp_path / "requeue.3.0").read_text() == "saved at step 1\n"
     assert json.loads((tmp_path / "result.3.json").read_text())["finished"] is False
-    train.run(wanted, job(tmp_path, 1))
+    train.run(args, job(tmp_path, 1))
     second = capsys.readouterr()
     assert second.err == ""
     assert second.out.startswith("Resumed after step 1, in epoch 1.\n")
@@ -126,7 +130,7 @@ def test_job_stops_requests_requeue_and_continues(
     assert {"checkpoints.3", "metrics.3.jsonl"} < names
 
 
-def test_signal_to_a_whole_process_group_loses_no_worker(
+def test_signal_to_the_process_group_ends_no_worker(
     clean_environ: Mapping[str, str], tmp_path: pathlib.Path
 ) -> None:
     # What the job script does on TERM, and Slurm where it tracks processes by their parents.
@@ -155,21 +159,26 @@ def test_signal_to_a_whole_process_group_loses_no_worker(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
         program.wait()
-    found = re.fullmatch(
-        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal came\); saved\.\n", stderr
+    match = re.fullmatch(
+        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal was received\);"
+        r" checkpoint saved\.\n",
+        stderr,
     )
-    assert found and program.returncode == 143, stderr
-    assert f"Stopped after step {found[1]}, because a signal came: saved.\n" in stdout
+    assert match and program.returncode == 143, stderr
+    assert (
+        f"Stopped after step {match[1]}, because a signal was received: checkpoint saved.\n"
+        in stdout
+    )
 
 
-def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Path) -> None:
+def test_stop_without_requeue_exits_with_143(launch: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "stop").touch()
     done = launch(TRAIN, ORCHESTRATOR_STOP_FILE=str(tmp_path / "stop"))
     assert done.returncode == 143
     assert done.stdout.endswith(
-        "Stopped after step 1, because the stop file is there: nothing is saved.\n"
+        "Stopped after step 1, because the stop file exists: no checkpoint saved.\n"
     )
     assert done.stderr == (
-        "trainers.train: error: stopped after step 1 (the stop file is there); nothing was saved"
+        "trainers.train: error: stopped after step 1 (the stop file exists); no checkpoint saved"
         " (no --run-dir).\n"
     )

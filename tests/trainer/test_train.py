@@ -1,4 +1,4 @@
-"""The trainer as a program: what it prints, writes, and ends with."""
+"""The trainer as a program: output, files and exit codes."""
 
 import json
 import pathlib
@@ -174,7 +174,7 @@ def test_unusable_launch_is_one_line_and_exit_2(launch: Launch) -> None:
     done = launch(TRAIN, **environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "trainers.train: error: --batch-size 64 can't be divided by the number of ranks, 3:"
+        "trainers.train: error: --batch-size 64 is not a multiple of the number of ranks, 3:"
         " use 63 or 66.\n"
     )
 
@@ -184,8 +184,8 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
     done = launch(TRAIN, ORCHESTRATOR_RUN_DIR=str(tmp_path), ORCHESTRATOR_ATTEMPT="0")
     assert (done.returncode, done.stdout) == (75, "")
     assert done.stderr == (
-        "trainers.train: error: attempt 1 of this job has begun, so this one, attempt 0, ends"
-        " without writing any more.\n"
+        "trainers.train: error: attempt 1 of this job has started, so attempt 0 ends without"
+        " writing any more.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["attempt.0.1"]
 
@@ -199,7 +199,7 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
         ),
         (
             ["--batch-size", "12", "--per-device-batch-size", "4"],
-            "--batch-size 12 can't be divided by --per-device-batch-size 4 times the number of"
+            "--batch-size 12 is not a multiple of --per-device-batch-size 4 times the number of"
             " ranks, 8: use 8 or 16.",
         ),
         (
@@ -208,40 +208,40 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
                 "--per-device-batch-size=4",
                 "--gradient-accumulation-steps=4",
             ],
-            "--batch-size 16 and --per-device-batch-size 4 on 2 make 2 passes a step, not"
-            " --gradient-accumulation-steps 4: leave one of the three out.",
+            "--batch-size 16 and --per-device-batch-size 4 on 2 devices require 2 passes per step,"
+            " not --gradient-accumulation-steps 4: omit one of the three.",
         ),
         (
             ["--batch-size", "8", "--gradient-accumulation-steps", "3"],
-            "--batch-size 8 can't be divided by the number of ranks times"
+            "--batch-size 8 is not a multiple of the number of ranks times"
             " --gradient-accumulation-steps, 6: use 6 or 12.",
         ),
         (
             ["--mode", "dp"],
-            "--mode dp is one process, but 2 were started: run `python -m trainers.train` without"
+            "--mode dp uses one process, but 2 were started: run `python -m trainers.train` without"
             " torchrun, or use --mode ddp.",
         ),
         (
             ["--device", "cpu", "--precision", "tf32", "--gpu-ids", "1"],
-            "--gpu-ids is for --mode dp: elsewhere CUDA_VISIBLE_DEVICES chooses the GPUs.",
+            "--gpu-ids requires --mode dp; in other modes CUDA_VISIBLE_DEVICES selects the GPUs.",
         ),
         (
             ["--epochs", "0"],
-            "argument --epochs: 0 is below 1 (--help lists the arguments)",
+            "argument --epochs: 0 is less than 1 (--help lists the arguments)",
         ),
         (
             ["--epochs", "ten"],
-            "argument --epochs: 'ten' is no whole number (--help lists the arguments)",
+            "argument --epochs: 'ten' is not an integer (--help lists the arguments)",
         ),
         (
             ["--synthetic-shape", "3,0"],
-            "argument --synthetic-shape: 0 is below 1 (--help lists the arguments)",
+            "argument --synthetic-shape: 0 is less than 1 (--help lists the arguments)",
         ),
         (
             ["--base-lr", "nan"],
-            "argument --base-lr: nan is not above 0 (--help lists the arguments)",
+            "argument --base-lr: nan is not greater than 0 (--help lists the arguments)",
         ),
-        # It would not stand for what the preset does.
+        # Options cannot be abbreviated.
         (
             ["--pres", "olivia"],
             "unrecognized arguments: --pres olivia (--help lists the arguments)",
@@ -252,16 +252,17 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
         ),
         (
             ["--keep-checkpoints", "1"],
-            "argument --keep-checkpoints: 1 is below 2: the newest may be damaged when it is needed"
+            "argument --keep-checkpoints: 1 is less than 2: the newest checkpoint may be damaged"
             " (--help lists the arguments)",
         ),
         (
             ["--device", "cpu", "--profile-steps", "3"],
-            "--profile-steps needs --run-dir: the folder for what it writes.",
+            "--profile-steps requires --run-dir, the folder for the profile.",
         ),
         (
             ["--device", "cpu", "--run-dir", "/nowhere"],
-            "The run folder /nowhere is no folder here: make it, or bind it into the container.",
+            "The run folder /nowhere does not exist here: create it, or bind it into the"
+            " container.",
         ),
     ],
 )
@@ -285,7 +286,7 @@ def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
         ("auto", 1, "single"),
         ("auto", 2, "ddp"),
         ("ddp", 2, "ddp"),
-        # torchrun with one GPU: nobody to reduce gradients with.
+        # torchrun with one GPU: nothing to reduce.
         ("ddp", 1, "single"),
         ("single", 1, "single"),
         ("dp", 1, "dp"),
@@ -300,14 +301,14 @@ def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
         local_world_size=world_size,
         num_nodes=1,
     )
-    wanted = arguments.parse_arguments([f"--mode={mode}"])
-    assert steps.resolve_mode(wanted, place) == expected
+    args = arguments.parse_arguments([f"--mode={mode}"])
+    assert steps.resolve_mode(args, place) == expected
 
 
 def test_batch_larger_than_the_training_set() -> None:
     message = (
-        "A batch of 2000 samples is larger than the training set of digits, 1438:"
-        " use a smaller batch or fewer ranks."
+        "A batch of 2000 samples is larger than the training set of digits (1438 samples): use a"
+        " smaller batch or fewer ranks."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train.run(arguments.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
@@ -316,7 +317,7 @@ def test_batch_larger_than_the_training_set() -> None:
 def test_throughput_equals_an_outside_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    # Samples: rows that the model is given; time: another clock, around each epoch's training.
+    # Samples: rows passed to the model; time: another clock around the training of each epoch.
     counted: dict[str, float] = {"samples": 0, "seconds": 0}
     train_epoch, make = train.train_epoch, runs.make
 
@@ -358,7 +359,7 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
     try:
         from torch.utils import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(errors.UsageError, match=r"^--tensorboard needs the package"):
+        with pytest.raises(errors.UsageError, match=r"^--tensorboard requires the package"):
             train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
         train.run(arguments.parse_arguments(words), {})
     else:
@@ -400,16 +401,16 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     # The clock is the machine's, the same in all processes.
     assert time.monotonic() - float(program.with_suffix(".died").read_text()) < 60
     assert done.returncode == 1
-    # Rank 0 says what it sees, torchrun which rank was the first.
+    # Rank 0 reports the lost connection, torchrun the rank that failed first.
     assert (
-        "trainers.train: error: rank 0 ends because another rank has ended or can't be reached;"
-        " what ended that one is the cause. (" in done.stderr
+        "trainers.train: error: rank 0 ends because another rank exited or cannot be reached:"
+        " see the first error of that rank. (" in done.stderr
     )
     root_cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
 
 
-# Rank 1's copy of the data lacks a sample, as where each node has a copy of its own.
+# Rank 1's copy of the data lacks a sample, as can happen with one copy per node.
 DIFFERING = """
 import dataclasses, os
 from trainers import datasets, train
@@ -433,11 +434,13 @@ def test_ranks_with_different_data_end(launch: Launch, tmp_path: pathlib.Path) -
     program.write_text(DIFFERING)
     done = launch([*TORCHRUN, str(program), "--device=cpu"])
     assert (done.returncode, done.stdout) == (1, "")
-    # The first to end may be the only one to say it.
-    assert re.search("error: The ranks have different data for digits; on rank [01], ", done.stderr)
+    # Possibly only the first rank to end reports it.
+    assert re.search(
+        r"error: The ranks have different data for digits: on rank [01] \(", done.stderr
+    )
 
 
-# A bug in the third step, while workers wait for orders.
+# A bug in the third step, while workers are idle.
 FAILING = """
 from trainers import steps, train
 
@@ -458,17 +461,17 @@ def test_workers_do_not_outlive_a_failure(launch: Launch, tmp_path: pathlib.Path
     program = tmp_path / "failing.py"
     program.write_text(FAILING)
     words = ["--device=cpu", "--data-path=loader", "--num-workers=2"]
-    # It comes to its end: Python waits for workers that heed no signal.
+    # The process ends, although Python waits for workers that ignore signals.
     done = launch([str(program), *words])
     assert done.returncode == 1
     assert done.stderr.endswith("RuntimeError: a bug\n")
 
 
 def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
-    # Rank 0 alone looks at the run folder; the other one waits for it.
+    # Only rank 0 checks the run folder; the other rank waits for it.
     done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
     assert done.returncode == 1
-    assert "trainers.train: error: The run folder /nowhere is no folder here: " in done.stderr
+    assert "trainers.train: error: The run folder /nowhere does not exist here: " in done.stderr
     # Ended by SIGTERM; after half a minute without an end it would be SIGKILL.
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -15 ", done.stderr)
 
@@ -476,7 +479,7 @@ def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_cuda_without_a_gpu() -> None:
     message = (
-        "--device cuda, but PyTorch sees no GPU on this node: ask for GPUs (--gpus-per-node; in a"
+        "--device cuda, but PyTorch sees no GPU on this node: request GPUs (--gpus-per-node; in a"
         " container also --nv), install a CUDA build of PyTorch, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):

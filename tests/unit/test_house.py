@@ -1,4 +1,4 @@
-"""The house: lock files, the run of the tiers, and the rules that CI adds."""
+"""The repository: lock files, the test tiers, and the rules of CI."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LOCKS = ("base", "dev", "train")
 
 def pins(checkout: Path, lock: str) -> dict[str, set[str]]:
     """Return the versions of each package in a lock file; markers may choose among several."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([\w.-]+)==([\w.+!-]+)", (checkout / f"requirements/{lock}.txt").read_text(), re.M
     ):
-        found.setdefault(utils.canonicalize_name(name), set()).add(version)
-    return found
+        result.setdefault(utils.canonicalize_name(name), set()).add(version)
+    return result
 
 
-def wanted(checkout: Path) -> dict[str, list[str]]:
-    """Return what pyproject.toml asks for in each lock file."""
+def required(checkout: Path) -> dict[str, list[str]]:
+    """Return the requirements in pyproject.toml for each lock file."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     base = project["project"]["dependencies"] + groups["build"]
@@ -41,12 +41,12 @@ def wanted(checkout: Path) -> dict[str, list[str]]:
 def test_lock_is_in_step_with_pyproject(checkout: Path, lock: str) -> None:
     pinned = pins(checkout, lock)
     missing = []
-    for line in wanted(checkout)[lock]:
+    for line in required(checkout)[lock]:
         requirement = requirements.Requirement(line)
         versions = pinned.get(utils.canonicalize_name(requirement.name), set())
         if not versions or not all(requirement.specifier.contains(v) for v in versions):
             missing.append(line)
-    assert missing == [], "script/lock remakes the lock files"
+    assert missing == [], "run script/lock to update the lock files"
 
 
 def test_the_locks_agree(checkout: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_closing_table(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("ci", "word", "code"), [("false", "SKIPPED", 0), ("true", "FAILED", 1)])
-def test_a_tier_that_is_skipped_says_why(project: Path, ci: str, word: str, code: int) -> None:
+def test_a_skipped_tier_shows_the_reason(project: Path, ci: str, word: str, code: int) -> None:
     (project / "tests/trainer/test_x.py").write_text(
         "import pytest\ndef test_a(): pytest.skip('needs root')\n"
     )
@@ -171,7 +171,7 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
     (project / "tests/cluster").mkdir()
     # A package, or an editable install's comes before it.
     (project / "tests/cluster/__init__.py").touch()
-    # It goes on while what the first tier left running is looked for.
+    # It keeps running while leftover processes of the first tier are searched.
     (project / "tests/cluster/__main__.py").write_text(
         f"import sys\n{wait}assert sys.argv[1:] == ['build']\n{begun}wait('first')\n{ended}"
     )

@@ -1,4 +1,4 @@
-"""What a command loads, and which modules start processes. The lint tier checks the contracts."""
+"""Modules that a command imports, and modules that start processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.flow.conftest import FakeSlurm
 #: Only these start processes.
 STARTERS = {"processes", "submission", "local", "provenance"}
 
-#: What starting a process looks like without `subprocess`, which a contract watches.
+#: Ways to start a process without `subprocess`, which an import contract covers.
 CALLS = {"fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "startfile", "system"}
 PREFIXES = ("exec", "spawn")
 
@@ -101,7 +101,7 @@ def test_submit_loads_at_most_100_of_our_modules(tmp_path: Path) -> None:
     del cli.environ["PYTHONPYCACHEPREFIX"]
     (cli.folder / "train.py").touch()
     spec = cli.spec('[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nscript = "train.py"\n')
-    # The first submission asks Slurm for facts about the cluster, which are stored for a day.
+    # The first submission queries facts about the cluster, which are stored for a day.
     for expected in ("Submitted batch job 1 (@1, demo)\n", "Submitted batch job 2 (@2, demo)\n"):
         done = cli.run([sys.executable, "-c", COUNT_MODULES, "submit", str(spec)])
         assert (done.code, done.out) == (0, expected)

@@ -1,4 +1,4 @@
-"""The wheel: its top-level names are frozen, and its data files are all there."""
+"""The wheel: its top-level packages and its data files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def names(wheel: Path) -> set[str]:
 
 
 def files(folder: Path) -> set[str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder.parent)) for path in found if path.suffix != ".pyc"}
+    result = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder.parent)) for path in result if path.suffix != ".pyc"}
 
 
 @pytest.mark.parametrize("origin", ["tree", "sdist"])

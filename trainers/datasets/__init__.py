@@ -1,4 +1,4 @@
-"""Labelled samples that stay on the device, and who trains on which of them when."""
+"""Data sets: files, options and order of samples."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ DATASETS: Mapping[str, Callable[[Options], Dataset]] = {
     "synthetic": synthetic.load_synthetic,
 }
 
-#: The files of those data sets that come from files.
+#: The files of data sets that are read from files.
 SOURCES: Mapping[str, staging.Source] = {
     "cifar10": cifar.CIFAR10_SOURCE,
     "cifar100": cifar.CIFAR100_SOURCE,
@@ -35,39 +35,44 @@ SOURCES: Mapping[str, staging.Source] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says where data is and what it looks like."""
+    """Add the options for data."""
     group = parser.add_argument_group("data")
-    group.add_argument("--dataset", choices=sorted(DATASETS), default="digits")
+    group.add_argument("--dataset", choices=sorted(DATASETS), default="digits", help="data set")
     group.add_argument(
         "--data-dir",
         type=pathlib.Path,
         default=pathlib.Path(os.environ.get("DATA_DIR") or "datasets"),
-        help="folder of the data sets, by default what DATA_DIR names",
+        help="folder of the data sets; DATA_DIR in the environment changes the default",
     )
     group.add_argument(
         "--download",
         action="store_true",
-        help="fetch what is missing from where the data set is published",
+        help="download missing files from the publisher of the data set",
     )
     group.add_argument(
         "--no-augmentation",
         action="store_true",
-        help="train on the images as they are: no random crops and flips",
+        help="train without random crops and flips",
     )
     group.add_argument(
         "--synthetic-shape",
         type=options.parse_shape,
         default=(3, 32, 32),
-        help="of a sample of --dataset synthetic: C,H,W makes images, anything else numbers",
+        help="shape of a sample of --dataset synthetic; C,H,W makes images, others plain numbers",
     )
-    group.add_argument("--synthetic-classes", type=bounds.positive, default=10)
     group.add_argument(
-        "--synthetic-samples", type=bounds.positive, default=10_000, help="for training"
+        "--synthetic-classes", type=bounds.positive, default=10, help="number of classes"
+    )
+    group.add_argument(
+        "--synthetic-samples",
+        type=bounds.positive,
+        default=10_000,
+        help="number of training samples",
     )
 
 
 def read_options(arguments: argparse.Namespace) -> Options:
-    """Return what the command line says about data."""
+    """Return the options for data."""
     return Options(
         folder=arguments.data_dir,
         download=arguments.download,
@@ -79,22 +84,22 @@ def read_options(arguments: argparse.Namespace) -> Options:
 
 
 def stage(name: str, wanted: Options) -> None:
-    """See to it that the data set's files are in their folder; any number of processes may call."""
+    """Stage the files of a data set; any number of processes may call it at once."""
     if name in SOURCES:
         staging.stage(SOURCES[name], wanted.folder, download=wanted.download)
 
 
 def load(name: str, wanted: Options) -> Dataset:
-    """Read a data set that is in its folder."""
+    """Read a staged data set."""
     return DATASETS[name](wanted).augmented(wanted.augment)
 
 
 def load_on_all_ranks(
     name: str, wanted: Options, place: ranks.Ranks, device: torch.device
 ) -> Dataset:
-    """Stage a data set once a node and load it on every rank, onto the device; all must call.
+    """Stage a data set once per node and load it on every rank's device; all ranks must call it.
 
-    Where one node fails, every rank ends: none waits for data that does not come.
+    If staging fails on one node, every rank ends.
     """
     failure: errors.TrainerError | None = None
     if place.local_rank == 0:
@@ -107,5 +112,7 @@ def load_on_all_ranks(
     if failure is not None:
         raise failure
     if failed.item():
-        raise errors.DataError(f"The data set {name} is missing on a node: see that node's error.")
+        raise errors.DataError(
+            f"The data set {name} is missing on another node: see the error of that node."
+        )
     return load(name, wanted).to(device)

@@ -1,19 +1,19 @@
-"""Random changes of training images, on the device where they are, without a random generator."""
+"""Augmentation of training images on the device, without a stateful random generator."""
 
 import hashlib
 from collections.abc import Callable, Mapping
 
 import torch
 
-# Pixels added on each side before the crop; what all recipes for CIFAR use.
+# Pixels added on each side before the crop, as usual for CIFAR.
 PADDING = 4
 
 
 def random_keys(indices: torch.Tensor, *, seed: int, epoch: int) -> torch.Tensor:
     """Return 64 random bits for each sample, int64 like `indices`, from seed, epoch and index.
 
-    A counter-based generator: no state to save, nothing to wait for, and any rank computes the bits
-    of any sample. The mixing function is splitmix64's.
+    A counter-based generator: it has no state, needs no synchronization, and any rank can compute
+    the bits of any sample. The mixing function is that of splitmix64.
     """
     digest = hashlib.sha256(f"augmentation:{seed}:{epoch}".encode()).digest()
     keys = indices + int.from_bytes(digest[:8], signed=True)
@@ -23,24 +23,24 @@ def random_keys(indices: torch.Tensor, *, seed: int, epoch: int) -> torch.Tensor
 
 
 def crop_and_flip(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Pad images [B, C, H, W] with black, cut H x W out anywhere, mirror half of them.
+    """Pad images [B, C, H, W] with zeros, crop H x W at random, and flip half of them.
 
-    The result lies in memory as channels_last.
+    The result has the memory format channels_last.
     """
     height, width = images.shape[-2:]
     padded = torch.nn.functional.pad(images, (PADDING,) * 4).permute(0, 2, 3, 1)
-    places = 2 * PADDING + 1
-    rows = torch.arange(height, device=images.device) + (_bits(keys, 0, 16) % places)[:, None]
+    offsets = 2 * PADDING + 1
+    rows = torch.arange(height, device=images.device) + (_bits(keys, 0, 16) % offsets)[:, None]
     columns = torch.arange(width, device=images.device).expand(len(images), width)
     columns = torch.where(_bits(keys, 32, 1).bool()[:, None], width - 1 - columns, columns)
-    columns = columns + (_bits(keys, 16, 16) % places)[:, None]
+    columns = columns + (_bits(keys, 16, 16) % offsets)[:, None]
     batch = torch.arange(len(images), device=images.device)
     chosen = padded[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
     return chosen.permute(0, 3, 1, 2)
 
 
 def unchanged(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Return the images as they are."""
+    """Return the images unchanged."""
     return images
 
 
@@ -55,7 +55,7 @@ def _bits(keys: torch.Tensor, first: int, count: int) -> torch.Tensor:
 
 
 def _shift_right(keys: torch.Tensor, count: int) -> torch.Tensor:
-    # The shift of a signed number brings ones in.
+    # The right shift of a negative number fills with ones.
     return (keys >> count) & ((1 << (64 - count)) - 1)
 
 

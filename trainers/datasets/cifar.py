@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary form, or the Python form that torchvision keeps."""
+"""CIFAR-10 and CIFAR-100, in their binary format or in torchvision's Python format."""
 
 import io
 import pickle
@@ -60,7 +60,7 @@ def load_cifar10(wanted: options.Options) -> records.Dataset:
 
 def load_cifar100(wanted: options.Options) -> records.Dataset:
     """Load small photographs of a hundred classes, 32 x 32 pixels in three colours."""
-    # Two bytes of label: the coarse class, which is not used, and the fine one.
+    # Two label bytes: the coarse class, which is not used, and the fine class.
     train, test = _read(wanted, CIFAR100_SOURCE, label_bytes=2, num_classes=100)
     return records.make(
         "cifar100", train=train, test=test, num_classes=100, augmentation="crop-flip"
@@ -70,7 +70,7 @@ def load_cifar100(wanted: options.Options) -> records.Dataset:
 def _read(
     wanted: options.Options, source: staging.Source, *, label_bytes: int, num_classes: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return images and labels of each file, from whichever form is there."""
+    """Return the images and labels of each file, in the format that is present."""
     other = staging.has_other_files(source, wanted.folder)
     binary = not other or (wanted.folder / source.files[0]).is_file()
     parts = []
@@ -90,22 +90,22 @@ def _read(
 
 
 def parse_records(content: bytes, label_bytes: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Parse the binary form; of an image's label bytes the last one counts.
+    """Parse the binary format; the last label byte of an image is its class.
 
-    Raises ValueError where the content is something else.
+    Raises ValueError if the content has another format.
     """
     size = label_bytes + PIXELS
     if not content or len(content) % size:
-        raise ValueError(f"{len(content)} bytes are no multiple of {size}")
+        raise ValueError(f"{len(content)} bytes, not a multiple of {size}")
     rows = numpy.frombuffer(content, dtype=numpy.uint8).reshape(-1, size)
     labels = rows[:, label_bytes - 1].astype(numpy.int64)
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
 
 
 def parse_pickle(content: bytes) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Parse the Python form, in which nothing but numpy arrays is made.
+    """Parse the Python format; only NumPy arrays are unpickled.
 
-    Raises ValueError where the content is something else.
+    Raises ValueError if the content has another format.
     """
     try:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -113,12 +113,12 @@ def parse_pickle(content: bytes) -> tuple[numpy.ndarray, numpy.ndarray]:
         images = numpy.asarray(batch[b"data"], dtype=numpy.uint8).reshape(len(labels), 3, 32, 32)
     # A damaged pickle can raise nearly anything.
     except Exception as error:
-        raise ValueError(f"no batch of CIFAR: {error}") from error
+        raise ValueError(f"not a CIFAR batch: {error}") from error
     return images, labels
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles arrays and refuses to call anything else: a pickle is a program."""
+    """Unpickles only arrays, because a pickle can run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("numpy") and name in ("ndarray", "dtype"):
@@ -126,6 +126,6 @@ class _ArrayUnpickler(pickle.Unpickler):
         if module.startswith("numpy") and name == "_reconstruct":
             return numpy.empty(0).__reduce__()[0]
         if (module, name) == ("_codecs", "encode"):
-            # How Python 3 writes bytes for Python 2.
+            # Python 3 pickles bytes for Python 2 like this.
             return lambda text, encoding: text.encode("latin1")
-        raise ValueError(f"it wants to call {module}.{name}")
+        raise ValueError(f"it calls {module}.{name}")

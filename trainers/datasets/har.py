@@ -15,12 +15,12 @@ ROOT = "UCI HAR Dataset"
 
 
 def signal_path(part: str, channel: str) -> str:
-    """Return where a channel of `train` or `test` lies."""
+    """Return the path of a channel of `train` or `test`."""
     return f"{ROOT}/{part}/Inertial Signals/{channel}_{part}.txt"
 
 
 def label_path(part: str) -> str:
-    """Return where the labels of `train` or `test` lie."""
+    """Return the path of the labels of `train` or `test`."""
     return f"{ROOT}/{part}/y_{part}.txt"
 
 
@@ -42,7 +42,7 @@ SOURCE = staging.Source(
 
 
 def load_har(wanted: options.Options) -> records.Dataset:
-    """Load windows of a phone's motion, float32 [N, 9, 128], and what its owner was doing."""
+    """Load windows of a smartphone's motion, float32 [N, 9, 128], and the activity of its owner."""
     return records.make(
         "har",
         train=_read_part(wanted, "train"),
@@ -79,7 +79,7 @@ def _read(wanted: options.Options, path: str, *, width: int) -> numpy.ndarray:
 def parse_table(content: bytes, width: int) -> numpy.ndarray:
     """Parse lines of `width` numbers, float32 [lines, width].
 
-    Raises ValueError, with the line where it can be told, where the content is something else.
+    Raises ValueError if the content has another format, with the line if it is known.
     """
     words = content.split()
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
@@ -94,7 +94,7 @@ def parse_table(content: bytes, width: int) -> numpy.ndarray:
         values = numpy.array([_number(word) for word in words], dtype=numpy.float32)
     if not numpy.isfinite(values).all():
         line = int(numpy.flatnonzero(~numpy.isfinite(values))[0]) // width + 1
-        raise ValueError(f"line {line} has something that is no finite number")
+        raise ValueError(f"line {line} has a value that is not a finite number")
     return values.reshape(-1, width)
 
 

@@ -1,4 +1,4 @@
-"""MNIST in its own files, the layout of torchvision."""
+"""MNIST in its original files, with the layout of torchvision."""
 
 import math
 
@@ -13,8 +13,8 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-# The page of MNIST's authors no longer gives the files out; this is PyTorch's own copy, and the
-# checksums are those that torchvision.datasets.MNIST states.
+# The original site no longer serves the files; this is PyTorch's mirror, with the checksums of
+# torchvision.datasets.MNIST.
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MD5 = (
     "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -42,7 +42,7 @@ def load_mnist(wanted: options.Options) -> records.Dataset:
         (test_images, test_labels, SOURCE.files[3]),
     ):
         if len(images) != len(labels) or not len(labels) or labels.max() > 9:
-            why = f"{len(labels)} labels for {len(images)} images, or one above 9"
+            why = f"{len(labels)} labels for {len(images)} images, or a label above 9"
             raise staging.damaged(wanted.folder / path, why)
     return records.make(
         "mnist",
@@ -64,12 +64,12 @@ def _read(wanted: options.Options, path: str, *, num_dimensions: int) -> torch.T
 def parse_idx(content: bytes, num_dimensions: int) -> torch.Tensor:
     """Parse the IDX format: 0, 0, 8 for uint8, the number of dimensions, sizes, values.
 
-    Raises ValueError where the content is something else.
+    Raises ValueError if the content has another format.
     """
     head = 4 + 4 * num_dimensions
     if len(content) < head or content[:4] != bytes((0, 0, 8, num_dimensions)):
-        raise ValueError(f"no IDX file of {num_dimensions} dimensions")
-    sizes = [int.from_bytes(content[place : place + 4]) for place in range(4, head, 4)]
+        raise ValueError(f"not an IDX file of {num_dimensions} dimensions")
+    sizes = [int.from_bytes(content[offset : offset + 4]) for offset in range(4, head, 4)]
     if len(content) - head != math.prod(sizes):
         raise ValueError(f"{len(content) - head} bytes of values, {math.prod(sizes)} expected")
     values = numpy.frombuffer(content, dtype=numpy.uint8, offset=head)

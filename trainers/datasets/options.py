@@ -1,4 +1,4 @@
-"""What a run says about its data."""
+"""Options for data."""
 
 import dataclasses
 import pathlib
@@ -8,19 +8,19 @@ from trainers import bounds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Where data is, and what synthetic data looks like."""
+    """Folder of the data sets, and shape of synthetic data."""
 
     #: Folder of all data sets, in torchvision's layout.
     folder: pathlib.Path = pathlib.Path("datasets")
-    #: Whether missing files are fetched.
+    #: Whether missing files are downloaded.
     download: bool = False
-    #: Whether training images are augmented where the data set has a way to.
+    #: Whether training images are augmented, if the data set has an augmentation.
     augment: bool = True
     #: Shape of one synthetic sample.
     synthetic_shape: tuple[int, ...] = (3, 32, 32)
     #: Number of synthetic classes.
     synthetic_classes: int = 10
-    #: Number of synthetic samples for training; a fifth of it more are for testing.
+    #: Number of synthetic training samples; a fifth of that number are added for testing.
     synthetic_samples: int = 10_000
 
 

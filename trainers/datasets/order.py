@@ -1,4 +1,4 @@
-"""The order of an epoch, and each rank's part of a batch."""
+"""The order of samples in an epoch, and each rank's part of a batch."""
 
 import hashlib
 
@@ -13,5 +13,5 @@ def permutation(seed: int, epoch: int, size: int) -> torch.Tensor:
 
 
 def rank_slice(size: int, rank: int, world_size: int) -> slice:
-    """Return a rank's part of a batch; parts are disjoint and differ by one sample at most."""
+    """Return a rank's part of a batch; sizes differ by at most one sample."""
     return slice(size * rank // world_size, size * (rank + 1) // world_size)

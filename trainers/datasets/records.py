@@ -10,7 +10,7 @@ from trainers.datasets import augmentation
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """One data set, in two parts, whole on every rank."""
+    """A data set with a training and a test part, complete on every rank."""
 
     #: Name as in `--dataset`.
     name: str
@@ -24,18 +24,18 @@ class Dataset:
     test_labels: torch.Tensor
     #: Number of classes.
     num_classes: int
-    #: What the classes are called; empty where they have no names.
+    #: Names of the classes; empty if they have none.
     class_names: tuple[str, ...] = ()
-    #: Mean of the raw training samples, float32, one number a channel: [C, 1, 1], [C, 1] or [F].
+    #: Mean of the raw training samples per channel, float32: [C, 1, 1], [C, 1] or [F].
     mean: torch.Tensor
-    #: Standard deviation of them, of the same shape.
+    #: Standard deviation of the raw training samples, of the same shape.
     std: torch.Tensor
-    #: What is done to training samples: a key of augmentation.AUGMENTATIONS.
+    #: Augmentation of training samples: a key of augmentation.AUGMENTATIONS.
     augmentation: str = "none"
 
     @property
     def sample_shape(self) -> torch.Size:
-        """Shape of one sample, without the batch."""
+        """Shape of one sample, without the batch dimension."""
         return self.train_samples.shape[1:]
 
     def to(self, device: torch.device) -> "Dataset":
@@ -50,34 +50,34 @@ class Dataset:
             std=self.std.to(device),
         )
 
-    def augmented(self, wanted: bool) -> "Dataset":
-        """Return the same data, whose training samples stay as they are unless it is wanted."""
-        return self if wanted else dataclasses.replace(self, augmentation="none")
+    def augmented(self, enabled: bool) -> "Dataset":
+        """Return the same data, without augmentation unless `enabled`."""
+        return self if enabled else dataclasses.replace(self, augmentation="none")
 
     def augment(
         self, samples: torch.Tensor, indices: torch.Tensor, *, seed: int, epoch: int
     ) -> torch.Tensor:
-        """Change raw training samples at random; `indices` [B] are their places in the set.
+        """Augment raw training samples; `indices` [B] are their positions in the data set.
 
-        The change of a sample follows from seed, epoch and index alone, so it is the same for any
-        world size, batch size and after a resume.
+        The augmentation of a sample depends only on seed, epoch and index, so it is the same for
+        any world size and batch size, and after a resume.
         """
         keys = augmentation.random_keys(indices, seed=seed, epoch=epoch)
         return augmentation.AUGMENTATIONS[self.augmentation](samples, keys)
 
     def normalise(self, samples: torch.Tensor) -> torch.Tensor:
-        """Turn raw samples into float32 of mean 0 and standard deviation 1 in each channel."""
+        """Convert raw samples to float32 with mean 0 and standard deviation 1 per channel."""
         return (samples.float() - self.mean) / self.std
 
     def train_batch(
         self, indices: torch.Tensor, *, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return samples as the model wants them, and their labels; all on the data's device."""
+        """Return normalised samples and their labels, on the device of the data."""
         samples = self.augment(self.train_samples[indices], indices, seed=seed, epoch=epoch)
         return self.normalise(samples), self.train_labels[indices]
 
     def fingerprint(self) -> str:
-        """Return a hash of all samples and labels, 16 digits: another one is another data set."""
+        """Return a hash of all samples and labels, with 16 digits."""
         digest = hashlib.sha256()
         parts = (self.train_samples, self.train_labels, self.test_samples, self.test_labels)
         for part in parts:
@@ -95,7 +95,7 @@ def make(
     class_names: tuple[str, ...] = (),
     augmentation: str = "none",
 ) -> Dataset:
-    """Return a data set of (samples, labels), its statistics taken from the training part."""
+    """Return a data set from (samples, labels), with the statistics of the training part."""
     mean, std = channel_statistics(train[0])
     return Dataset(
         name=name,
@@ -114,13 +114,13 @@ def make(
 def channel_statistics(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and standard deviation of each channel, exact to float32.
 
-    A channel without any change gets the standard deviation 1.
+    A constant channel gets the standard deviation 1.
     """
     means, stds = [], []
     for channel in range(samples.shape[1]):
         values = samples[:, channel].flatten()
         if values.dtype == torch.uint8:
-            # A histogram instead of a float64 copy, which for CIFAR would take 1.2 GB.
+            # A histogram instead of a float64 copy, which would take 1.2 GB for CIFAR.
             counts = torch.bincount(values, minlength=256).double()
             levels = torch.arange(256, dtype=torch.float64)
             mean = (counts * levels).sum() / counts.sum()

@@ -1,7 +1,8 @@
-"""A data set's files: found, unpacked or fetched, once, however many processes ask at once.
+"""Staging of a data set: its files are located, unpacked or downloaded once per folder.
 
-Each file comes into its place by a rename, so what has its name is whole. Who unpacks holds a lock;
-where the file system has no locks, two do the same work and the result is the same.
+Each file is renamed into place, so a file with its final name is complete. A process holds a lock
+while it unpacks. On a file system without locks several processes may do the same work, with the
+same result.
 """
 
 import contextlib
@@ -21,20 +22,20 @@ from typing import IO
 
 from trainers import errors
 
-# A server that says nothing for so long is taken for lost.
+# Timeout of a download without any data.
 SILENCE_SECONDS = 60
 BLOCK_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Archive:
-    """A file as its publisher gives it out."""
+    """A published file."""
 
-    #: Its place under the folder of data sets.
+    #: Path relative to the folder of data sets.
     path: str
-    #: Where it is published.
+    #: Address of the publisher.
     address: str
-    #: MD5 as published, 32 digits; empty where none is, and then it is never fetched.
+    #: Published MD5, 32 digits; if empty, the file is never downloaded.
     md5: str = ""
 
 
@@ -42,20 +43,20 @@ class Archive:
 class Source:
     """The files of one data set."""
 
-    #: What people call it.
+    #: Common name.
     title: str
-    #: What a loader reads, as places under the folder of data sets.
+    #: Files that a loader reads, relative to the folder of data sets.
     files: tuple[str, ...]
-    #: What they come out of.
+    #: Archives that contain the files.
     archives: tuple[Archive, ...]
-    #: Other files that the loader reads just as well, if all of them are there.
+    #: Alternative files that the loader can read instead, if all of them exist.
     other_files: tuple[str, ...] = ()
 
 
 def stage(source: Source, folder: pathlib.Path, *, download: bool) -> None:
-    """See to it that all files of a data set are there.
+    """Ensure that all files of a data set exist.
 
-    Raises DataError, which says what to put where, when they are not and can't be.
+    Raises DataError with instructions if they do not exist and cannot be staged.
     """
     if not _missing(source, folder) or has_other_files(source, folder):
         return
@@ -71,35 +72,35 @@ def stage(source: Source, folder: pathlib.Path, *, download: bool) -> None:
                     _unpack(source, archive, folder)
     except OSError as error:
         raise errors.DataError(
-            f"{source.title} can't be put into {folder}: {error}."
-            " Make room, or name another folder with --data-dir."
+            f"cannot write {source.title} to {folder}: {error}."
+            " Free some space, or set another folder with --data-dir."
         ) from error
     if missing := _missing(source, folder):
         raise errors.DataError(
-            f"{_names(source)} in {folder} lacks {', '.join(missing)}: fetch it anew."
+            f"{_names(source)} in {folder} lacks {', '.join(missing)}: download it again."
         )
 
 
 def has_other_files(source: Source, folder: pathlib.Path) -> bool:
-    """Return whether the data set is there in its other form."""
+    """Return whether the alternative files of the data set exist."""
     return bool(source.other_files) and all(
         (folder / path).is_file() for path in source.other_files
     )
 
 
 def read(folder: pathlib.Path, source: Source, path: str) -> bytes:
-    """Return a staged file's content."""
+    """Return the content of a staged file."""
     try:
         return (folder / path).read_bytes()
     except FileNotFoundError as error:
         raise errors.DataError(_advice(source, folder)) from error
     except OSError as error:
-        raise errors.DataError(f"{folder / path} can't be read: {error}.") from error
+        raise errors.DataError(f"cannot read {folder / path}: {error}.") from error
 
 
 def damaged(path: pathlib.Path, why: str) -> errors.DataError:
-    """Return the error for a file that does not hold what it should."""
-    return errors.DataError(f"{path} is damaged ({why}): remove it and stage the data set anew.")
+    """Return the error for a damaged file."""
+    return errors.DataError(f"{path} is damaged ({why}): remove it and stage the data set again.")
 
 
 def _missing(source: Source, folder: pathlib.Path) -> list[str]:
@@ -114,50 +115,48 @@ def _advice(source: Source, folder: pathlib.Path) -> str:
     lines = [f"{source.title} is not in {folder}. Either"]
     lines.append(f"  put its files there: {source.files[0]}, ... ({len(source.files)} files), or")
     lines += [f"  put {folder / each.path} there, from {each.address}" for each in source.archives]
-    lines.append(
-        "or name the folder where it is: --data-dir FOLDER (or DATA_DIR in the environment)."
-    )
+    lines.append("or set its folder with --data-dir FOLDER (or DATA_DIR in the environment).")
     if all(archive.md5 for archive in source.archives):
-        lines.append("On a machine with a network --download fetches it.")
+        lines.append("On a machine with network access, --download downloads it.")
     return "\n".join(lines)
 
 
 def _find(source: Source, archive: Archive, folder: pathlib.Path, *, download: bool) -> None:
-    """Have the archive in its place, with its published checksum."""
+    """Ensure that the archive exists and matches the published checksum."""
     path = folder / archive.path
     if not path.is_file():
         if not download:
             raise errors.DataError(_advice(source, folder))
         if not archive.md5:
             raise errors.DataError(
-                f"{source.title} is published without a checksum, so it is not fetched."
+                f"{source.title} is published without a checksum, so it is not downloaded."
                 f"\n{_advice(source, folder)}"
             )
         _fetch(archive, path)
     elif archive.md5:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "md5").hexdigest()
-        if found != archive.md5:
-            raise damaged(path, f"MD5 {found}, published {archive.md5}")
+            md5 = hashlib.file_digest(file, "md5").hexdigest()
+        if md5 != archive.md5:
+            raise damaged(path, f"MD5 {md5}, published {archive.md5}")
 
 
 def _fetch(archive: Archive, path: pathlib.Path) -> None:
     digest = hashlib.md5(usedforsecurity=False)
     with _replacement(path) as file:
         try:
-            with urllib.request.urlopen(archive.address, timeout=SILENCE_SECONDS) as answer:
-                while block := answer.read(BLOCK_BYTES):
+            with urllib.request.urlopen(archive.address, timeout=SILENCE_SECONDS) as response:
+                while block := response.read(BLOCK_BYTES):
                     digest.update(block)
                     file.write(block)
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             raise errors.DataError(
-                f"{archive.address} can't be fetched ({error}): fetch it on a machine with a"
-                f" network and put it at {path}."
+                f"cannot download {archive.address} ({error}): download it on a machine with"
+                f" network access and put it at {path}."
             ) from error
         if digest.hexdigest() != archive.md5:
             raise errors.DataError(
-                f"{archive.address} gave other data than is published (MD5 {digest.hexdigest()},"
-                f" published {archive.md5}): fetch it by hand and put it at {path}."
+                f"checksum mismatch of {archive.address} (MD5 {digest.hexdigest()}, published"
+                f" {archive.md5}): download it manually and put it at {path}."
             )
 
 
@@ -189,7 +188,7 @@ def _put(content: IO[bytes], path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _replacement(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Give a new file that comes into its place when it is whole, and leaves nothing else."""
+    """Open a temporary file that replaces `path` when it is complete, and is removed on error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
     try:
@@ -205,7 +204,7 @@ def _replacement(path: pathlib.Path) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _lock(path: pathlib.Path) -> Iterator[None]:
     with path.open("a") as file:
-        # Lustre without flock and some FUSE file systems refuse: the renames suffice then.
+        # Not supported by Lustre without flock and some FUSE file systems: the renames suffice.
         with contextlib.suppress(OSError):
             fcntl.lockf(file, fcntl.LOCK_EX)
         yield

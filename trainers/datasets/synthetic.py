@@ -1,18 +1,18 @@
-"""Samples made from random numbers: any shape, no files, and yet something to learn."""
+"""Synthetic samples of any shape that a model can learn to classify."""
 
 import torch
 
 from trainers.datasets import options, records
 
-# The data is part of what is compared between runs, and does not follow from the run's own seed.
+# The data does not depend on --seed, so that runs can be compared.
 DATA_SEED = 0
-# Standard deviation of the noise around a class's middle: some classes overlap in few dimensions.
+# Standard deviation of the noise around the pattern of a class; in few dimensions classes overlap.
 NOISE = 1.0
 CHUNK = 1000
 
 
 def load_synthetic(wanted: options.Options) -> records.Dataset:
-    """Make noisy copies of one random pattern a class; shape (C, H, W) gives uint8 images."""
+    """Return noisy copies of one random pattern per class; shape (C, H, W) gives uint8 images."""
     generator = torch.Generator().manual_seed(DATA_SEED)
     shape, num_classes = wanted.synthetic_shape, wanted.synthetic_classes
     patterns = torch.randn(num_classes, *shape, generator=generator)

@@ -1,7 +1,7 @@
-"""Classifiers; each is built from the shape of a sample and the number of classes.
+"""Classifiers, each built from the shape of a sample and the number of classes.
 
-Their outputs are logits. Names that begin with a source's name are that source's own models, kept
-as published for comparison; the others are what one would use.
+Their outputs are logits. Names that begin with the name of a source document are models of that
+source as published, for comparison; the others are recommended.
 """
 
 import functools
@@ -35,5 +35,5 @@ MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Return how many numbers are trained."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,17 +1,17 @@
-"""Networks for signals of several channels, such as a phone's motion."""
+"""Networks for signals of several channels, such as the motion of a smartphone."""
 
 import torch
 from torch import nn
 
 from trainers.models import shapes
 
-# The HAR guide's head.
+# The head of the HAR guide.
 HIDDEN = 512
 DROPOUT = 0.1
 
 
 def cnn1d(sample_shape: torch.Size, num_classes: int) -> nn.Module:
-    """Three convolutions over time that see all channels at once, and their mean over time."""
+    """Three convolutions over time on all channels, then the mean over time."""
     num_channels, _ = shapes.signal("cnn1d", sample_shape)
     layers: list[nn.Module] = []
     num_in = num_channels
@@ -32,7 +32,7 @@ def cnn1d(sample_shape: torch.Size, num_classes: int) -> nn.Module:
 
 
 class ChannelClassifier(nn.Module):
-    """One encoder that sees each channel by itself, and a head over what it found."""
+    """One encoder that is applied to each channel separately, and a head on its features."""
 
     def __init__(self, num_channels: int, num_classes: int, mode: str) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ class ChannelClassifier(nn.Module):
 
 
 def har_classifier(sample_shape: torch.Size, num_classes: int, *, mode: str) -> nn.Module:
-    """The HAR guide's classifier: `mode` says what becomes of the channels.
+    """The classifier of the HAR guide; `mode` determines how channels are combined.
 
-    `flatten` puts the features of all channels side by side, `average` takes their mean, `first`
-    looks at the first channel alone. The guide's pretrained image encoder was never published; the
-    encoder here is a small one of its own, trained with the rest.
+    `flatten` concatenates the features of all channels, `average` takes their mean, `first` uses
+    only the first channel. The guide's pretrained image encoder was never published; this encoder
+    is small and trained with the rest.
     """
     num_channels, _ = shapes.signal(f"har-{mode}", sample_shape)
     return ChannelClassifier(num_channels, num_classes, mode)

@@ -9,7 +9,7 @@ from trainers.models import shapes
 def cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
     """Two convolutions and two linear layers, for digits and MNIST.
 
-    No batch norm, so that any world size computes the same gradients.
+    Without batch norm, so that gradients do not depend on the world size.
     """
     num_channels, height, width = shapes.image("cnn", sample_shape, smallest=2)
     return nn.Sequential(
@@ -31,7 +31,7 @@ def mlp(sample_shape: torch.Size, num_classes: int) -> nn.Module:
 
 
 def lesson_mlp(sample_shape: torch.Size, num_classes: int) -> nn.Module:
-    """Lesson 05's SimpleModel: one hidden layer of 64 units, there 20 numbers to 10 classes."""
+    """SimpleModel of Lesson 05: one hidden layer of 64 units (there 20 numbers, 10 classes)."""
     return _one_hidden_layer(sample_shape, num_classes, 64)
 
 
@@ -45,10 +45,10 @@ def _one_hidden_layer(sample_shape: torch.Size, num_classes: int, width: int) ->
 
 
 def sca_cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
-    """The SCA tutorial's Net for MNIST, which is PyTorch's own MNIST example.
+    """The model of the SCA tutorial for MNIST, which is that of PyTorch's MNIST example.
 
-    It ends there in log_softmax, and the loss is the negative log-likelihood; cross entropy of the
-    logits is the same number.
+    There it ends in log_softmax, and the loss is the negative log-likelihood, which equals the
+    cross entropy of the logits.
     """
     num_channels, height, width = shapes.image("sca-cnn", sample_shape, smallest=6)
     return nn.Sequential(

@@ -14,15 +14,15 @@ HIDDEN = 4 * WIDTH
 
 
 class VisionTransformer(nn.Module):
-    """Patches of an image as words, a word of its own for the class, and pre-norm layers."""
+    """Patches of an image as tokens, a class token, and pre-norm layers."""
 
     def __init__(self, sample_shape: torch.Size, num_classes: int) -> None:
         super().__init__()
         num_channels, height, width = shapes.image("vit", sample_shape, smallest=PATCH)
         if height % PATCH or width % PATCH:
             raise errors.UsageError(
-                f"--model vit cuts images into {PATCH} x {PATCH} pixels, which do not fit"
-                f" {height} x {width}: use another model."
+                f"--model vit requires image sizes that are multiples of {PATCH}, and the images"
+                f" are {height} x {width}: use another model."
             )
         num_words = (height // PATCH) * (width // PATCH) + 1
         self.patches = nn.Conv2d(num_channels, WIDTH, PATCH, stride=PATCH)
@@ -38,7 +38,7 @@ class VisionTransformer(nn.Module):
             norm_first=True,
             layer_norm_eps=1e-6,
         )
-        # Its fast path for padded words does not exist for pre-norm layers, and asking warns.
+        # The fast path for padded tokens does not support pre-norm layers and would warn.
         self.layers = nn.TransformerEncoder(
             layer, NUM_LAYERS, norm=nn.LayerNorm(WIDTH, eps=1e-6), enable_nested_tensor=False
         )

@@ -1,4 +1,4 @@
-"""Wide residual networks: the standard family, and Olivia's as it was published."""
+"""Wide residual networks: the standard family, and that of the Olivia guide as published."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ from trainers.models import shapes
 
 
 class PreActivationBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice, and a shortcut around them."""
+    """Twice batch norm, ReLU and convolution, with a shortcut."""
 
     def __init__(self, num_in: int, num_out: int, stride: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class PreActivationBlock(nn.Module):
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         """Return [B, num_out, H / stride, W / stride]."""
         active = functional.relu(self.norm1(samples))
-        # Where the shape changes, the shortcut too begins after the activation.
+        # If the shape changes, the shortcut starts after the activation too.
         kept = samples if self.shortcut is None else self.shortcut(active)
         return kept + self.conv2(functional.relu(self.norm2(self.conv1(active))))
 
@@ -60,7 +60,7 @@ def wide_resnet(
 
 
 class OliviaBlock(nn.Module):
-    """Convolution, batch norm, ReLU, twice; the shortcut is added after the last ReLU."""
+    """Twice convolution, batch norm and ReLU; the shortcut is added after the last ReLU."""
 
     def __init__(self, num_in: int, num_out: int) -> None:
         super().__init__()
@@ -77,16 +77,16 @@ class OliviaBlock(nn.Module):
 
 
 def olivia_wrn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
-    """The WideResNet of the guide for Olivia, with its peculiarities, for comparison.
+    """The WideResNet of the Olivia guide, with its peculiarities, for comparison.
 
-    The shape of WRN-16-10, but: post-activation, nothing after the addition, shortcuts with bias
-    and without batch norm, dropout of 1 %, and a pool of 7 x 7 that does not see the last row and
-    column of the 8 x 8 that 32 x 32 pixels leave.
+    Like WRN-16-10, but with post-activation, nothing after the addition, shortcuts with bias and
+    without batch norm, dropout of 1 %, and a 7 x 7 pool that ignores the last row and column of the
+    8 x 8 features of a 32 x 32 image.
     """
     num_channels, height, width = shapes.image("olivia-wrn", sample_shape, smallest=28)
     if max(height, width) >= 56:
         raise errors.UsageError(
-            "--model olivia-wrn takes images of 28 to 55 pixels a side: use another model."
+            "--model olivia-wrn requires images of 28 to 55 pixels per side: use another model."
         )
     return nn.Sequential(
         *_convolution_norm_relu(num_channels, 16),

@@ -56,11 +56,10 @@ def wait(
         client = _bounded(context.slurm, deadline)
         context = dataclasses.replace(context, slurm_client=lambda: client)
     context = dataclasses.replace(context, deadline=deadline, reporter=context.reporter.once())
-    for group_context, group in contexts.by_scheduler(context, confirmed.stored(context, rows)):
-        cluster = clusters.facts(group_context).cluster
-        for job in group:
-            if not job.settled and (why := clusters.elsewhere(job, cluster)):
-                raise errors.ConflictError(why)
+    try:
+        _refuse_other_clusters(context, confirmed.stored(context, rows))
+    except deadlines.TimeUpError:
+        return confirmed.stored(context, rows)
     log_deadline: deadlines.Deadline | None = None
     states: dict[int, jobs.JobState] = {}
     ended_at: dict[int, datetime.datetime] = {}
@@ -108,6 +107,14 @@ def wait(
         if deadline.is_over:
             # Another process may have refreshed meanwhile.
             return confirmed.stored(context, rows)
+
+
+def _refuse_other_clusters(context: contexts.Context, selected: Sequence[jobs.Job]) -> None:
+    for group_context, group in contexts.by_scheduler(context, selected):
+        cluster = clusters.facts(group_context).cluster
+        for job in group:
+            if not job.settled and (why := clusters.elsewhere(job, cluster)):
+                raise errors.ConflictError(why)
 
 
 def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:

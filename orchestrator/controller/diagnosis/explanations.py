@@ -223,7 +223,7 @@ def _with_logs(
             reader.feed(line.number, line.text)
         facts = dataclasses.replace(
             facts,
-            findings=(*facts.findings, *reader.findings),
+            findings=(*facts.findings, *reader.finish()),
             last_line=reader.last_line or facts.last_line,
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,

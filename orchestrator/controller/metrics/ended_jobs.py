@@ -36,13 +36,14 @@ def step(context: contexts.Context) -> list[str]:
         text = work.settings.get(KEY)
     # First where to continue, then the earliest job that was not read to its end.
     position, *unfinished = parse_progress(text) if text else [(now - _MAX_AGE, 0)]
-    ended: list[tuple[datetime.datetime, int]] = []
+    is_changed = text is None
     while not deadline.is_over:
         context.guard.check()
         with context.store.reading() as work:
             ended = work.jobs.settled_after(position, now - _MAX_AGE, _BATCH)
             query = jobs.JobQuery(rows=[row for _, row in ended], limit=None)
             batch = work.jobs.find(query) if ended else []
+        is_changed |= bool(ended or unfinished)
         own = [job for job in batch if not clusters.other_machine(job)]
         result = ingest.ingest(context, own, report_notes=False, deadline=deadline)
         stored += result.stored
@@ -53,7 +54,7 @@ def step(context: contexts.Context) -> list[str]:
             unfinished = []
             break
         position = ended[-1]
-    if ended or text is None:
+    if is_changed:
         with context.store.writing() as work:
             work.settings.put(KEY, _progress_text([position, *unfinished]))
     return [f"{stored} metrics read from the logs of ended jobs"] if stored else []

@@ -150,12 +150,11 @@ def _store_failure(
 ) -> list[str]:
     """Store the time of the next try, or give up after a day."""
     now, why = context.clock.now(), str(error)
-    given_up = [
-        delivery
-        for delivery in due
-        if abs((now - delivery.created_at).total_seconds()) >= texts.GIVE_UP_SECONDS
-    ]
-    remaining = [delivery for delivery in due if delivery not in given_up]
+    given_up: list[Delivery] = []
+    remaining: list[Delivery] = []
+    for delivery in due:
+        is_old = abs((now - delivery.created_at).total_seconds()) >= texts.GIVE_UP_SECONDS
+        (given_up if is_old else remaining).append(delivery)
     sentences: list[str] = []
     with context.store.writing() as work:
         if given_up:

@@ -73,6 +73,9 @@ def continue_job(
     spec = recovery.changed(old_spec, planned.changes, task=job.array_task_id)
     # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)
+    if spec.launch.batch_file is not None:
+        # Overrides the file's directive: slurmctld takes an empty one as none.
+        spec = dataclasses.replace(spec, sbatch={**spec.sbatch, "dependency": ""})
     request = job_scripts.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
     runs_dir = Path(job.run_dir).parent
     script = stored.script

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, recovery, specs
@@ -38,6 +39,7 @@ def step(context: contexts.Context) -> list[str]:
     until = time.monotonic() + ACTION_SECONDS
     decided = _decide_all(context)
     done: list[str] = []
+    failed: list[str] = []
     now, after = context.clock.now(), 0
     # In pages, because another host may have to carry out the first decisions.
     while len(done) < JOBS_PER_PASS and time.monotonic() < until:
@@ -51,11 +53,23 @@ def step(context: contexts.Context) -> list[str]:
             if time.monotonic() >= until:
                 break
             context.guard.check()
-            done += _continue(context, job, planned)
+            with _reported(job, failed):
+                done += _continue(context, job, planned)
         if len(due) < JOBS_PER_PASS:
             break
         after = due[-1].id
-    return decided + done
+    return decided + done + failed
+
+
+@contextlib.contextmanager
+def _reported(job: jobs.Job, sentences: list[str]) -> Iterator[None]:
+    """Report an error of one job: the others are recovered all the same."""
+    try:
+        yield
+    except (errors.FencedError, errors.DatabaseError):
+        raise
+    except errors.OrchestratorError as error:
+        sentences.append(f"{naming.name_of(job)}: {error}")
 
 
 def _decide_all(context: contexts.Context) -> list[str]:
@@ -89,7 +103,8 @@ def _decide_all(context: contexts.Context) -> list[str]:
         elif _is_unsubmitted_continuation(job) and _submit_stored(context, job):
             sentences.append(f"{naming.name_of(job)} was submitted")
         elif explanations.is_failed(job) and job.cause is not None:
-            sentences += _decide(context, job)
+            with _reported(job, sentences):
+                sentences += _decide(context, job)
     return sentences
 
 
@@ -278,7 +293,9 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         try:
             # A pass that was killed may have requeued it, and that attempt may have ended.
             outcomes = changes.requeue(scheduler_context, group, confirm_seconds=0, by_rules=True)
-        except (errors.SlurmError, errors.RunFolderError) as error:
+        except (errors.FencedError, errors.DatabaseError):
+            raise
+        except errors.OrchestratorError as error:
             sentences.append(f"{naming.names_of(group)}: {error}")
             handled.update(job.row for job in group)
             continue
@@ -325,13 +342,14 @@ def _continue(
         return sentences
     except continuation.BusyError:
         return []
-    except (continuation.NotContinuedError, errors.SpecError) as error:
-        is_spec = isinstance(error, errors.SpecError)
-        reason = f"the changed spec is not valid: {error}" if is_spec else str(error)
-        _refuse(context, job, planned, reason)
-        return [f"{name} is not continued: {reason}"]
-    except (errors.SlurmError, errors.RunFolderError) as error:
-        return [f"{name}: {error}"]
+    except continuation.NotContinuedError as error:
+        reason = str(error)
+    except errors.SpecError as error:
+        reason = f"the changed spec is not valid: {error}"
+    except errors.TemplateError as error:
+        reason = f"its script cannot be rendered: {error}"
+    _refuse(context, job, planned, reason)
+    return [f"{name} is not continued: {reason}"]
 
 
 def _refuse(

@@ -176,7 +176,7 @@ def query_sacct(
         return SacctRows()
     if error and not force:
         return SacctRows(error=error)
-    error, queried, unknown_steps = "", set[int](), list[jobs.Job]()
+    error, queried, without_steps = "", set[int](), set[int]()
     try:
         for ids, chunk in _chunks(missing, _queried_id):
             for row in with_gpus(context.scheduler.sacct(ids, _since(chunk)), facts):
@@ -190,9 +190,10 @@ def query_sacct(
                 by_token.setdefault((token, row.array_task_id or 0), []).append(row)
             queried.update(job.row for job in chunk)
         unknown_steps = [job for job in missing if tracking.needs_steps(_rows_of(job, by_id))]
+        without_steps = {job.row for job in unknown_steps}
         for ids, chunk in _chunks(unknown_steps, _queried_id):
             _add_steps(chunk, by_id, context.scheduler.steps(ids, _since(chunk)))
-            unknown_steps = [job for job in unknown_steps if job not in chunk]
+            without_steps.difference_update(job.row for job in chunk)
     except failures.AccountingDisabled:
         return SacctRows(accounting=False)
     except errors.SlurmError as exc:
@@ -205,7 +206,7 @@ def query_sacct(
         queried=frozenset(queried),
         succeeded=bool(queried),
         error=error,
-        without_steps=frozenset(job.row for job in unknown_steps),
+        without_steps=frozenset(without_steps),
     )
 
 

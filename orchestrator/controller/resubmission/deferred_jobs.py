@@ -118,6 +118,10 @@ def _send_group(
         except resubmit.WrongHostError as error:
             _defer_on_host(context, job, str(error))
             continue
+        except errors.SpecError as error:
+            # On another host a version that can read it may be installed.
+            _defer_on_host(context, job, f"another version wrote its spec: {error.problems[0]}")
+            continue
         except resubmit.NotReadyError as error:
             changes = deferral.deferred(str(error), context.profile, context.clock.now())
             is_new = job.reason != changes["reason"]
@@ -139,7 +143,8 @@ def _send_group(
             context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
             continue
         behind = deferral.behind(sent, remaining, tasks)
-        remaining = [job for job in remaining if job not in behind]
+        rows = {job.row for job in behind}
+        remaining = [job for job in remaining if job.row not in rows]
         # All of the group are tried again when the first refused job is.
         first_refused = first_refused or sent
         _change_tasks(context, [sent, *behind], {"resend_at": first_refused.resend_at}, None)

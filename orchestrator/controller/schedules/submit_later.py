@@ -50,7 +50,7 @@ def restore(
     cluster = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
     if cluster != stored.cluster:
         raise errors.ConflictError(
-            f"the schedule is for cluster {stored.cluster}, this host belongs to {cluster}"
+            f"its cluster is {stored.cluster}, and this host belongs to {cluster}"
         )
     folder = Path(stored.folder)
     if not folder.is_dir():

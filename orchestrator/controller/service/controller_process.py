@@ -37,7 +37,7 @@ class LogLine:
 
     at: datetime.datetime
     level: _Level
-    #: start, standby, done, failed, said, lease, clock, stop
+    #: start, standby, done, failed, message, lease, clock, stop
     event: str
     #: one of passes.steps; "": the controller itself
     step: str = ""
@@ -200,7 +200,7 @@ class _Controller:
             self._plain,
             store=lease.store,
             actor="controller",
-            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
+            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "message", text)),
             guard=contexts.Guard(check=check, confirm_lease=lease.confirm),
         )
         with lease.renewing(lambda text: self.log("warning", "lease", text), self._stop.wake):
@@ -211,6 +211,7 @@ class _Controller:
 
         Raises ConfigurationError if the project's file is not trusted any more.
         """
+        self._began_at = self._plain.clock.now()
         config.refuse_changed(self._plain.configuration.project, self._plain.environ)
         check = clock_check.check_pass(self._context)
         context = check.context
@@ -219,7 +220,6 @@ class _Controller:
             self.log("warning" if check.is_new else "info", "clock", context.clock.doubt)
         elif check.is_over:
             self.log("info", "clock", "The clock is trusted again; deferred work resumes.")
-        self._began_at = context.clock.now()
         outcomes = []
         for outcome in passes.run(context, floor_seconds=floor_seconds):
             self._step = outcome.step
@@ -289,7 +289,7 @@ class _Controller:
         except OSError as exc:
             # The error of a full disk names no file.
             path = health.path_of(self._plain.configuration.state_dir)
-            self.log("warning", "said", f"{path} cannot be written: {exc.strerror}")
+            self.log("warning", "message", f"{path} cannot be written: {exc.strerror}")
 
 
 def _error_line(error: Exception) -> str:

@@ -84,9 +84,9 @@ def batch_file_options(spec: jobs.JobSpec) -> list[str]:
         return []
     options = dict(spec.sbatch)
     if "dependency" in options:
-        # Names of our own jobs become job IDs when sbatch is called.
+        # Names of our own jobs become job IDs when sbatch is called. "" overrides the file's.
         of_slurm, _ = dependencies.split(str(options.pop("dependency")))
-        options |= {"dependency": of_slurm} if of_slurm else {}
+        options |= {} if of_slurm is None else {"dependency": of_slurm}
     return [f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items()]
 
 

@@ -28,9 +28,10 @@ def store_job_id(
     context: contexts.Context, job: jobs.Job, job_id: str, paths: log_paths.LogPaths
 ) -> jobs.Job:
     """Store the job ID and return the job."""
-    detail, source = f"sbatch answered {job_id}", "sbatch"
+    scheduler, detail, source = "Slurm", f"sbatch answered {job_id}", "sbatch"
     if context.is_local:
-        detail, source = f"queued on this machine as {job_id}", "machine"
+        scheduler, detail = "This machine", f"queued on this machine as {job_id}"
+        source = "machine"
     submitted = context.event("submit", detail, source=source, state=jobs.JobState.PENDING)
 
     def changes(task: jobs.Task) -> Mapping[str, object]:
@@ -48,7 +49,7 @@ def store_job_id(
             stored = _store(work, job, submitted, changes)
     except errors.DatabaseError as error:
         raise errors.DatabaseError(
-            f"Slurm accepted the job as {job_id}, but its ID could not be stored: {error} "
+            f"{scheduler} accepted the job as {job_id}, but its ID could not be stored: {error} "
             f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
         ) from error
     _drop_environment(job)

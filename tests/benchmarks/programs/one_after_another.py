@@ -1,6 +1,6 @@
-"""Time single submissions of SPEC in one process, in turns with sbatch of SCRIPT, COUNT times.
+"""Time single submissions of SPEC in one process, alternating with sbatch of SCRIPT, COUNT times.
 
-Also in turns: the least that a durable submission needs. Prints a JSON list of each kind's seconds.
+Also times the minimal work of a durable submission. Prints a JSON list of each kind's seconds.
 """
 
 import json

@@ -44,13 +44,13 @@ def main(log: str, folder: pathlib.Path) -> None:
     stored = ingest.ingest(context, [job]).stored
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     context.store.close()
-    told = {
+    reported = {
         "stored": stored,
         "seconds": took,
         "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "grown_mib": (_peak_kib() - peak) / 1024,
     }
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 def _peak_kib() -> int:

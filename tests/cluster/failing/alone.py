@@ -1,4 +1,4 @@
-"""One process with PyTorch that fails in a way that is asked for: alone.py --how HOW."""
+"""One process with PyTorch that fails in a given way: alone.py --how HOW."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A program without PyTorch that fails in a way that is asked for: plain.py --how HOW."""
+"""A program without PyTorch that fails in a given way: plain.py --how HOW."""
 
 import argparse
 import ctypes
@@ -58,7 +58,7 @@ def files():
 
 
 def full():
-    """Write more than the disk has room for."""
+    """Write more than fits on the disk."""
     with open("/tmp/small/checkpoint.pt", "wb") as file:
         file.write(bytes(4 << 20))
 
@@ -98,7 +98,7 @@ def illegal():
 
 
 def diverges():
-    """Train with far too large a learning rate, and stop when the loss is no number."""
+    """Train with a far too large learning rate, and stop when the loss is NaN."""
     weight = 1.0
     for step in range(1000):
         loss = weight * weight

@@ -1,4 +1,4 @@
-"""Two ranks of which one fails in a way that is asked for: ranks.py --how HOW, under torchrun."""
+"""Two ranks of which one fails in a given way: ranks.py --how HOW, with torchrun."""
 
 import argparse
 import datetime

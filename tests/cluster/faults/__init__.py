@@ -1,6 +1,6 @@
-"""What the wrappers around Slurm's commands shall do wrong, and what they saw.
+"""Faults of the wrappers around Slurm's commands, and the log of their calls.
 
-The wrappers are in `../wrappers/`; the head of `fault.py` there tells what a rule's fields do.
+The wrappers are in `../wrappers/`; the docstring of `fault.py` explains the fields of a rule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rule:
     times: int | None = None
     #: Seconds to wait before the real command.
     delay_before_seconds: float = 0
-    #: Seconds to wait after the real command, before its answer is passed on.
+    #: Seconds to wait after the real command, before its output is passed on.
     delay_after_seconds: float = 0
     #: The real command is run.
     run: bool = True
@@ -41,7 +41,7 @@ class Rule:
     stdout: str | None = None
     #: Text before stdout.
     stdout_prefix: str = ""
-    #: Lines after stdout, taken in turn; {n} in them becomes the line's number.
+    #: Lines after stdout, repeated in order; {n} becomes the number of the line.
     crowd: tuple[str, ...] = ()
     #: How many such lines.
     crowd_lines: int = 0
@@ -55,7 +55,7 @@ class Rule:
     kill_after_seconds: float = 0
     #: Point at which the wrapper stops until `Faults.go_on`: `before` or `after`.
     stop_at: str | None = None
-    #: Seconds after which a stopped wrapper goes on by itself.
+    #: Seconds after which a stopped wrapper continues by itself.
     stop_seconds: float = 60
 
 
@@ -75,7 +75,7 @@ class Call:
     rc: int | None = None
     #: Exit code of the real command; None when it was not run.
     real_rc: int | None = None
-    #: What the real command said on stdout.
+    #: stdout of the real command.
     real_stdout: str | None = None
     #: Seconds from start to end; None when it did not get that far.
     seconds: float | None = None
@@ -100,20 +100,20 @@ class Faults:
     def calls(self, command: str | None = None) -> list[Call]:
         """All calls so far, or those of one command, oldest first."""
         path = self.folder / "calls.jsonl"
-        found: dict[str, dict[str, object]] = {}
+        result: dict[str, dict[str, object]] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
             record = json.loads(line)
-            found.setdefault(record.pop("id"), {}).update(record)
+            result.setdefault(record.pop("id"), {}).update(record)
         names = {field.name for field in dataclasses.fields(Call)}
         calls = [
             Call(**{name: value for name, value in record.items() if name in names})  # type: ignore[arg-type]
-            for record in found.values()
+            for record in result.values()
         ]
         calls = [dataclasses.replace(call, argv=tuple(call.argv)) for call in calls]
         return [call for call in calls if command in (None, call.command)]
 
     def wait_stopped(self, timeout_seconds: float = 30) -> None:
-        """Wait until a wrapper stands at its rule's point."""
+        """Wait until a wrapper has stopped at the point of its rule."""
         deadline = time.monotonic() + timeout_seconds
         while not self._stopped():
             if time.monotonic() > deadline:
@@ -121,7 +121,7 @@ class Faults:
             time.sleep(0.02)
 
     def go_on_all(self) -> None:
-        """Let every wrapper that stands go on."""
+        """Continue all stopped wrappers."""
         for path in self._stopped():
             path.with_suffix(".go").touch()
 

@@ -1,4 +1,4 @@
-"""What each row of the fault matrix gets: a site whose calls are counted, and the check after."""
+"""Fixtures of the fault matrix: a site with counted Slurm calls, and the check after each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The faults that a random run draws from: what each does, to what, and how it is undone."""
+"""The faults of random runs: what each does, to what, and how it is undone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CTL, NODES = configuration.LOGIN_HOST, configuration.NODES
 REFUSED = "sbatch: error: Batch job submission failed: {}\n"
 NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
 GARBLED = "Estimated 45 CPUs, 123 jobs before\n\x00\ufffd|\x1f\x1f12\n"
-#: What the wrappers are told to do wrong; `times` of None lasts as long as the fault does.
+#: Rules of the wrappers; `times` of None lasts as long as the fault.
 WRONG = (
     faults.Rule(command="sbatch", rc=1, stdout="", stderr=faults.SOCKET_TIMED_OUT, times=2),
     faults.Rule(command="sbatch", stdout="", times=2),
@@ -68,13 +68,13 @@ class World:
         self.row = row
         self.lab = row.site.lab
         self.rules: list[faults.Rule] = []
-        #: job IDs that were live at the last look
+        #: job IDs that were live at the last check
         self.live: Sequence[str] = ()
         #: what happened, with seconds since the start
         self.log: list[str] = []
         self._begun = time.monotonic()
         self._lock = threading.Lock()
-        # A person waits for Slurm's answer; the next fault does not wait for the person.
+        # The user waits for Slurm; the next fault does not wait for the user.
         self._people = concurrent.futures.ThreadPoolExecutor(2)
 
     def note(self, text: str) -> None:
@@ -170,9 +170,9 @@ def cut(host: str, seconds: float) -> Fault:
 def wrong(rule: faults.Rule, seconds: float) -> Fault:
     """A command of Slurm's that does not do what it should."""
     plain = dataclasses.asdict(faults.Rule(command=rule.command))
-    told = {k: v for k, v in dataclasses.asdict(rule).items() if v != plain[k]}
+    changed = {k: v for k, v in dataclasses.asdict(rule).items() if v != plain[k]}
     return Fault(
-        name=f"{rule.command}: {told}",
+        name=f"{rule.command}: {changed}",
         targets=frozenset({f"rule/{rule.command}"}),
         begin=lambda world: world.apply(rule),
         seconds=seconds,
@@ -180,7 +180,7 @@ def wrong(rule: faults.Rule, seconds: float) -> Fault:
 
 
 def intervention(argv: Sequence[str], back: Sequence[str], draw: float, seconds: float) -> Fault:
-    """A person does something to a job; `draw` in [0, 1) says to which."""
+    """A user acts on a job; `draw` in [0, 1) selects it."""
 
     def begin(world: World) -> Undo:
         if not world.live:
@@ -205,7 +205,7 @@ def command_of_ours(argv: Sequence[str], draw: float) -> Fault:
 
 
 def full_disk(seconds: float) -> Fault:
-    """No room for the database."""
+    """A full disk under the database."""
 
     def begin(world: World) -> Undo:
         filler = f"{world.row.site.home}/state/filler"
@@ -220,10 +220,10 @@ def read_only_disk(seconds: float) -> Fault:
     """The database cannot be written."""
 
     def begin(world: World) -> Undo:
-        place = f"{world.row.site.home}/state"
+        folder = f"{world.row.site.home}/state"
 
         def mount(how: str) -> bool:
-            done = world.lab.run(["mount", "-o", f"remount,{how}", place], user="root")
+            done = world.lab.run(["mount", "-o", f"remount,{how}", folder], user="root")
             return done.returncode == 0
 
         # Refused as long as a file is open for writing.
@@ -280,12 +280,12 @@ class Injector:
     def undo_due(self, *, all_: bool = False) -> None:
         """Undo what has lasted long enough, or everything."""
         now = time.monotonic()
-        for one in sorted(self._on, key=lambda one: one[0]):
-            if all_ or one[0] <= now:
-                self._on.remove(one)
-                self.world.note(f"undone: {one[1].name}")
+        for item in sorted(self._on, key=lambda item: item[0]):
+            if all_ or item[0] <= now:
+                self._on.remove(item)
+                self.world.note(f"undone: {item[1].name}")
                 with contextlib.suppress(machine.LabError):
-                    one[2]()
+                    item[2]()
 
     def pause(self, seconds: float) -> None:
         """Let time pass, undoing what is due."""

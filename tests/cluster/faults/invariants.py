@@ -1,4 +1,4 @@
-"""What must hold after every fault: I1 to I5 of docs/reliability.md, as functions of plain data.
+"""The invariants after every fault, I1 to I5 of docs/reliability.md, as functions of plain data.
 
 Each returns the breaches in words, none when all is well.
 """
@@ -16,9 +16,9 @@ from orchestrator import jobs
 from orchestrator.files import run_folder
 from tests.cluster import faults
 
-#: A verdict of ours that a witness who turns up late overrules.
+#: Our final state, which evidence that arrives later overrides.
 REVISABLE = frozenset({"NOT_SUBMITTED", "LOST"})
-#: Slurm tells a memory kill in the row of a step; the job's own row says FAILED.
+#: Slurm shows a memory kill in the row of a step; the row of the job is FAILED.
 REFINED = frozenset({("OUT_OF_MEMORY", "FAILED")})
 
 
@@ -118,10 +118,10 @@ def too_many_calls(calls: Sequence[faults.Call], most: Mapping[str, int]) -> lis
 def disagreements(
     records: Iterable[Record], known: Collection[Mapping[str, Any]], *, runaways: bool = False
 ) -> list[str]:
-    """I5: the end that we tell is that of the job's newest row in `sacct -D`.
+    """I5: the final state that we report is that of the job's newest row in `sacct -D`.
 
     With `runaways` that row may have no end, or be missing: a slurmctld that is killed takes along
-    what it had not told slurmdbd yet (`sacctmgr show runawayjobs` finds such rows).
+    what it had not sent to slurmdbd yet (`sacctmgr show runawayjobs` lists such rows).
     """
     newest = {record.name: record for record in records if not record.refused}
     breaches = []

@@ -1,4 +1,4 @@
-"""One row of the fault matrix at work: jobs that keep a journal, and the check after the fault."""
+"""One row of the fault matrix: jobs that write a journal, and the check after the fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SACCT = (
     "-oJobIDRaw,State,NodeList,JobName%200",
 )
 ALL_JOBS = "/srv/orchestrator/tests/cluster/all_jobs.py"
-#: slurmdbd is told of an end some seconds late.
+#: slurmdbd receives the end of a job some seconds late.
 SACCT_LATE_SECONDS = 90
 
 
@@ -40,7 +40,7 @@ class Row:
     seen: faults.Faults
     #: how often a command may be called in all (I4); a test adds what its fault allows
     most: dict[str, int] = dataclasses.field(default_factory=dict)
-    #: slurmctld was killed with ends in hand that slurmdbd had not heard of
+    #: slurmctld was killed before it sent ends of jobs to slurmdbd
     runaways: bool = False
     #: jobs of which the fault itself keeps an earlier attempt alive beside a later one
     overlapping: set[str] = dataclasses.field(default_factory=set)
@@ -56,7 +56,7 @@ class Row:
         return self.site.submit(self.shell(name, command, **tables), *argv)
 
     def refused(self, name: str, *argv: str, **tables: str) -> str:
-        """Submit what Slurm refuses; what is said about it. One call of sbatch, no second try."""
+        """Submit a job that Slurm rejects; return the message. One call of sbatch, no retry."""
         self.most["sbatch"] = self.most.get("sbatch", 0) + 1
         done = self.site.run("submit", self.shell(name, "true", **tables), *argv, check=5)
         assert done.stdout == ""
@@ -68,16 +68,16 @@ class Row:
         site.run("status", "--limit", "1", "--refresh")
         done = site.lab.run([sites.PYTHON, ALL_JOBS], env=site.environ, cwd=site.home)
         assert done.returncode == 0, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
+        content: list[dict[str, Any]] = json.loads(done.stdout)
+        return content
 
     def records(self, job_ids: Sequence[str]) -> list[invariants.Record]:
-        """What the accounts and squeue know of alice's jobs, oldest first.
+        """Records of alice's jobs in the accounts and in squeue, oldest first.
 
         A job that was never eligible, such as one held to its end, is in sacct by its ID only.
         """
         lab = self.site.lab
-        found: list[invariants.Record] = []
+        result: list[invariants.Record] = []
         if lab.settings.accounting:
             answer = lab.run([*SACCT, "-u", "alice"]).stdout
             if job_ids:
@@ -87,17 +87,17 @@ class Row:
                 # A refused request has no node and, by release, no start either.
                 started = node_list != "None assigned"
                 word = state.split()[0]
-                found.append(
+                result.append(
                     invariants.Record(job_id=job_id, name=name, state=word, started=started)
                 )
         for row in lab.squeue("-u", "alice"):
             started = row["Reason"] != "BadConstraints"
-            found.append(
+            result.append(
                 invariants.Record(
                     job_id=row["JobID"], name=row["Name"], state=row["State"], started=started
                 )
             )
-        return found
+        return result
 
     def check(self) -> None:
         """Undo the fault, cancel what still runs, and check I1 to I5 when all has ended."""
@@ -106,7 +106,7 @@ class Row:
         lab.mend()
         deadline = time.monotonic() + SACCT_LATE_SECONDS
         while True:
-            # Not behind the wrappers: these looks are the test's own.
+            # Not through the wrappers: these calls belong to the test.
             plain = dataclasses.replace(self, site=dataclasses.replace(self.site, env={}))
             known = plain.jobs()
             records = plain.records([job["job_id"] for job in known if job["job_id"]])

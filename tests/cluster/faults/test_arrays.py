@@ -44,7 +44,7 @@ def test_row_37_partly_cancelled_array(lab: cluster.Lab, site: sites.Site) -> No
     (by_us,) = site.items("show", f"{number}_91")
     assert "while pending: Slurm has no record of this task" in sites.details(by_hand)[-1]
     assert sites.details(by_us)[-1].startswith("cancelled by orchestrator while pending:")
-    # What Slurm still has of it says the same, task by task.
+    # Slurm's remaining records agree, task by task.
     for row in lab.sacct(number, "-X", "-D"):
         task = row["JobID"].partition("_")[2]
         if task.isdecimal():

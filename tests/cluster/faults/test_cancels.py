@@ -1,4 +1,4 @@
-"""Rows 25 and 26: jobs cancelled by others, and our cancel of what is not ours."""
+"""Rows 25 and 26: jobs cancelled by others, and our cancel of other jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_row_25_cancelled_by_admin_and_user(row: rows.Row) -> None:
         assert (job["state"], job["raw_state"]) == ("CANCELLED", f"CANCELLED by {actor}"), name
         assert (job["started_at"] is None) == name.startswith("waits"), name
         assert (job["attempt"], len(job["attempts"])) == (0, 1)
-    # Nothing was submitted anew: I4 and I2 of the check after this test.
+    # Nothing was submitted again: I4 and I2 of the check after this test.
 
 
 def test_row_26_cancel_of_unknown_and_reused_ids(lab: cluster.Lab, row: rows.Row) -> None:

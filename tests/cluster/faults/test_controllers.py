@@ -58,8 +58,8 @@ def serve(
 
 
 def health(alice: sites.Site) -> dict[str, Any]:
-    (found,) = alice.items("serve", "--status")
-    return found
+    (items,) = alice.items("serve", "--status")
+    return items
 
 
 def test_row_41_two_controllers(
@@ -98,7 +98,7 @@ def test_row_41_two_controllers(
     lab.kill(second, signal.SIGTERM)
     assert second.wait(timeout=30) == 0
     # Alice has jobs of other tests on this cluster too.
-    mine = {one.job_id for one in row.records([]) if one.name.rpartition(".")[0] == "once"}
+    mine = {record.job_id for record in row.records([]) if record.name.rpartition(".")[0] == "once"}
     assert mine == {done["job_id"]}
 
 
@@ -120,8 +120,8 @@ def test_row_42_suspended_controller(
 
     def ended() -> bool:
         # Its lease may not be renewed yet.
-        found = alice.run("serve", "--status", "--json", check=None).stdout
-        (row,) = json.loads(found)["items"]
+        result = alice.run("serve", "--status", "--json", check=None).stdout
+        (row,) = json.loads(result)["items"]
         return row["last_pass_at"] != before["last_pass_at"] and row["healthy"]
 
     lab.wait_for(ended, 60, "the next pass")

@@ -1,4 +1,4 @@
-"""Rows 11, 13 and 16: slurmctld starts with nothing, the accounts hang, munge is away or hangs."""
+"""Rows 11, 13 and 16: slurmctld starts without state, the accounts hang, munge is down or hangs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.cluster.faults import rows
 ACCOUNTS_HANG_SECONDS = 90 + 15
 #: `slurm.Client` gives each of Slurm's other commands this long; our own work on top.
 BOUND_SECONDS = 60 + 60
-#: How long `wait` looks for the details of an end that is known.
+#: How long `wait` waits for the details of a known end.
 DETAILS_SECONDS = 30
 #: What sbatch may take, which needs no accounts: less than they would keep it.
 QUICK_SECONDS = 35
-#: Without munge slurmctld hears nothing of its nodes, and gives them up after this time.
+#: Without munge slurmctld cannot reach its nodes, and marks them down after this time.
 LONG_SLURMD_TIMEOUT = ("SlurmdTimeout=600",)
 #: Twice MessageTimeout.
 HANG_SECONDS = 10
@@ -53,7 +53,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert (ends["done"]["state"], ends["done"]["exit_code"]) == ("FAILED", 3)
     assert ends["fresh"]["state"] == "COMPLETED"
     for name in ("runs", "waits"):
-        # A slurmctld without state tells slurmdbd to end what was running: CANCELLED in sacct.
+        # A slurmctld without state makes slurmdbd end running jobs: CANCELLED in sacct.
         assert ends[name]["state"] in ("CANCELLED", "LOST"), ends[name]
         if ends[name]["state"] == "LOST":
             why = f"Slurm has assigned job ID {ends[name]['job_id']} to another job"
@@ -62,7 +62,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert row.site.job(waits)["name"] == "fresh"
 
     def running() -> list[str]:
-        return sorted(one["JobID"] for one in lab.squeue("-t", "running", "-u", "alice"))
+        return sorted(item["JobID"] for item in lab.squeue("-t", "running", "-u", "alice"))
 
     lab.wait_for(lambda: running() == [done, runs], 120, "the others' jobs to run")
     for word in ("runs", "waits"):
@@ -86,7 +86,7 @@ def test_row_13_slurmdbd_or_database_hangs(lab: cluster.Lab, row: rows.Row, daem
     three = row.submit("three", "exit 3")
     assert time.monotonic() - begun < QUICK_SECONDS, "sbatch needs no accounts"
     lab.wait_for(lambda: lab.job_state(three) == "FAILED", 120, "the end", 0.5)
-    # The first look at an end asks sacct, and waits for it.
+    # The first refresh after an end calls sacct and waits for it.
     assert seconds_of(row.site, "refresh") < ACCOUNTS_HANG_SECONDS
     asked = len(row.seen.calls("sacct"))
     assert asked == 1
@@ -106,7 +106,7 @@ def test_row_13_slurmdbd_or_database_hangs(lab: cluster.Lab, row: rows.Row, daem
         assert process.returncode == code, output
     assert time.monotonic() - begun < DETAILS_SECONDS + ACCOUNTS_HANG_SECONDS
     lab.resume(daemon)
-    # I5 of the check after this test: the accounts and we tell the same ends.
+    # I5 of the check after this test: the final states in the accounts and in ours agree.
 
 
 def test_row_16_munge_is_down(lab: cluster.Lab, row: rows.Row) -> None:
@@ -114,8 +114,10 @@ def test_row_16_munge_is_down(lab: cluster.Lab, row: rows.Row) -> None:
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")
     lab.stop("munged")
-    said = row.refused("unsent").splitlines()[-1]
-    assert re.match(r"Error: sbatch could not .*[Mm]unge.* Nothing was submitted. ", said), said
+    message = row.refused("unsent").splitlines()[-1]
+    assert re.match(r"Error: sbatch could not .*[Mm]unge.* Nothing was submitted. ", message), (
+        message
+    )
     (job,) = row.site.items("status", "--refresh", "--name", "runs")
     assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
     output = row.site.run("status", "--no-refresh").stderr

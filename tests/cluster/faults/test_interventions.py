@@ -26,7 +26,7 @@ def test_row_31_requeued_and_held_by_hand(row: rows.Row) -> None:
         lab.run(["scontrol", "release", job_id], user="root").check_returncode()
     for job_id in ids.values():
         job = row.site.wait_state(job_id, "COMPLETED")
-        assert [one["number"] for one in job["attempts"]] == [0, 1]
+        assert [attempt["number"] for attempt in job["attempts"]] == [0, 1]
 
 
 def test_row_34_suspended_and_stopped(row: rows.Row) -> None:
@@ -56,4 +56,4 @@ def test_row_38_steps_are_not_jobs(row: rows.Row) -> None:
     row.site.run("wait", job_id)
     job = row.site.job(job_id)
     assert (job["state"], job["exit_code"], len(job["attempts"])) == ("COMPLETED", 0, 1)
-    assert [one["job_id"] for one in row.site.items("status", "--all")] == [job_id]
+    assert [item["job_id"] for item in row.site.items("status", "--all")] == [job_id]

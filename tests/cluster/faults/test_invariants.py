@@ -1,4 +1,4 @@
-"""The check of the invariants sees each breach; no Slurm is needed for that."""
+"""The check of the invariants detects each violation; needs no Slurm."""
 
 from __future__ import annotations
 

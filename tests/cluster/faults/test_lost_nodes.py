@@ -1,4 +1,4 @@
-"""Rows 32 and 33: a node is lost, its jobs start elsewhere, and its processes live on."""
+"""Rows 32 and 33: a node is lost, its jobs start elsewhere, and its processes survive."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EITHER = "--exclude=n1,n2"
 
 def processes(lab: cluster.Lab, host: str, token: str) -> list[hosts.Process]:
     """The trainer's processes of a job that live on a host."""
-    found = lab.run(["pgrep", "-f", training.PROCESS], user="root", host=host).stdout.split()
+    result = lab.run(["pgrep", "-f", training.PROCESS], user="root", host=host).stdout.split()
     made = []
-    for pid in found:
+    for pid in result:
         process = hosts.seen_from_outside(lab.first_process(host), int(pid))
         environ = lab.path(f"/proc/{pid}/environ", host)
-        # It may end while it is looked at; the kernel then says ESRCH or ENOENT.
+        # The process may end meanwhile; the kernel then reports ESRCH or ENOENT.
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             if process is not None and token in environ.read_text(errors="replace"):
                 made.append(process)
@@ -73,12 +73,12 @@ def test_rows_32_and_33_lost_node_with_live_processes(row: rows.Row) -> None:
         job = row.site.job(job_id)
         assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
         training.check(row, job, ["NODE_FAIL", "COMPLETED"])
-        assert [one["node_list"] for one in job["attempts"]] == ["n3", "n4"]
-        assert "attempt 1 of this job has begun" in lab.read(job["stdout_path"])
+        assert [attempt["node_list"] for attempt in job["attempts"]] == ["n3", "n4"]
+        assert "attempt 1 of this job has started" in lab.read(job["stdout_path"])
     row.site.run("wait", moves)
     job = row.site.job(moves)
-    assert [one["state"] for one in job["attempts"]] == ["NODE_FAIL", "COMPLETED"]
-    # The healed node has nothing of them left, and Slurm says the same as before.
+    assert [attempt["state"] for attempt in job["attempts"]] == ["NODE_FAIL", "COMPLETED"]
+    # No processes are left on the recovered node, and Slurm's records are unchanged.
     lab.wait_for(
         lambda: not lab.run(["pgrep", "sleep"], user="root", host="n3").stdout,
         120,

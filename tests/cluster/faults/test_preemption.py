@@ -1,4 +1,4 @@
-"""Rows 29 and 30: a better job takes the nodes."""
+"""Rows 29 and 30: a job with a higher priority takes the nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random faults against jobs in flight, with submissions and looks going on all the while.
+"""Random faults during running jobs, concurrent submissions and queries.
 
 The seed is printed; ORCHESTRATOR_TEST_SEED=SEED draws the same faults again. Where processes meet
 is not in the seed: what happened, with times, is printed when the test fails.
@@ -46,14 +46,14 @@ RELEASED = (("scontrol", "release"), ("scontrol", "resume"), ("scancel", "-b", "
 
 @dataclasses.dataclass
 class Users:
-    """Those who submit and look while faults come and go."""
+    """Users who submit and query during faults."""
 
     world: injections.World
     clock: str
     #: no more is to be done
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
     submitted: int = 0
-    #: names of jobs that submit said to have submitted -> the job ID that it printed
+    #: names of jobs that submit reported as submitted -> the printed job ID
     printed_ids: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def spec(self, chance: random.Random) -> tuple[str, str]:
@@ -77,13 +77,13 @@ class Users:
         )
         assert "Traceback" not in done.stderr, done.stderr
         for (name, _), line in zip(made, done.stdout.splitlines(), strict=False):
-            self.heard(name, "many", line)
+            self.record_output(name, "many", line)
 
-    def heard(self, name: str, how: str, line: str) -> None:
+    def record_output(self, name: str, how: str, line: str) -> None:
         """Record the exit code of a submission and the last word it printed."""
         self.world.note(f"submit {name} ({how}): {line}")
-        if found := re.fullmatch(r"0 Submitted batch job (\d+) .*", line):
-            self.printed_ids[name] = found[1]
+        if match := re.fullmatch(r"0 Submitted batch job (\d+) .*", line):
+            self.printed_ids[name] = match[1]
 
     def submit(self, chance: random.Random) -> None:
         """Keep enough jobs in flight, some by a process that dies or has a wrong clock."""
@@ -105,7 +105,7 @@ class Users:
                 argv, env=site.environ, cwd=site.home, timeout_seconds=COMMAND_SECONDS
             )
             assert "Traceback" not in done.stderr, done.stderr
-            self.heard(name, how, f"{done.returncode} {last(done.stdout or done.stderr)}")
+            self.record_output(name, how, f"{done.returncode} {last(done.stdout or done.stderr)}")
 
     def look(self, chance: random.Random) -> None:
         """Ask for all jobs, or for one, again and again; sometimes die on the way."""
@@ -157,8 +157,8 @@ def wait_for_all_ends(world: injections.World) -> None:
             for argv in RELEASED if held or row["State"] == "STOPPED" else ():
                 world.lab.run([*argv, row["JobID"]], user="root")
         site.run("refresh", check=None)
-        found = site.items("status", "--all", "--limit", "100000", "--no-refresh")
-        live = [row for row in found if row["state"] not in jobs.TERMINAL]
+        items = site.items("status", "--all", "--limit", "100000", "--no-refresh")
+        live = [row for row in items if row["state"] not in jobs.TERMINAL]
         seen[:] = [f"{row['name']} {row['job_id']} {row['state']} {row['reason']}" for row in live]
         return not live
 
@@ -241,16 +241,16 @@ def act(world: injections.World, users: Users, seed: int, count: int) -> Sequenc
                 if injector.inject(fault):
                     injected.append(fault.name)
                     injector.pause(chance.uniform(0, 2 * GAP_SECONDS))
-                for one in working:
-                    if one.done():
-                        one.result()
+                for future in working:
+                    if future.done():
+                        future.result()
         finally:
             users.stop.set()
             injector.undo_due(all_=True)
             world.lab.undo_faults()
             world.row.seen.set()
-        for one in working:
-            one.result()
+        for future in working:
+            future.result()
     world.end()
     world.note("all faults are undone")
     return injected

@@ -1,4 +1,4 @@
-"""Rows 17, 19, 21 and 24: what Slurm refuses, or takes and does not start."""
+"""Rows 17, 19, 21 and 24: jobs that Slurm rejects, or accepts and does not start."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ REFUSALS = (
 
 
 def test_row_19_invalid_requests(row: rows.Row) -> None:
-    for number, (flags, told) in enumerate(REFUSALS):
-        said = row.refused(f"bad-{number}", *flags)
+    for number, (flags, message) in enumerate(REFUSALS):
+        output = row.refused(f"bad-{number}", *flags)
         # sbatch itself, or slurmctld.
-        assert re.match("Error: (sbatch rejected|Slurm refused) the job: ", said), said
-        assert told in said
-        assert said.endswith(f"Correct it and submit again. (stored as @{number + 1})\n")
+        assert re.match("Error: (sbatch rejected|Slurm refused) the job: ", output), output
+        assert message in output
+        assert output.endswith(f"Correct it and submit again. (stored as @{number + 1})\n")
     good = row.submit("good", "true")
     assert row.site.wait_state(good, "COMPLETED")["job_id"] == good
     bad = [job for job in row.jobs() if job["name"] != "good"]
@@ -41,10 +41,10 @@ def test_row_19_invalid_requests(row: rows.Row) -> None:
 
 def test_row_17_submit_limit(row: rows.Row) -> None:
     ids = [row.submit(f"held-{n}", "true", "--qos=tiny", sbatch="hold = true") for n in range(3)]
-    said = row.refused("fourth", "--qos=tiny")
-    assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
+    output = row.refused("fourth", "--qos=tiny")
+    assert output.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), output
     message = "You have reached your submit limit: submit again when some of your jobs have ended."
-    assert said.endswith(
+    assert output.endswith(
         f" {message} (stored as @4; `orchestrator resubmit --queue @4` "
         f"submits it as soon as Slurm accepts it)\n"
     )
@@ -65,10 +65,10 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
 
     def refused(state: str) -> None:
         put(state)
-        said = row.refused(state.lower(), *flags, job=minute)
-        assert said.startswith("Error: Slurm refused the job for now: ")
-        assert "Required partition not available (inactive or drain)" in said
-        assert "Submit it again later." in said
+        output = row.refused(state.lower(), *flags, job=minute)
+        assert output.startswith("Error: Slurm refused the job for now: ")
+        assert "Required partition not available (inactive or drain)" in output
+        assert "Submit it again later." in output
 
     try:
         # First, because a drained partition does start what waits in it.
@@ -95,8 +95,8 @@ def test_row_21_dependency_on_a_forgotten_job(lab: cluster.Lab, row: rows.Row) -
     lab.forget(failed)
     for how in ("afterok", "afternotok"):
         job = f'time_limit = "1"\ndependency = "{how}:{failed}"'
-        said = row.site.run("submit", row.shell("child", "true", job=job), check=6).stderr
-        assert said.splitlines()[-1] == (
+        output = row.site.run("submit", row.shell("child", "true", job=job), check=6).stderr
+        assert output.splitlines()[-1] == (
             f"Error: Slurm has forgotten job {failed} (state FAILED), so it cannot tell"
             f' whether "{how}:{failed}" is satisfied; some releases would start the job at once. If'
             " it ended as required, leave the dependency out. Nothing was submitted."

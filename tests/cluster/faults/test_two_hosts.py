@@ -1,4 +1,4 @@
-"""Two controllers on two hosts, and their database on a PostgreSQL on a third."""
+"""Two controllers on two hosts, with PostgreSQL on a third."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Controller:
         """What it logged, of these events."""
         text = self._lab.read(self._log) if self._lab.path(self._log).exists() else ""
         whole = text[: text.rfind("\n") + 1]
-        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        assert len(found) == len(whole.splitlines()), whole
-        return [line for line in found if not events or line["event"] in events]
+        result = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        assert len(result) == len(whole.splitlines()), whole
+        return [line for line in result if not events or line["event"] in events]
 
     def signal(self, number: int) -> None:
         self._lab.kill(self.popen, number)
@@ -74,9 +74,9 @@ def row(request: pytest.FixtureRequest, lab: cluster.Lab, alice_home: str) -> It
 def controllers(row: rows.Row) -> Iterator[list[Controller]]:
     made = [Controller(row, host) for host in HOSTS]
     yield made
-    for one in made:
-        row.site.lab.kill_tree(one.popen)
-        one.popen.wait()
+    for controller in made:
+        row.site.lab.kill_tree(controller.popen)
+        controller.popen.wait()
 
 
 @pytest.mark.parametrize("lease_seconds", [9, pytest.param(30, marks=pytest.mark.slow)])
@@ -89,12 +89,15 @@ def test_second_controller_takes_over_and_first_is_fenced(
 ) -> None:
     lab = row.site.lab
     lab.wait_for(
-        lambda: sorted(one.lines("start", "standby") != [] for one in controllers) == [True, True],
+        lambda: (
+            sorted(controller.lines("start", "standby") != [] for controller in controllers)
+            == [True, True]
+        ),
         90,
         "both controllers to say what they do",
     )
-    (acting,) = [one for one in controllers if one.lines("start")]
-    (standing,) = [one for one in controllers if one is not acting]
+    (acting,) = [controller for controller in controllers if controller.lines("start")]
+    (standing,) = [controller for controller in controllers if controller is not acting]
     (line,) = standing.lines()
     assert re.search(
         rf"on {acting.host}, since .*is running; waiting for it to end\.$", line["text"]
@@ -113,11 +116,15 @@ def test_second_controller_takes_over_and_first_is_fenced(
         try:
             lab.wait_for(happened, seconds, what, 0.2)
         except TimeoutError as error:
-            logs = [f"{one.host}: {line}" for one in controllers for line in one.lines()[-15:]]
+            logs = [
+                f"{controller.host}: {line}"
+                for controller in controllers
+                for line in controller.lines()[-15:]
+            ]
             raise AssertionError("\n".join([str(error), *logs])) from error
 
     wait(lambda: begun() > ROOM, 120, "the first controller to send what waited")
-    # In mid-work: stopped wherever it is, and when it goes on the world is another one.
+    # Stopped at any point of a pass; when it continues, another controller has acted.
     acting.signal(signal.SIGSTOP)
     lab.cut(acting.host)
     cut_at, before = time.monotonic(), begun()
@@ -131,13 +138,13 @@ def test_second_controller_takes_over_and_first_is_fenced(
     lab.heal(acting.host)
     acting.signal(signal.SIGCONT)
     wait(lambda: acting.lines("lease"), 60, "the first to learn that it is fenced")
-    assert any("Another controller took over" in one["text"] for one in acting.lines("lease"))
-    sent = [one for one in acting.lines("done")]
+    assert any("Another controller took over" in item["text"] for item in acting.lines("lease"))
+    sent = [item for item in acting.lines("done")]
     wait(lambda: begun() == JOBS, 240, "all jobs to have run")
     assert acting.lines("done") == sent, "what is fenced does nothing"
     assert acting.lines()[-1]["event"] == "standby"
     assert "cannot be written" not in f"{acting.lines()} {standing.lines()}"
-    # The other is ended in good order, and the first has its turn again.
+    # The other controller is stopped normally, and the first takes over again.
     standing.signal(signal.SIGTERM)
     wait(lambda: len(acting.lines("start")) == 2, 60, "the first to act again")
     assert standing.popen.wait(30) == 0

@@ -1,4 +1,4 @@
-"""A real training in a row of the matrix, and the proof that its attempts kept apart."""
+"""A training in a row of the matrix, and the check that its attempts were separate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
-#: Attempts before the last train for ever; one thread, because tests run on two cores. Each begins
-#: anew, so that what it tells can be counted: test_resumed_training.py is about going on.
+#: Attempts before the last train forever; one thread, because tests run on two cores. Each starts
+#: from scratch, so that its metrics can be counted: test_resumed_training.py tests resuming.
 TRAIN = (
     'epochs=1000000; [ "$ORCHESTRATOR_ATTEMPT" -lt {last} ] || epochs=3; OMP_NUM_THREADS=1'
     f" {sites.ENVIRONMENT}/bin/python -m trainers.train --device cpu --window-steps 5"
@@ -32,18 +32,18 @@ def submit(row: rows.Row, name: str, *argv: str, last: int, **tables: str) -> st
 
 def lines(lab: cluster.Lab, run_dir: str) -> list[dict[str, Any]]:
     """What the trainer has written into metrics.jsonl so far."""
-    place = lab.path(f"{run_dir}/metrics.jsonl")
-    text = place.read_text() if place.exists() else ""
+    path = lab.path(f"{run_dir}/metrics.jsonl")
+    text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
-    """Wait until an attempt has told of whole epochs."""
+    """Wait until an attempt has reported complete epochs."""
     run_dir = row.site.job(job_id)["run_dir"]
 
     def written() -> bool:
-        mine = [one for one in lines(row.site.lab, run_dir) if one["attempt"] == attempt]
-        return sum(one["name"] == "throughput" for one in mine) >= 2
+        mine = [line for line in lines(row.site.lab, run_dir) if line["attempt"] == attempt]
+        return sum(item["name"] == "throughput" for item in mine) >= 2
 
     row.site.lab.wait_for(written, 120, f"epochs of attempt {attempt} of {job_id}", 0.3)
 
@@ -57,8 +57,8 @@ def mixed(written: list[dict[str, Any]], began: dict[int, float]) -> list[str]:
     for before, after in itertools.pairwise(written):
         if after["attempt"] < before["attempt"]:
             breaches.append(f"attempt {after['attempt']} wrote after {before['attempt']}: {after}")
-    for one in written:
-        number, moment = one["attempt"], datetime.datetime.fromisoformat(one["time"]).timestamp()
+    for item in written:
+        number, moment = item["attempt"], datetime.datetime.fromisoformat(item["time"]).timestamp()
         later = [began[n] for n in began if n > number]
         # The link has whole seconds, cut off.
         if later and moment > min(later) + 1:
@@ -67,13 +67,13 @@ def mixed(written: list[dict[str, Any]], began: dict[int, float]) -> list[str]:
 
 
 def check(row: rows.Row, job: dict[str, Any], ends: list[str]) -> None:
-    """One job: its attempts ended as `ends` says, and each has its own of everything."""
+    """One job: its attempts ended as in `ends`, and each has its own files."""
     lab, run_dir = row.site.lab, job["run_dir"]
     attempts = job["attempts"]
-    assert [one["number"] for one in attempts] == list(range(len(ends)))
-    assert [one["state"] for one in attempts] == ends
-    for one in attempts:
-        assert one["started_at"] <= one["ended_at"] and one["node_list"], one
+    assert [attempt["number"] for attempt in attempts] == list(range(len(ends)))
+    assert [attempt["state"] for attempt in attempts] == ends
+    for attempt in attempts:
+        assert attempt["started_at"] <= attempt["ended_at"] and attempt["node_list"], attempt
     for before, after in itertools.pairwise(attempts):
         assert before["ended_at"] <= after["started_at"], attempts
     numbers = range(len(ends))
@@ -82,25 +82,25 @@ def check(row: rows.Row, job: dict[str, Any], ends: list[str]) -> None:
     }
     written = lines(lab, run_dir)
     assert not mixed(written, began), "\n".join(mixed(written, began))
-    assert {one["attempt"] for one in written} == set(numbers)
-    # What is told of the job by its log and by its file is the same, attempt by attempt.
-    told = {source: epochs(row, job["job_id"], source) for source in ("jsonl", "log")}
+    assert {item["attempt"] for item in written} == set(numbers)
+    # The metrics in the log and in the file agree, attempt by attempt.
+    reported = {source: epochs(row, job["job_id"], source) for source in ("jsonl", "log")}
     for number in numbers:
-        by_file, by_log = told["jsonl"][number], told["log"][number]
+        by_file, by_log = reported["jsonl"][number], reported["log"][number]
         assert by_file == list(range(1, len(by_file) + 1)), (number, by_file)
         assert by_log == list(range(1, len(by_log) + 1)), (number, by_log)
         assert 0 <= len(by_file) - len(by_log) <= 1, number
-    assert told["jsonl"][len(ends) - 1] == told["log"][len(ends) - 1] == [1, 2, 3]
+    assert reported["jsonl"][len(ends) - 1] == reported["log"][len(ends) - 1] == [1, 2, 3]
     text = lab.read(job["stdout_path"])
     banners = [line for line in text.splitlines() if line.startswith("=== orchestrator ")]
     assert [line.split()[7:9] for line in banners] == [["attempt", str(n)] for n in numbers]
 
 
 def epochs(row: rows.Row, job_id: str, source: str) -> dict[int, list[int]]:
-    """The epochs of which a source has told a throughput, by attempt."""
-    found: dict[int, list[int]] = collections.defaultdict(list)
-    for one in row.site.items("metrics", job_id, "--source", source, "--name", "throughput"):
+    """The epochs with a throughput from a source, by attempt."""
+    result: dict[int, list[int]] = collections.defaultdict(list)
+    for item in row.site.items("metrics", job_id, "--source", source, "--name", "throughput"):
         # What has no epoch is of the whole run.
-        if one["epoch"] is not None:
-            found[one["attempt"]].append(one["epoch"])
-    return found
+        if item["epoch"] is not None:
+            result[item["attempt"]].append(item["epoch"])
+    return result

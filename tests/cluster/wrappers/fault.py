@@ -1,9 +1,9 @@
-"""Stands in for one of Slurm's commands: runs the real one, and does wrong what a rule says.
+"""Wrapper of a Slurm command: runs the real command and injects the faults of a rule.
 
     fault.py NAME ARGUMENTS...      NAME is sbatch, squeue, sacct, scancel or scontrol
 
 $ORCHESTRATOR_TEST_FAULTS names a JSON file {"stamp": ..., "rules": [...]}, whose folder the caller
-may write to; without it, or with no rule that fits, the answer is the real one. Every call is
+may write to; without it, or without a matching rule, the output is unchanged. Every call is
 logged in that folder in `calls.jsonl`: a line when it starts and one when it ends.
 
 An sbatch that is started ahead of its script is a call when it has the script. A call passes these
@@ -11,13 +11,13 @@ points, in this order:
 
     before    the caller has started us, the real command has not been started
     during    the real command has been started and has not answered
-    after     the real command has answered, and the caller has not been told
+    after     the real command has ended, before its output is passed on
 
 At each, first the delay (`delay_before_seconds`, `delay_after_seconds`), then the stop (`stop_at`:
 a file ID.stopped appears; we go on when ID.go does, or after `stop_seconds`), then the kill
 (`kill_parent`: SIGKILL to the process that called us; at `during`, `kill_after_seconds` late). We
 ourselves go on after that, as a real command does that has lost its caller. With `run` false the
-real command is left out, and `during` with it. `stdout`, `stderr` and `rc` replace what it said
+real command is left out, and `during` with it. `stdout`, `stderr` and `rc` replace its output
 (`""` drops it), `stdout_prefix` comes before it, and after it `crowd_lines` lines: the texts of
 `crowd` in turn, with the line's number in the place of {n}.
 """
@@ -36,7 +36,7 @@ REAL = "/usr/bin/"
 def choose(folder, config, name, argv):
     """Log the start of a call; return (its ID, index of its rule, the rule)."""
     with open(os.path.join(folder, "calls.jsonl"), "a+") as log:
-        # Under the lock: two calls at the same time must not both take a rule's last turn.
+        # Under the lock: two concurrent calls must not both use the last time of a rule.
         fcntl.flock(log, fcntl.LOCK_EX)
         log.seek(0)
         earlier = [json.loads(line) for line in log]
@@ -79,7 +79,7 @@ def kill(parent):
 
 
 def reach(point, rule, folder, call, parent):
-    """Do what the rule says for a point."""
+    """Apply the rule at a point."""
     time.sleep(rule[f"delay_{point}_seconds"])
     if rule["stop_at"] == point:
         mark = os.path.join(folder, call)
@@ -103,7 +103,7 @@ def answer(rule, folder, call, name, argv, parent):
             kill(parent)
         stdout, stderr = process.communicate()
         real = process.returncode
-    said = stdout
+    output = stdout
     reach("after", rule, folder, call, parent)
     stdout = rule["stdout_prefix"] + (stdout if rule["stdout"] is None else rule["stdout"])
     stdout += "".join(
@@ -112,7 +112,7 @@ def answer(rule, folder, call, name, argv, parent):
     )
     stderr = stderr if rule["stderr"] is None else rule["stderr"]
     rc = rule["rc"] if rule["rc"] is not None else (real or 0)
-    return stdout, stderr, rc, real, said
+    return stdout, stderr, rc, real, output
 
 
 def is_ahead(name, argv):
@@ -124,7 +124,7 @@ def is_ahead(name, argv):
 def read_stdin():
     """Wait for the script of an sbatch that was started ahead; nothing comes where it is dropped.
 
-    That is no call: nobody was asked for anything.
+    This is not a call: nothing was requested.
     """
     script = sys.stdin.buffer.read()
     if not script:
@@ -142,13 +142,13 @@ def main():
     # As ssh and sudo do: what ties a command to its caller is lost, and we outlive ours.
     os.closerange(3, 256)
     name, argv = sys.argv[1], sys.argv[2:]
-    place = os.environ.get("ORCHESTRATOR_TEST_FAULTS")
-    if not place:
+    rules_path = os.environ.get("ORCHESTRATOR_TEST_FAULTS")
+    if not rules_path:
         os.execv(REAL + name, [name, *argv])
     if is_ahead(name, argv):
         read_stdin()
-    folder = os.path.dirname(place)
-    with open(place) as file:
+    folder = os.path.dirname(rules_path)
+    with open(rules_path) as file:
         config = json.load(file)
     start = time.monotonic()
     call, rule = choose(folder, config, name, argv)
@@ -157,10 +157,10 @@ def main():
         rc = subprocess.run([REAL + name, *argv]).returncode
         finish(folder, call, rc=rc, real_rc=rc, seconds=time.monotonic() - start)
         return rc
-    stdout, stderr, rc, real, said = answer(rule, folder, call, name, argv, parent)
-    # Logged before it is told: who has heard the answer can read the log.
+    stdout, stderr, rc, real, output = answer(rule, folder, call, name, argv, parent)
+    # Logged first: when the caller has the output, the log is complete.
     seconds = time.monotonic() - start
-    finish(folder, call, rc=rc, real_rc=real, real_stdout=said, seconds=seconds)
+    finish(folder, call, rc=rc, real_rc=real, real_stdout=output, seconds=seconds)
     try:
         sys.stderr.write(stderr)
         sys.stdout.write(stdout)

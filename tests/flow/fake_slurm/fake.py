@@ -88,7 +88,7 @@ def command(name: str, main: Callable[[list[str]], int]) -> None:
     if fault is None:
         sys.exit(main(argv))
     if fault["run_anyway"]:
-        # The answer is lost, the work is done.
+        # The reply is lost, but the work is done.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             main(argv)
     time.sleep(fault["delay_seconds"])
@@ -122,28 +122,28 @@ def fits(job: Job, asked: str) -> bool:
 
 def tasks(text: str) -> list[int]:
     """Read `0-3,8%2`."""
-    found: list[int] = []
+    result: list[int] = []
     for part in text.partition("%")[0].split(","):
-        first, _, more = part.partition("-")
-        last, _, step = more.partition(":")
-        found.extend(range(int(first), int(last or first) + 1, int(step or 1)))
-    return found
+        first, _, extra = part.partition("-")
+        last, _, step = extra.partition(":")
+        result.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+    return result
 
 
 def folded(jobs: list[Job]) -> list[Job]:
     """Return the jobs as Slurm prints them: the tasks of an array that wait are one record."""
-    found: dict[tuple[Any, ...], Job] = {}
+    result: dict[tuple[Any, ...], Job] = {}
     for job in jobs:
         waits = job["array_task_id"] is not None and job["state"] == "PENDING"
         key = ("array", job["array_job_id"], job["reason"]) if waits else ("job", job["job_id"])
         if not waits or job["restarts"]:
-            found["job", job["job_id"]] = job
-        elif key in found:
-            found[key]["folded"].append(job["array_task_id"])
+            result["job", job["job_id"]] = job
+        elif key in result:
+            result[key]["folded"].append(job["array_task_id"])
         else:
             first = {"job_id": job["array_job_id"], "folded": [job["array_task_id"]]}
-            found[key] = {**job, **first}
-    return list(found.values())
+            result[key] = {**job, **first}
+    return list(result.values())
 
 
 def stamp(seconds: float | None, nothing: str) -> str:
@@ -157,10 +157,10 @@ def stamp(seconds: float | None, nothing: str) -> str:
 
 def minutes(text: str) -> int | None:
     """Read --time: `30`, `30:00`, `1:30:00`, `2-00`, `2-01:30`; None for what is no time."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not found:
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not match:
         return None
-    days, first, second, third = (int(part) if part else None for part in found.groups())
+    days, first, second, third = (int(part) if part else None for part in match.groups())
     if days is not None:
         return days * 1440 + (first or 0) * 60 + (second or 0)
     if third is not None:

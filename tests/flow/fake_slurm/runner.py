@@ -1,4 +1,4 @@
-"""A node: runs one job's script and says how it ended. Argument: the job ID."""
+"""A node: runs one job's script and records how it ended. Argument: the job ID."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def main(job_id: str) -> None:
             return
         fake.change(data, job, "RUNNING", runner=os.getpid())
         environ = environment(job, data)
-    # scancel signals the whole session; the runner itself lives on to tell the end.
+    # scancel signals the whole session; the runner itself survives to record the end.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         mode = "ab" if job["append"] or job["restarts"] else "wb"
@@ -75,7 +75,7 @@ def main(job_id: str) -> None:
                 stderr=log,
             )
     except OSError:
-        # slurmd's own way to say that it could not open the log.
+        # slurmd's exit code if it could not open the log.
         status = -53
     with fake.state(where) as data:
         job = data["jobs"][job_id]

@@ -51,5 +51,5 @@ def test_an_unsubmitted_array_is_named_by_its_first_row() -> None:
     with pytest.raises(errors.ConflictError) as caught:
         actions.print_outcomes(unsent, already="")
     assert str(caught.value) == never.format("@4")
-    assert naming.names_of([one.job for one in unsent]) == "@4-503"
+    assert naming.names_of([item.job for item in unsent]) == "@4-503"
     assert naming.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"

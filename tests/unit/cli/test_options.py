@@ -1,4 +1,4 @@
-"""What --since takes."""
+"""Values of --since."""
 
 import datetime
 import time

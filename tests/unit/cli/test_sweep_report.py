@@ -1,4 +1,4 @@
-"""`sweep report --from` and what it refuses; no database is opened."""
+"""`sweep report --from` and its errors; no database is opened."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str
         report_cli.print_comparison(report_cli.compare(study, kept, chosen), "monday", study, "tsv")
         return capsys.readouterr().err
 
-    # Fewer sizes were asked for: no bad news.
+    # Fewer sizes were requested, so nothing is reported as missing.
     assert message() == (
         "not compared, because there are no such runs now: 8 GPUs\n"
         "These runs show nothing worse than monday.\n"

@@ -1,4 +1,4 @@
-"""Where text leaves: what writes to stdout and stderr, and that none goes around it."""
+"""Output: only the output functions write to stdout and stderr."""
 
 from __future__ import annotations
 

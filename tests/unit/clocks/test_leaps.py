@@ -1,4 +1,4 @@
-"""Clocks that leap, hosts that were off, and what other clocks say."""
+"""Clocks that are set, hosts that were off, and comparison with other clocks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_leap_is_doubted_until_another_clock_agrees(seconds: float) -> None:
     assert leaps.assess(alone, back, not_called) == leaps.State(trusted=back)
 
 
-def test_without_other_clocks_a_leap_is_believed_after_an_hour() -> None:
+def test_without_other_clocks_a_change_is_accepted_after_an_hour() -> None:
     state = leaps.assess(BEFORE, reading(DAY, 1000), no_clocks)
     assert state.doubt is not None
     for seconds in (60, 3000, 3599):

@@ -1,4 +1,4 @@
-"""Channels of notices: what a configuration may say, and what of it nobody is shown."""
+"""Notification channels: valid configurations, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -51,21 +51,23 @@ def load(folder: Path, text: str, file: str = ".config/orchestrator/config.toml"
 
 
 def test_notifications_of_a_channel(tmp_path: Path) -> None:
-    found = load(tmp_path, GOOD)
-    assert isinstance(found, config.Configuration)
-    mail, chat = found.notices["mail"], found.notices["chat"]
+    result = load(tmp_path, GOOD)
+    assert isinstance(result, config.Configuration)
+    mail, chat = result.notices["mail"], result.notices["chat"]
     assert mail.receiver == "a@lab through smtp.lab:587"
     assert chat.receiver == "slack at https://hooks.slack.com/***"
     assert [kind for kind in ("end", "failure", "stall", "verdict") if mail.wants(kind)] == [
         "failure",
         "stall",
     ]
-    # Every end is a failure's too; of verdicts only the bad ones were asked for.
+    # `ended` includes failures; only bad verdicts were requested.
     assert [kind for kind in ("end", "failure", "stall", "verdict") if chat.wants(kind)] == [
         "end",
         "failure",
     ]
-    shown = {one.key: one.value for one in found.origins if one.key.startswith("notices.")}
+    shown = {
+        origin.key: origin.value for origin in result.origins if origin.key.startswith("notices.")
+    }
     assert shown["notices.chat.url"] == "https://hooks.slack.com/***"
     assert "secret" not in str(shown)
 

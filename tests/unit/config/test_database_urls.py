@@ -1,4 +1,4 @@
-"""Whatever a password is and wherever it stands in a database's URL, it is not shown."""
+"""A password in a database URL is never shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PASSWORDS = st.text(st.sampled_from(string.printable[:95] + "éø€"), min_size
 
 
 def shown_everywhere(url: str) -> list[str]:
-    """Return what is shown of a URL, by whoever shows it."""
+    """Return all texts that contain the URL."""
     shown = [config.without_password(url)]
     try:
         shown.append(stores.Store(url).shown_name)
@@ -47,23 +47,23 @@ def shown_everywhere(url: str) -> list[str]:
 @hypothesis.settings(max_examples=200, deadline=None)
 @hypothesis.given(
     password=PASSWORDS,
-    place=st.sampled_from(PLACES),
+    folder=st.sampled_from(PLACES),
     encode=st.sampled_from((str, urllib.parse.quote_plus, lambda text: text.replace("%", "%25"))),
 )
-def test_no_part_of_a_password_is_shown(password: str, place: str, encode: object) -> None:
+def test_no_part_of_a_password_is_shown(password: str, folder: str, encode: object) -> None:
     written = encode(password)  # type: ignore[operator]
     # The name of a harmless option is shown.
     hypothesis.assume(password.partition("=")[0].lower() not in database_urls.HARMLESS_OPTIONS)
-    url = place.replace(MARK, written)
-    # What is said of any password, whatever it is.
+    url = folder.replace(MARK, written)
+    # The text for any password.
     rest = " ".join(
-        text for other in ("", "#" * 8) for text in shown_everywhere(place.replace(MARK, other))
+        text for other in ("", "#" * 8) for text in shown_everywhere(folder.replace(MARK, other))
     )
     for shown in shown_everywhere(url):
         for text in (password, written):
             for start in range(len(text) - 3):
                 part = text[start : start + 4]
-                assert part not in shown or part in rest or part in place
+                assert part not in shown or part in rest or part in folder
     assert config.has_password(url)
 
 

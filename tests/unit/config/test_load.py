@@ -1,4 +1,4 @@
-"""Files, variables and the command line into one configuration, and where each key is from."""
+"""Loading a configuration from files, variables and options, with the origin of each key."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -43,14 +43,16 @@ def failure(environ: Mapping[str, str], cwd: Path, **overrides: object) -> str:
 
 
 def origin_of(configuration: config.Configuration, key: str) -> tuple[object, str]:
-    (found,) = [item for item in configuration.origins if item.key == key]
-    return found.value, found.origin
+    (result,) = [item for item in configuration.origins if item.key == key]
+    return result.value, result.origin
 
 
 def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
-    found = config.load(environ, tmp_path)
+    configuration = config.load(environ, tmp_path)
     home = tmp_path / "home"
-    assert dataclasses.replace(found, document=documents.empty("default")) == config.Configuration(
+    assert dataclasses.replace(
+        configuration, document=documents.empty("default")
+    ) == config.Configuration(
         state_dir=home / ".local/state/orchestrator",
         runs_dir=home / "orchestrator-runs",
         templates_dir=None,
@@ -58,13 +60,13 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
         profile=config.Profile(),
     )
     assert not home.exists()
-    assert {item.origin for item in found.origins} == {"default"}
+    assert {item.origin for item in configuration.origins} == {"default"}
     tables = {"alerts": jobs.Alerts, "retry": jobs.Retry}
     keys = {"name": []} | {
         name: [f"profiles.default.{name}.{field.name}" for field in dataclasses.fields(record)]
         for name, record in tables.items()
     }
-    assert [item.key for item in found.origins] == [
+    assert [item.key for item in configuration.origins] == [
         *("state_dir", "runs_dir", "templates_dir", "shared_folders"),
         *("pattern_files", "database", "profile"),
         *(
@@ -88,13 +90,13 @@ oom_host = 2
 "args.batch_size" = "x0.5"
 """
     path = write("home/.config/orchestrator/config.toml", text)
-    found = config.load(environ, path.parent)
+    configuration = config.load(environ, path.parent)
     changes = {"resources.mem": "x2", "args.batch_size": "x0.5"}
     at = "profiles.a.retry.changes.oom_host"
-    assert origin_of(found, at) == (changes, f"{path}:7")
-    assert origin_of(found, "profiles.a.retry.limits.oom_host") == (2, f"{path}:6")
-    assert origin_of(found, "profiles.a.variables.A") == ("1", f"{path}:2")
-    assert origin_of(found, "profiles.a.partitions.accel.gpus_per_node") == (4, f"{path}:4")
+    assert origin_of(configuration, at) == (changes, f"{path}:7")
+    assert origin_of(configuration, "profiles.a.retry.limits.oom_host") == (2, f"{path}:6")
+    assert origin_of(configuration, "profiles.a.variables.A") == ("1", f"{path}:2")
+    assert origin_of(configuration, "profiles.a.partitions.accel.gpus_per_node") == (4, f"{path}:4")
 
 
 def test_each_layer_beats_the_one_below(
@@ -108,27 +110,33 @@ def test_each_layer_beats_the_one_below(
         *("site2/orchestrator/config.toml", "site/orchestrator/config.toml"),
         *("home/.config/orchestrator/config.toml", "project/orchestrator.toml"),
     ):
-        place = Path(name).parts[0]
+        folder = Path(name).parts[0]
         # What a project's file may set, it sets over the others.
-        key = "" if place == "project" else f'runs_dir = "/{place}"\n'
-        text = f'# first\n{key}[profiles.a]\npartition = "{place}"\n'
+        key = "" if folder == "project" else f'runs_dir = "/{folder}"\n'
+        text = f'# first\n{key}[profiles.a]\npartition = "{folder}"\n'
         path = write(name, text)
-        found = config.load(environ, cwd)
-        runs_dir = f"/{place}" if key else runs_dir
-        assert origin_of(found, "runs_dir")[0] == Path(runs_dir)
+        configuration = config.load(environ, cwd)
+        runs_dir = f"/{folder}" if key else runs_dir
+        assert origin_of(configuration, "runs_dir")[0] == Path(runs_dir)
         line = len(text.splitlines())
-        assert origin_of(found, "profiles.a.partition") == (place, f"{path}:{line}")
-    assert origin_of(found, "runs_dir")[1] == f"{tmp_path}/home/.config/orchestrator/config.toml:2"
+        assert origin_of(configuration, "profiles.a.partition") == (folder, f"{path}:{line}")
+    assert (
+        origin_of(configuration, "runs_dir")[1]
+        == f"{tmp_path}/home/.config/orchestrator/config.toml:2"
+    )
     # A nearer project file hides the one above it; they are not laid over one another.
     nearer = write("project/deep/orchestrator.toml", '[profiles.a]\nqos = "s"')
-    found = config.load(environ, cwd)
-    assert origin_of(found, "profiles.a.qos") == ("s", f"{nearer}:2")
-    assert origin_of(found, "profiles.a.partition")[0] == "home"
+    configuration = config.load(environ, cwd)
+    assert origin_of(configuration, "profiles.a.qos") == ("s", f"{nearer}:2")
+    assert origin_of(configuration, "profiles.a.partition")[0] == "home"
     environ["ORCHESTRATOR_RUNS_DIR"] = "~/env"
-    found = config.load(environ, cwd)
-    assert origin_of(found, "runs_dir") == (tmp_path / "home" / "env", "ORCHESTRATOR_RUNS_DIR")
-    found = config.load(environ, cwd, {"runs_dir": Path("flag"), "state_dir": None})
-    assert origin_of(found, "runs_dir") == (cwd / "flag", "--runs-dir")
+    configuration = config.load(environ, cwd)
+    assert origin_of(configuration, "runs_dir") == (
+        tmp_path / "home" / "env",
+        "ORCHESTRATOR_RUNS_DIR",
+    )
+    configuration = config.load(environ, cwd, {"runs_dir": Path("flag"), "state_dir": None})
+    assert origin_of(configuration, "runs_dir") == (cwd / "flag", "--runs-dir")
 
 
 def test_a_project_file_above_a_folder_that_is_in_no_git_tree_does_not_count(
@@ -151,11 +159,11 @@ def test_paths_are_seen_from_their_file_and_variables_are_put_in(
         "1 problem; nothing was done."
     )
     (tmp_path / "site" / "t").mkdir()
-    found = config.load(environ, tmp_path)
-    assert found.runs_dir == Path("/cluster/ada/ada-runs")
-    assert found.state_dir == tmp_path / "home" / "s"
-    assert found.templates_dir == tmp_path / "site" / "t"
-    assert found.database == f"sqlite:///{tmp_path}/home/s/orchestrator.db"
+    configuration = config.load(environ, tmp_path)
+    assert configuration.runs_dir == Path("/cluster/ada/ada-runs")
+    assert configuration.state_dir == tmp_path / "home" / "s"
+    assert configuration.templates_dir == tmp_path / "site" / "t"
+    assert configuration.database == f"sqlite:///{tmp_path}/home/s/orchestrator.db"
     del environ["USER"]
     assert failure(environ, tmp_path).endswith(
         "/site/orchestrator/config.toml:1: runs_dir: $USER is not set here\n"
@@ -186,9 +194,9 @@ def test_which_profile(tmp_path: Path, environ: dict[str, str], write: Write) ->
     write("site/orchestrator/config.toml", 'profile = "a"\n' + TWO)
     assert config.load(environ, tmp_path).profile.account == "x"
     environ["ORCHESTRATOR_PROFILE"] = "b"
-    found = config.load(environ, tmp_path)
-    assert origin_of(found, "profile") == ("b", "ORCHESTRATOR_PROFILE")
-    assert origin_of(found, "profiles.b.account") == ("y", f"{path}:5")
+    configuration = config.load(environ, tmp_path)
+    assert origin_of(configuration, "profile") == ("b", "ORCHESTRATOR_PROFILE")
+    assert origin_of(configuration, "profiles.b.account") == ("y", f"{path}:5")
     assert config.load(environ, tmp_path, {"profile": "a"}).profile.name == "a"
     assert failure(environ, tmp_path, profile="c") == (
         '--profile: profile: no profile "c". Known: a, b.\n1 problem; nothing was done.'
@@ -208,12 +216,12 @@ def test_variables_and_flags_change_the_chosen_profile(
         "ORCHESTRATOR_POLL_FLOOR_SECONDS": "30",
         "ORCHESTRATOR_RUN_DIR": "/of/a/job",
     }
-    found = config.load(environ, tmp_path, {"gres_style": "gres"})
-    assert found.profile == config.Profile(
+    configuration = config.load(environ, tmp_path, {"gres_style": "gres"})
+    assert configuration.profile == config.Profile(
         name="b", account="4711", poll_floor_seconds=30, gres_style="gres"
     )
-    assert origin_of(found, "profiles.b.gres_style") == ("gres", "--gres-style")
-    assert origin_of(found, "profiles.b.account") == ("4711", "ORCHESTRATOR_ACCOUNT")
+    assert origin_of(configuration, "profiles.b.gres_style") == ("gres", "--gres-style")
+    assert origin_of(configuration, "profiles.b.account") == ("4711", "ORCHESTRATOR_ACCOUNT")
     environ["ORCHESTRATOR_POLL_FLOOR_SECONDS"] = "soon"
     assert failure(environ, tmp_path, gres_style="local") == (
         '--gres-style: profiles.b.gres_style: must be one of "gpus_per_node", "gres" '
@@ -330,9 +338,9 @@ def test_unreadable_files_are_reported(tmp_path: Path, environ: dict[str, str]) 
 def test_a_databases_password_is_not_shown(
     tmp_path: Path, environ: dict[str, str], url: str, shown: str
 ) -> None:
-    found = config.load(environ | {"ORCHESTRATOR_DATABASE": url}, tmp_path)
-    assert found.database == url
-    message = origin_of(found, "database")[0]
+    configuration = config.load(environ | {"ORCHESTRATOR_DATABASE": url}, tmp_path)
+    assert configuration.database == url
+    message = origin_of(configuration, "database")[0]
     assert message == shown
 
 

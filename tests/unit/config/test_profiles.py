@@ -1,4 +1,4 @@
-"""What a spec takes from a profile, and what the profile's partitions refuse."""
+"""Merging a profile into a spec, and checks against the profile's partitions."""
 
 import dataclasses
 from pathlib import Path

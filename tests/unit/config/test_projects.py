@@ -1,4 +1,4 @@
-"""What a project's file may set, and when it is read. Other users' files need root to be made."""
+"""Which keys a project file may set, and when it is read. Files of other users require root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.toml import documents, schema
 
 EVE = 4711
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make files of another")
-#: All that says what a job is. A key that is added to the configuration is not in it.
+#: All keys that describe a job. New keys of the configuration are not among them.
 ALLOWED = {"profile", "profiles", "pattern", "pattern_files"}
 ALLOWED_IN_A_PROFILE = {
     *("account", "partition", "qos", "gres_style", "modules", "binds"),
@@ -106,8 +106,8 @@ def test_keys_that_do_not_describe_jobs_are_refused() -> None:
 )
 def test_any_other_key_is_refused(data: dict[str, Any]) -> None:
     document = documents.of(data, "x")
-    found = {path[0] for path, _ in projects.needing_trust(document, Path("/"))}
-    assert set(data) - ALLOWED <= found <= set(data)
+    result = {path[0] for path, _ in projects.needing_trust(document, Path("/"))}
+    assert set(data) - ALLOWED <= result <= set(data)
 
 
 def test_keys_that_describe_jobs_apply(environ: dict[str, str], project: Path) -> None:
@@ -136,11 +136,11 @@ max_retries = 2
 "job.time_limit" = "x2"
 """,
     )
-    found = config.load(environ, project)
-    assert found.profile.account == "proj" and found.profile.retry.max_retries == 2
-    assert found.pattern_files == (project / "patterns.toml",)
-    assert found.project == config.Project(path=path)
-    assert (found.project.standing, found.notes) == ("not trusted", ())
+    configuration = config.load(environ, project)
+    assert configuration.profile.account == "proj" and configuration.profile.retry.max_retries == 2
+    assert configuration.pattern_files == (project / "patterns.toml",)
+    assert configuration.project == config.Project(path=path)
+    assert (configuration.project.standing, configuration.notes) == ("not trusted", ())
 
 
 def test_refused_keys_are_listed_with_advice(environ: dict[str, str], project: Path) -> None:
@@ -196,7 +196,7 @@ max_retries = 1
             rest(environ, project),
         ]
     )
-    # doctor goes on without the file.
+    # doctor continues without the file.
     assert config.load(environ, project, with_project=False).project is None
 
 
@@ -240,10 +240,13 @@ def test_a_trusted_file_sets_everything_until_something_changes(
     assert review.named == [project / "notify.sh", project / "p.toml", templates / "a.j2"]
     assert "state_dir: not allowed" in refusal(environ, project)
     trusted(environ, project)
-    found = config.load(environ, project)
-    assert found.state_dir == project / ".state" and found.notices["x"].command[0] == "bash"
-    assert found.project == config.Project(path=path, is_trusted=True)
-    assert found.project.standing == "trusted"
+    configuration = config.load(environ, project)
+    assert (
+        configuration.state_dir == project / ".state"
+        and configuration.notices["x"].command[0] == "bash"
+    )
+    assert configuration.project == config.Project(path=path, is_trusted=True)
+    assert configuration.project.standing == "trusted"
 
     def new(file: Path, content: str) -> None:
         file.parent.mkdir(exist_ok=True)
@@ -296,10 +299,10 @@ def test_records_that_other_users_can_change_are_ignored(
     (record,) = trust.folder(environ).iterdir()
     assert record.stat().st_mode & 0o777 == 0o600
     assert record.parent.stat().st_mode & 0o777 == 0o700
-    for place in (record, record.parent, record.parent.parent):
-        os.chown(place, EVE, EVE)
+    for folder in (record, record.parent, record.parent.parent):
+        os.chown(folder, EVE, EVE)
         assert "state_dir: not allowed" in refusal(environ, project)
-        os.chown(place, 0, 0)
+        os.chown(folder, 0, 0)
         assert config.load(environ, project).project.is_trusted
     record.parent.chmod(0o777)
     assert "state_dir: not allowed" in refusal(environ, project)
@@ -335,17 +338,17 @@ def test_too_many_or_too_large_files_cannot_be_trusted(
 
 
 @needs_root
-@pytest.mark.parametrize("place", ["file", "folder"])
+@pytest.mark.parametrize("folder", ["file", "folder"])
 def test_a_file_of_another_user_is_left_out(
-    environ: dict[str, str], project: Path, place: str
+    environ: dict[str, str], project: Path, folder: str
 ) -> None:
     path = write(project, 'state_dir = ".state"')
-    theirs = path if place == "file" else project
+    theirs = path if folder == "file" else project
     os.chown(theirs, EVE, EVE)
-    found = config.load(environ, project)
-    assert found.state_dir == Path(environ["HOME"], ".local/state/orchestrator")
-    assert found.project is not None and found.project.standing == "not read"
-    assert found.notes == (
+    configuration = config.load(environ, project)
+    assert configuration.state_dir == Path(environ["HOME"], ".local/state/orchestrator")
+    assert configuration.project is not None and configuration.project.standing == "not read"
+    assert configuration.notes == (
         f"{path} is not read: {theirs} belongs to user ID {EVE}. Accept it with "
         f'`shared_folders = ["{project}"]` in your own configuration, or review the file and run '
         f"`orchestrator trust {project}`.",
@@ -385,14 +388,14 @@ def test_a_folder_of_the_group_is_accepted_by_shared_folders(
         f"`orchestrator trust {project}`."
     )
     variable = {"ORCHESTRATOR_SHARED_FOLDERS": f"/elsewhere:{project}:"}
-    found = config.load(environ | variable, project)
-    assert (found.profile.account, found.notes) == ("x", ())
-    assert found.shared_folders == (Path("/elsewhere"), project)
+    configuration = config.load(environ | variable, project)
+    assert (configuration.profile.account, configuration.notes) == ("x", ())
+    assert configuration.shared_folders == (Path("/elsewhere"), project)
     user = Path(environ["HOME"], ".config/orchestrator/config.toml")
     user.parent.mkdir(parents=True)
     user.write_text(f'shared_folders = ["{project}"]')
     assert config.load(environ, project).profile.account == "x"
-    # The project itself cannot say so, nor is a folder that everybody can write accepted.
+    # The project file cannot set this, and a world-writable folder is not accepted.
     user.unlink()
     write(project, f'shared_folders = ["{project}"]')
     assert len(config.load(environ, project).notes) == 1
@@ -451,8 +454,8 @@ def test_files_of_the_user_and_the_site_are_safe_or_an_error(
 def test_a_file_in_a_sticky_folder(environ: dict[str, str], tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     write(tmp_path, '[profiles.a]\naccount = "x"\n')
-    found = config.load(environ, tmp_path)
-    assert (found.profile.account, found.notes) == ("x", ())
+    configuration = config.load(environ, tmp_path)
+    assert (configuration.profile.account, configuration.notes) == ("x", ())
 
 
 @needs_root

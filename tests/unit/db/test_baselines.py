@@ -1,4 +1,4 @@
-"""Baselines in the store: the numbers come back as they were."""
+"""Baselines in the store: values are read back unchanged."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_the_newest_of_a_name_counts(database_url: str) -> None:
             text = work.baselines.measurements("monday")
             assert text is not None and baselines.from_json(text) == second
             assert work.baselines.measurements("tuesday") is None
-            found = work.baselines.newest()
-    assert [(one.row, one.source, one.runs) for one in found] == [
+            result = work.baselines.newest()
+    assert [(item.row, item.source, item.runs) for item in result] == [
         (2, "sweep s (@1)", 2),
         (1, "f.csv", 1),
     ]
-    assert found[0].created_at == NOW
+    assert result[0].created_at == NOW
 
 
 def test_fields_of_another_version_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Values that cannot be what they are, and a backup put in place step by step."""
+"""Invalid stored values, and restoring a backup step by step."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
         yield done
 
 
-def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_during_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old or the new database is there with all that it had, whichever step was the last."""
     backup = tmp_path / "backup.db"
     put(backup, "new")
@@ -78,7 +78,7 @@ def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         connection.execute("UPDATE settings SET value = 'old' WHERE key = 'which'")
         connection.commit()
         content, log = template.read_bytes(), Path(f"{template}-wal").read_bytes()
-    found = []
+    result = []
     for steps in range(100):
         folder = tmp_path / str(steps)
         folder.mkdir()
@@ -91,13 +91,13 @@ def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ended = True
         except Killed:
             ended = False
-        found.append(settings(path))
+        result.append(settings(path))
         assert not (folder / "x.db.restore-ready").exists()
         if ended:
             break
-    assert found[0] == "old" and found[-1] == "new"
-    assert found == sorted(found, reverse=True), "once it is new it stays new"
-    assert found.count("new") > 3
+    assert result[0] == "old" and result[-1] == "new"
+    assert result == sorted(result, reverse=True), "once it is new it stays new"
+    assert result.count("new") > 3
 
 
 def test_a_writer_stores_nothing_in_a_replaced_file(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ a line that is none
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "result"),
     [
         ("/var/lib/x.db", filesystem.Locality.LOCAL),
         ("/dev/shm/x.db", filesystem.Locality.LOCAL),
@@ -50,9 +50,9 @@ a line that is none
         ("/weka/x.db", filesystem.Locality.NETWORK),
     ],
 )
-def test_local_or_network(path: str, found: filesystem.Locality) -> None:
+def test_local_or_network(path: str, result: filesystem.Locality) -> None:
     mount = filesystem.find_mount(Path(path), MOUNTS)
-    assert filesystem.classify(mount) is found
+    assert filesystem.classify(mount) is result
 
 
 @pytest.mark.parametrize(

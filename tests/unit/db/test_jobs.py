@@ -53,7 +53,7 @@ def add(store: stores.Store, token: str = "abcd00000001", **changes: object) -> 
         return work.jobs.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
 
 
-def test_job_comes_back_as_it_was(store: stores.Store) -> None:
+def test_a_job_is_read_back_unchanged(store: stores.Store) -> None:
     submitter = jobs.Submitter(host="login1", boot_id="b-1", pid=4711, start_ticks=2**40)
     east = datetime.timezone(datetime.timedelta(hours=9))
     with store.writing(durable=True) as work:
@@ -248,8 +248,8 @@ def test_queries(store: stores.Store) -> None:
 
     def rows(**query: object) -> list[int]:
         with store.reading() as work:
-            found = work.jobs.find(jobs.JobQuery(**query))  # type: ignore[arg-type]
-        return [job.row for job in found]
+            result = work.jobs.find(jobs.JobQuery(**query))  # type: ignore[arg-type]
+        return [job.row for job in result]
 
     assert rows() == [4, 3, 2, 1]
     assert rows(limit=2) == [4, 3]
@@ -331,7 +331,7 @@ def test_orphans_are_found(store: stores.Store) -> None:
     ]
 
 
-def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
+def test_more_values_than_bind_parameters(store: stores.Store) -> None:
     job = add(store)
     many = range(job.row, 300_000)
     with store.writing() as work:
@@ -339,8 +339,8 @@ def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
     with store.reading() as work:
         for query in (
             jobs.JobQuery(rows=many, limit=None),
-            jobs.JobQuery(job_ids=[str(one) for one in many], limit=None),
+            jobs.JobQuery(job_ids=[str(item) for item in many], limit=None),
             jobs.JobQuery(names=["digits", *map(str, many)], limit=None),
         ):
-            assert [one.row for one in work.jobs.find(query)] == [job.row]
+            assert [item.row for item in work.jobs.find(query)] == [job.row]
         assert len(work.jobs.of_submissions([job.token, *map(str, many)])) == 1

@@ -1,4 +1,4 @@
-"""Metrics in the database: whatever is stored comes back, and queries select from it."""
+"""Metrics in the database: values are read back unchanged, and queries filter them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def metric(value: float = 1.5, **changes: object) -> jobs.Metric:
     return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
 
 
-def lines(*found: jobs.Metric) -> list[metrics.ParsedLine]:
-    return [metrics.ParsedLine.of(one) for one in found]
+def lines(*records: jobs.Metric) -> list[metrics.ParsedLine]:
+    return [metrics.ParsedLine.of(record) for record in records]
 
 
 def stored(work: unit_of_work.UnitOfWork, row: int, **query: object) -> list[jobs.Metric]:
-    wanted = metrics.MetricQuery(job_rows=[row], **query)  # type: ignore[arg-type]
-    return work.metrics.by_job(wanted).get(row, [])
+    metric_query = metrics.MetricQuery(job_rows=[row], **query)  # type: ignore[arg-type]
+    return work.metrics.by_job(metric_query).get(row, [])
 
 
 def test_a_line_has_several_metrics(store: stores.Store) -> None:
@@ -66,15 +66,15 @@ def test_a_line_has_several_metrics(store: stores.Store) -> None:
         assert work.metrics.add(row, [whole]) == 10
         assert work.metrics.add(row, others) == 5
         assert work.metrics.add(row, []) == 0
-        found = stored(work, row)
+        result = stored(work, row)
         ids = work.metrics.ids(metrics.MetricQuery(job_rows=[row]))[row]
         assert [line.id for line in work.metrics.rows(ids)] == list(ids)
         assert work.metrics.names([row]) == ["loss", *sorted(name for name, _ in names)]
         assert list(work.metrics.of_file(row, "/r/2.out")) == []
-    assert [(one.name, one.unit) for one in found[:10]] == list(names)
-    assert [one.value for one in found[:10]] == [*values, math.inf]
-    assert {(one.step, one.time, one.line) for one in found[:10]} == {(3, NOW, 3)}
-    assert lines(*found[10:]) == others
+    assert [(item.name, item.unit) for item in result[:10]] == list(names)
+    assert [item.value for item in result[:10]] == [*values, math.inf]
+    assert {(item.step, item.time, item.line) for item in result[:10]} == {(3, NOW, 3)}
+    assert lines(*result[10:]) == others
     assert list(ids) == sorted(set(ids)) and len(ids) == 15
 
 
@@ -90,11 +90,11 @@ def test_nan_and_an_unknown_file(store: stores.Store) -> None:
 def test_queries(store: stores.Store) -> None:
     row = add_job(store)
     other = add_job(store, "abcd00000002")
-    found = [metric(step=step, line=step) for step in range(5)]
-    found.append(metric(9.0, source="jsonl", path="/r/metrics.jsonl", step=4))
-    found += [metric(name="acc", line=9), metric(attempt=1, line=10, step=7)]
+    result = [metric(step=step, line=step) for step in range(5)]
+    result.append(metric(9.0, source="jsonl", path="/r/metrics.jsonl", step=4))
+    result += [metric(name="acc", line=9), metric(attempt=1, line=10, step=7)]
     with store.writing() as work:
-        work.metrics.add(row, lines(*found))
+        work.metrics.add(row, lines(*result))
         work.metrics.add(other, lines(metric(step=1)))
         newest = work.metrics.ids(metrics.MetricQuery(job_rows=[row]))[row][-1]
         both = work.metrics.by_job(metrics.MetricQuery(job_rows=[other, row]))
@@ -104,7 +104,7 @@ def test_queries(store: stores.Store) -> None:
 
     def selected(**query: object) -> list[tuple[str, int | None]]:
         with store.reading() as work:
-            return [(one.source, one.step) for one in stored(work, row, **query)]
+            return [(item.source, item.step) for item in stored(work, row, **query)]
 
     log = "log:olivia"
     assert len(selected()) == 8
@@ -152,8 +152,8 @@ def test_any_metric_can_be_stored(
 ) -> None:
     token = "any000000000"
     with store.reading() as work:
-        found = work.jobs.of_submissions([token])
-    row = found[0].row if found else add_job(store, token)
+        result = work.jobs.of_submissions([token])
+    row = result[0].row if result else add_job(store, token)
     with store.writing() as work:
         work.metrics.add(row, lines(metric(value, step=step, unit=unit, path=path)))
         (last,) = stored(work, row, names=["loss"], last=1)

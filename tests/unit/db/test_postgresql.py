@@ -1,4 +1,4 @@
-"""What only a server has: sessions that end, rights, settings; and the way over and back."""
+"""PostgreSQL: lost connections, rights, settings, and migration from and to SQLite."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
             assert SettingStore(db).get("a") is None
 
 
-def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgresql.Server) -> None:
+def test_a_stopped_writer_loses_its_claim(url: str, postgresql_server: postgresql.Server) -> None:
     with database(url) as stopped, database(url) as other:
         # Which of the two depends on whether libpq reads the server's last words before it finds
         # that the connection is closed.
-        with pytest.raises((errors.DatabaseLockedError, errors.DatabaseError)) as told:
+        with pytest.raises((errors.DatabaseLockedError, errors.DatabaseError)) as caught:
             with stopped.writing() as db:
                 SettingStore(db).put("a", "b")
                 db.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 1"))
@@ -131,27 +131,29 @@ def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgre
                 with other.writing() as theirs:
                     SettingStore(theirs).put("a", "c")
                 db.execute(sa.text("SELECT 1"))
-        assert "was idle for too long" in str(told.value) or "cannot be reached" in str(told.value)
+        assert "was idle for too long" in str(caught.value) or "cannot be reached" in str(
+            caught.value
+        )
         with other.reading() as db:
             assert SettingStore(db).get("a") == "c"
 
 
 def test_first_use_by_many_at_once(bare: str) -> None:
     ready = threading.Barrier(4)
-    found: list[str] = []
+    result: list[str] = []
 
     def use() -> None:
         with stores.Store(bare) as store:
             ready.wait()
             with store.writing() as work:
-                found.append(work.settings.installation_id())
+                result.append(work.settings.installation_id())
 
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4 and len(set(found)) == 1
+    assert len(result) == 4 and len(set(result)) == 1
 
 
 def older(tmp_path: Path, head: str) -> upgrades.Migrations:
@@ -181,8 +183,8 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
         with store.writing() as work:
             again = jobs.Metric(name="loss", value=float("nan"), attempt=0, source="jsonl")
             work.metrics.add(7, [metrics.ParsedLine.of(again)])
-            told = [(one.id, one.step, str(one.value)) for one in work.metrics.rows([40, 48])]
-            assert told == [(40, 3, "0.5"), (48, None, "None")]
+            reported = [(row.id, row.step, str(row.value)) for row in work.metrics.rows([40, 48])]
+            assert reported == [(40, 3, "0.5"), (48, None, "None")]
             assert add(work, "abcd00000002") == 8
         assert store.check() == []
 
@@ -294,8 +296,8 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
         with pytest.raises(errors.ConflictError, match=r"backup\.db exists"):
             server.backup(target)
     assert [path.name for path in tmp_path.glob("backup.db*")] == ["backup.db"]
-    for place in (url, target):
-        with stores.Store(place) as copy, copy.writing() as work:
+    for database in (url, target):
+        with stores.Store(database) as copy, copy.writing() as work:
             assert (work.jobs.find(jobs.JobQuery()), metrics_of(work, first)) == before
             assert work.settings.installation_id() == installation
             # As ever, a number is not given twice.

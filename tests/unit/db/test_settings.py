@@ -1,4 +1,4 @@
-"""Facts about an installation."""
+"""Settings of an installation."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opene
         (filesystem.Locality.NETWORK, "truncate"),
         (filesystem.Locality.LOCAL, "wal"),
     ]:
-        database = SqliteDatabase(path, find_locality=lambda path, found=locality: found)
+        database = SqliteDatabase(path, find_locality=lambda path, result=locality: result)
         with database, database.writing() as db:
             assert pragma(db, "journal_mode") == mode
 
@@ -183,8 +183,8 @@ def test_error_of_a_read_only_database(
             pass
         path.chmod(file_mode)
         if os.geteuid() == 0:
-            for place in (folder, *folder.iterdir()):
-                os.chown(place, NOBODY, NOBODY)
+            for entry in (folder, *folder.iterdir()):
+                os.chown(entry, NOBODY, NOBODY)
         folder.chmod(folder_mode)
         answer = subprocess.run(
             [sys.executable, "-c", WRITE_AS_NOBODY, str(path)],
@@ -272,19 +272,19 @@ with SqliteDatabase(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading
 def test_copies_of_killed_readers_do_not_pile_up(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, place = tmp_path / "x.db", tmp_path / "tmp"
-    place.mkdir()
+    path, folder = tmp_path / "x.db", tmp_path / "tmp"
+    folder.mkdir()
     with SqliteDatabase(path) as database, database.writing():
         pass
     argv = [sys.executable, "-c", DYING_READER, str(path)]
-    subprocess.run(argv, check=False, cwd=ROOT, env={**os.environ, "TMPDIR": str(place)})
-    (abandoned,) = place.iterdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    subprocess.run(argv, check=False, cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)})
+    (abandoned,) = folder.iterdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     with opened(path, find_locality=no_writing).reading():
-        (ours,) = place.iterdir()
+        (ours,) = folder.iterdir()
         assert ours != abandoned
         with opened(path, find_locality=no_writing).reading():
-            assert len(list(place.iterdir())) == 2, "what is in use stays"
+            assert len(list(folder.iterdir())) == 2, "what is in use stays"
 
 
 def test_copy_is_repeated_after_a_concurrent_write(

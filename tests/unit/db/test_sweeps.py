@@ -1,4 +1,4 @@
-"""Sweeps in the store: points that are written come back, and each has one job at a time."""
+"""Sweeps in the store: points are read back unchanged, and each has one job at a time."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store
 
 def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store) -> None:
     stored = add(store, expanded())
-    more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
-    new = [point for point in more.points if point.settings["gpus"] == 16]
+    extra = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
+    new = [point for point in extra.points if point.settings["gpus"] == 16]
     with store.writing() as work:
         work.sweeps.add_points(stored.row, new)
     with store.reading() as work:
@@ -158,7 +158,7 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store
 def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
     stored = add(store, expanded())
     first = submit(store, stored.row, {1: None, 2: None})
-    # A second process that planned the same points loses whole, its jobs are not stored.
+    # If a second process plans the same points, none of its jobs are stored.
     with pytest.raises(errors.ConflictError):
         submit(store, stored.row, {2: None, 3: None})
     again = submit(store, stored.row, {2: first[2]})
@@ -171,7 +171,7 @@ def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
         assert second.number == 2 and second.job is not None and second.job.row == again[2]
 
 
-def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
+def test_points_are_counted_by_state(store: stores.Store) -> None:
     stored = add(store, expanded())
     state = jobs.JobState
     submit(store, stored.row, {1: None, 3: None}, state=state.FAILED, exit_code=7, exit_signal=0)
@@ -204,5 +204,5 @@ def test_a_sweep_is_cancelled_once(store: stores.Store) -> None:
     with store.writing() as work:
         assert work.sweeps.set_state(stored, "cancelled")
         assert not work.sweeps.set_state(stored, "cancelled")
-        found = work.sweeps.get(stored.row)
-    assert found == dataclasses.replace(stored, state="cancelled")
+        stored_sweep = work.sweeps.get(stored.row)
+    assert stored_sweep == dataclasses.replace(stored, state="cancelled")

@@ -32,14 +32,14 @@ def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
         )
         assert autogenerate.compare_metadata(context, tables.METADATA) == []
     # compare_metadata sees no names of SQLite's constraints and no AUTOINCREMENT.
-    wanted_path = tmp_path / "wanted.db"
-    fresh = sa.create_engine(f"sqlite:///{wanted_path}")
+    expected_path = tmp_path / "expected.db"
+    fresh = sa.create_engine(f"sqlite:///{expected_path}")
     tables.METADATA.create_all(fresh)
     fresh.dispose()
-    made, wanted = statements(tmp_path / "x.db"), statements(wanted_path)
-    # A view is no table of Alembic's; that it holds is tested by what is read from it.
+    made, expected = statements(tmp_path / "x.db"), statements(expected_path)
+    # Alembic does not compare views; tests that read from the view cover it.
     assert made.pop("metrics")
-    assert {name: sql for name, sql in made.items() if "alembic_version" not in name} == wanted
+    assert {name: sql for name, sql in made.items() if "alembic_version" not in name} == expected
 
 
 def statements(path: Path) -> dict[str, list[str]]:
@@ -50,8 +50,8 @@ def statements(path: Path) -> dict[str, list[str]]:
 
 
 def test_head_is_the_newest_migration() -> None:
-    found = script.ScriptDirectory.from_config(upgrades.alembic_config(upgrades.SHIPPED))
-    assert found.get_heads() == [upgrades.SHIPPED.head]
+    result = script.ScriptDirectory.from_config(upgrades.alembic_config(upgrades.SHIPPED))
+    assert result.get_heads() == [upgrades.SHIPPED.head]
 
 
 def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         assert job.tracked_name is None
         assert work.sweeps.newest() == []
         assert [
-            (one.name, str(one.value), one.step, one.world_size)
-            for one in work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7]
+            (item.name, str(item.value), item.step, item.world_size)
+            for item in work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7]
         ] == [
             ("loss", "0.5", 3, 8),
             ("lr", "0.1", 3, 8),

@@ -162,7 +162,7 @@ def test_every_cause_in_the_code_is_known():
         assert list(log_rules._errors(rule)) == [], rule
 
 
-def test_the_names_in_the_numbers_are_known():
+def test_metric_names_are_known():
     names = {field.name for field in dataclasses.fields(pending_facts.PendingRequest)}
     names |= {f"partition_{field.name}" for field in dataclasses.fields(pending_facts.Partition)}
     names |= {"begins_at", "unavailable_nodes", "ahead", "time_limit", "max_time", "too_much"}

@@ -1,4 +1,4 @@
-"""Files are read through orchestrator.files: one place knows of FIFOs, devices and huge files."""
+"""All files are read through orchestrator.files, which handles FIFOs, devices and huge files."""
 
 from __future__ import annotations
 

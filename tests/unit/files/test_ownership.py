@@ -1,4 +1,4 @@
-"""Who else can change a path. Another user's files need root to be made."""
+"""Which other users can change a path. Files of other users require root."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_folder_of_our_own(own: Path) -> None:
 @pytest.mark.parametrize("name", ["", "file", "sub/file"])
 def test_every_user_can_write_above(own: Path, name: str) -> None:
     own.chmod(0o777)
-    found = files.exposure(own / name)
-    assert str(found) == f"{own} can be written by every user"
+    exposure = files.exposure(own / name)
+    assert str(exposure) == f"{own} can be written by every user"
 
 
 def test_the_sticky_bit_protects_our_entries_and_not_the_folder_itself(own: Path) -> None:
@@ -49,9 +49,9 @@ def test_the_sticky_bit_protects_our_entries_and_not_the_folder_itself(own: Path
     (own / "mine").mkdir()
     assert files.exposure(own / "mine") is None
     for path in (own, own / "mine" / ".."):
-        found = files.exposure(path)
-        assert found is not None
-        assert (found.path, found.reason) == (own, "can be written by every user")
+        exposure = files.exposure(path)
+        assert exposure is not None
+        assert (exposure.path, exposure.reason) == (own, "can be written by every user")
 
 
 @needs_root
@@ -68,9 +68,9 @@ def test_an_entry_of_another_user_in_a_sticky_folder(own: Path) -> None:
     own.chmod(0o1777)
     (own / "bait").mkdir()
     os.chown(own / "bait", NOBODY, 0)
-    found = files.exposure(own / "bait" / "state")
-    assert found is not None
-    assert found.path == own / "bait"
+    exposure = files.exposure(own / "bait" / "state")
+    assert exposure is not None
+    assert exposure.path == own / "bait"
 
 
 @needs_root
@@ -80,9 +80,9 @@ def test_a_link_of_another_user(own: Path) -> None:
     (own / "link").symlink_to("target")
     assert files.exposure(own / "link" / "x") is None
     os.chown(own / "link", NOBODY, 0, follow_symlinks=False)
-    found = files.exposure(own / "link" / "x")
-    assert found is not None
-    assert found.path == own / "link"
+    exposure = files.exposure(own / "link" / "x")
+    assert exposure is not None
+    assert exposure.path == own / "link"
 
 
 def test_a_link_leads_through_the_folders_of_its_target(tmp_path: Path, own: Path) -> None:
@@ -90,9 +90,9 @@ def test_a_link_leads_through_the_folders_of_its_target(tmp_path: Path, own: Pat
     (tmp_path / "open").chmod(0o777)
     (own / "up").mkdir()
     (own / "link").symlink_to("up/../../open/inside")
-    found = files.exposure(own / "link")
-    assert found is not None
-    assert found.path == tmp_path / "open"
+    exposure = files.exposure(own / "link")
+    assert exposure is not None
+    assert exposure.path == tmp_path / "open"
 
 
 def test_links_without_end(own: Path) -> None:
@@ -113,18 +113,18 @@ def test_a_group_folder_is_accepted_when_the_user_opted_in(tmp_path: Path, own: 
     assert files.exposure(own / "project", shared_folders=[own]) is None
     assert files.exposure(own / "project", shared_folders=[own / "project"]) == refused
     own.chmod(0o2777)
-    found = files.exposure(own / "project", shared_folders=[own])
-    assert found is not None
-    assert found.reason == "can be written by every user"
+    exposure = files.exposure(own / "project", shared_folders=[own])
+    assert exposure is not None
+    assert exposure.reason == "can be written by every user"
 
 
 @needs_root
 def test_group_with_other_members(own: Path) -> None:
     own.chmod(0o770)
     os.chown(own, 0, 100)
-    found = files.exposure(own)
-    assert found is not None
-    assert found.reason == "can be written by group users"
+    exposure = files.exposure(own)
+    assert exposure is not None
+    assert exposure.reason == "can be written by group users"
 
 
 @needs_root
@@ -143,9 +143,9 @@ def test_an_acl_for_another_user_beside_a_private_group(own: Path) -> None:
         os.setxattr(own, "system.posix_acl_access", acl)
     except OSError as error:
         pytest.skip(f"this file system has no POSIX ACLs: {error.strerror}")
-    found = files.exposure(own)
-    assert found is not None
-    assert found.reason == "can be written by group root"
+    exposure = files.exposure(own)
+    assert exposure is not None
+    assert exposure.reason == "can be written by group root"
 
 
 @pytest.mark.usefixtures("_umask")
@@ -172,8 +172,8 @@ def test_path_is_a_file(own: Path) -> None:
 
 def test_fixes(own: Path) -> None:
     own.chmod(0o777)
-    found = files.exposure(own)
-    assert found is not None and found.cure == f"run `chmod go-w {own}`"
+    exposure = files.exposure(own)
+    assert exposure is not None and exposure.cure == f"run `chmod go-w {own}`"
     # The mode of a device is not for its reader to change.
     device = files.exposure(Path("/dev/zero"))
     assert device is not None and device.cure == ""
@@ -184,11 +184,11 @@ def test_how_a_group_or_an_owner_is_accepted(own: Path) -> None:
     accept = f'accept it with `shared_folders = ["{own}"]` in your own configuration'
     os.chown(own, 0, NOBODY)
     own.chmod(0o770)
-    found = files.exposure(own)
-    assert found is not None and found.cure == f"run `chmod g-w {own}`, {accept}"
+    exposure = files.exposure(own)
+    assert exposure is not None and exposure.cure == f"run `chmod g-w {own}`, {accept}"
     os.chown(own, NOBODY, NOBODY)
-    found = files.exposure(own)
-    assert found is not None and found.cure == accept
+    exposure = files.exposure(own)
+    assert exposure is not None and exposure.cure == accept
 
 
 def test_nothing_is_created_in_a_folder_that_others_can_change(own: Path) -> None:

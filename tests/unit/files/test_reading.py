@@ -1,4 +1,4 @@
-"""Opening what may not be a regular file."""
+"""Opening paths that may not be regular files."""
 
 from __future__ import annotations
 

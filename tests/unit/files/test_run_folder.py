@@ -1,4 +1,4 @@
-"""The run folder: names, tokens, records that are believed and those that are not."""
+"""The run folder: names, tokens, valid and invalid exit records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any text that is read gives a value or the error that its reader documents, within 10 seconds."""
+"""Each reader returns a value or its documented error for any text, within 10 seconds."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ CSV = "gpus,mode,throughput,total_time,memory,epoch_seconds,windows,accuracy\n" 
 )
 
 Case = Callable[[random.Random], Callable[[], object]]
-#: kind -> (what makes a case, what its callers turn into a message, cases per thousand)
+#: kind -> (generator of cases, errors that callers turn into messages, cases per thousand)
 KINDS: dict[str, tuple[Case, tuple[type[Exception], ...], int]] = {}
 
 
@@ -132,14 +132,14 @@ def recorded() -> list[str]:
 
 @functools.cache
 def logs() -> list[str]:
-    found = [
+    result = [
         line[:2000]
         for path in sorted((ROOT / "tests/data").rglob("*.log"))
         if path.is_file()
         for line in path.read_text(errors="replace").split("\n")[:500]
     ]
-    assert found
-    return found
+    assert result
+    return result
 
 
 @functools.cache
@@ -284,7 +284,7 @@ def failing_logs(rng: random.Random) -> None:
     reader = log_reader.LogReader(rules(), "log.txt")
     for number, line in numbered:
         reader.feed(number, line)
-    assert reader.findings is not None
+    assert reader.finish() is not None
 
 
 @kind(100)

@@ -1,4 +1,4 @@
-"""A graph's file: the order of its nodes, and everything that is wrong with it at once."""
+"""Graph files: the order of nodes, and all problems reported at once."""
 
 from __future__ import annotations
 

@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut is not tested here, and a sync takes up to seconds on a busy disk."""
+    """Replace fsync: power cuts are not tested, and a sync can take seconds on a busy disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

@@ -40,7 +40,7 @@ REQUEST = records.Request(
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> machine.Machine:
     """A machine on which nothing is ever started."""
-    monkeypatch.setattr(machine.Machine, "_start", lambda self, entry, given: False)
+    monkeypatch.setattr(machine.Machine, "_start", lambda self, entry, options: False)
     return machine.Machine(folder=tmp_path / "local", host="lap")
 
 
@@ -164,12 +164,12 @@ def test_old_ended_jobs_are_removed(here: machine.Machine, monkeypatch: pytest.M
     enter(here, "abcd00000006")
     here.cancel("local-6", "x.abcd00000006")
     there = dataclasses.replace(here, host="other")
-    # One home folder on two hosts: what the other ran only its own commands ask for.
+    # One home folder on two hosts: jobs of the other host are left to its commands.
     assert there.clear(list) == []
     (here.folder / "cleared").unlink()
     # The clock is in doubt.
     assert here.clear(lambda: None) == []
-    # Of 2 the database does not know the end, 3 waits, 5 depends on 4, 6 ended just now.
+    # The end of 2 is not stored, 3 is waiting, 5 depends on 4, 6 ended just now.
     assert here.clear(lambda: ["abcd00000002"]) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
     assert left == [f"abcd0000000{number}" for number in range(2, 7)]
@@ -208,15 +208,15 @@ def test_a_full_disk_leaves_no_keeper_behind(
 
 def test_the_runner_waits_only_for_disk_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitted, "_DISK_RETRY_SECONDS", 0.0)
-    told = [errno.ENOSPC, errno.EROFS, 0]
+    error_numbers = [errno.ENOSPC, errno.EROFS, 0]
 
     def store() -> str:
-        if number := told.pop(0):
+        if number := error_numbers.pop(0):
             raise errors.OrchestratorError("x") from OSError(number, "x")
         return "stored"
 
     assert submitted.until_stored(store) == "stored"
-    told.append(errno.EACCES)
+    error_numbers.append(errno.EACCES)
     with pytest.raises(errors.OrchestratorError):
         submitted.until_stored(store)
 
@@ -264,29 +264,29 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001)
 
 
 def test_slots(tmp_path: Path) -> None:
-    def found(count: int | None = None, **environ: str) -> slots.Slots:
+    def results(count: int | None = None, **environ: str) -> slots.Slots:
         return slots.find({"PATH": str(tmp_path / "bin"), **environ}, count=count, dev=tmp_path)
 
-    assert found() == slots.Slots(devices=("slot0",), are_gpus=False)
-    assert found(3).devices == ("slot0", "slot1", "slot2")
+    assert results() == slots.Slots(devices=("slot0",), are_gpus=False)
+    assert results(3).devices == ("slot0", "slot1", "slot2")
     for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    assert found() == slots.Slots(devices=("2", "10"), are_gpus=True)
-    assert found(1).devices == ("2",)
-    assert found(CUDA_VISIBLE_DEVICES="3, 1,-1,0").devices == ("3", "1")
-    assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c,1").devices == ("GPU-7b1c", "1")
-    assert not found(CUDA_VISIBLE_DEVICES="").are_gpus
+    assert results() == slots.Slots(devices=("2", "10"), are_gpus=True)
+    assert results(1).devices == ("2",)
+    assert results(CUDA_VISIBLE_DEVICES="3, 1,-1,0").devices == ("3", "1")
+    assert results(CUDA_VISIBLE_DEVICES="GPU-7b1c,1").devices == ("GPU-7b1c", "1")
+    assert not results(CUDA_VISIBLE_DEVICES="").are_gpus
     command = tmp_path / "bin" / "nvidia-smi"
     command.parent.mkdir()
     command.write_text(f"#!/bin/sh\n/bin/cat <<'END'\n{GPU_LIST}END\n")
     command.chmod(0o755)
-    assert found().devices == ("0", "1")
-    assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001,0").devices == (
+    assert results().devices == ("0", "1")
+    assert results(CUDA_VISIBLE_DEVICES="GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001,0").devices == (
         "1",
         "0",
     )
     command.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2\nexit 9\n")
-    assert found().devices == ("2", "10")
+    assert results().devices == ("2", "10")
 
 
 #: As an A100 with MIG and a GPU of another model are listed (NVIDIA MIG User Guide).
@@ -305,15 +305,15 @@ GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-aaaa0000-d33d-2b2c-524d-9e3d8d2b8a77)
         ("MIG-cba663e8,GPU-aaaa", False, ["MIG-cba6", "GPU-aaaa"]),
         ("GPU-5d5b", False, ["MIG-c6d4"]),
         ("1,GPU-aaaa,0", True, ["GPU-aaaa", "MIG-c6d4"]),
-        # Which of two models is CUDA's number 1, nvidia-smi does not tell.
+        # nvidia-smi does not show which of two models is CUDA device 1.
         ("1,GPU-aaaa", False, ["1", "GPU-aaaa"]),
         ("7,MIG-ffff", True, []),
     ],
 )
 def test_each_gpu_has_one_name(visible: str | None, bus_order: bool, expected: list[str]) -> None:
-    found = slots.device_names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
-    assert [name[:8] for name in found] == expected
-    assert all(len(name) in (1, 40) for name in found)
+    result = slots.device_names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
+    assert [name[:8] for name in result] == expected
+    assert all(len(name) in (1, 40) for name in result)
 
 
 def test_specs_that_one_machine_cannot_run() -> None:
@@ -357,7 +357,7 @@ def test_identity_of_a_process() -> None:
     child.wait()
 
 
-def test_processes_are_found_by_their_mark_and_killed() -> None:
+def test_processes_are_identified_by_their_marker_and_killed() -> None:
     environ = {**os.environ, "MARK": "a b.0"}
     argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Whose turn it is: a pure function of the line."""
+"""Selection of the next local jobs: a pure function of the queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def line(*changes: dict[str, object]) -> list[records.Entry]:
 
 
 def started(entries: list[records.Entry]) -> dict[int, tuple[str, ...]]:
-    return {entry.number: given for entry, given in queue.next_jobs(entries)}
+    return {entry.number: job for entry, job in queue.next_jobs(entries)}
 
 
 def test_jobs_start_in_order() -> None:
@@ -52,8 +52,8 @@ def test_jobs_start_in_order() -> None:
 def test_an_array_keeps_its_limit_and_lets_others_pass() -> None:
     task = {"number": 7, "most_at_once": 2}
     tasks = [{**task, "task": number} for number in range(4)]
-    found = queue.next_jobs(line(*tasks, {}))
-    assert [(entry.number, entry.task) for entry, _ in found] == [(7, 0), (7, 1), (5, None)]
+    result = queue.next_jobs(line(*tasks, {}))
+    assert [(entry.number, entry.task) for entry, _ in result] == [(7, 0), (7, 1), (5, None)]
 
 
 ENTRIES = st.lists(
@@ -73,19 +73,19 @@ def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, obj
     waiting = line(*changes)
     order: list[int] = []
     for _ in range(len(waiting) + 1):
-        found = queue.next_jobs(waiting)
-        taken = [slot for _, given in found for slot in given]
+        result = queue.next_jobs(waiting)
+        taken = [slot for _, item in result for slot in item]
         assert len(taken) == len(set(taken)) and set(taken) <= set(GPUS)
-        assert all(len(given) == entry.slots and not entry.held for entry, given in found)
-        order += [entry.number for entry, _ in found]
-        done = {entry.number for entry, _ in found}
+        assert all(len(item) == entry.slots and not entry.held for entry, item in result)
+        order += [entry.number for entry, _ in result]
+        done = {entry.number for entry, _ in result}
         waiting = [entry for entry in waiting if entry.number not in done]
     assert order == sorted(order)
     assert all(entry.held for entry in waiting), "all others had their turn"
 
 
 def stands(dependency: str, *others: records.Entry) -> queue.DependencyStatus:
-    """Return how the dependency of job 9 stands, with these other jobs."""
+    """Return the status of job 9's dependency, given these other jobs."""
     entry = dataclasses.replace(ENTRY, number=9, dependency=dependency)
     live = [other for other in others if other.state in records.LIVE]
 
@@ -110,11 +110,11 @@ WAITS, RUNS = JobState.PENDING, JobState.RUNNING
     ],
 )
 def test_a_dependency(kind: str, expected: dict[JobState, queue.DependencyStatus]) -> None:
-    found = {
+    result = {
         state: stands(f"{kind}:local-1", dataclasses.replace(ENTRY, state=state))
         for state in expected
     }
-    assert found == expected
+    assert result == expected
     assert stands(f"{kind}:local-1") is NEVER, "nothing is known of it"
 
 
@@ -148,5 +148,12 @@ def test_a_singleton_waits_for_earlier_jobs_of_its_name() -> None:
 def test_jobs_with_open_dependencies_are_overtaken() -> None:
     pending = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
     assert started(pending) == {2: ("0",)}
-    told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
-    assert told == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]
+    reported = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
+    assert reported == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]
+
+
+def test_tasks_at_the_limit_of_their_array() -> None:
+    task = {"number": 7, "most_at_once": 1}
+    tasks = [{**task, "state": RUNS, "given": ("0",)}, task, {**task, "held": True}]
+    reported = [reason for _, reason in queue.reasons(line(*tasks, {}, {}), lambda job_id: ())]
+    assert reported == ["None", "JobArrayTaskLimit", "JobHeldUser", "Resources", "Priority"]

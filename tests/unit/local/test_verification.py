@@ -1,4 +1,4 @@
-"""What is compared before a job of the line is started."""
+"""Checks before a queued local job is started."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_entry_of_another_type_is_damaged(line: spool.Spool, name: str, value
         line.queue()
 
 
-def test_the_database_is_read_again_until_it_answers(
+def test_reading_the_database_is_retried(
     line: spool.Spool, expected: verification.Submitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = processes.identify(os.getpid())

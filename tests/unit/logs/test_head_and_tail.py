@@ -29,13 +29,13 @@ def test_lines_between_head_and_tail_are_only_counted(
     path = tmp_path / "log"
     path.write_text("".join(f"line {number}\n" for number in range(1, 1001)))
     scan = head_and_tail.Scan()
-    found = list(head_and_tail.scan(str(path), scan))
-    assert [line.number for line in found[:3]] == [1, 2, 3]
-    assert found[-1].number == 1000
-    assert found[-1].text == "line 1000"
+    read_lines = list(head_and_tail.scan(str(path), scan))
+    assert [line.number for line in read_lines[:3]] == [1, 2, 3]
+    assert read_lines[-1].number == 1000
+    assert read_lines[-1].text == "line 1000"
     assert scan.skipped_bytes == path.stat().st_size - 200
     # The line in which the end begins may be cut; all others have their own numbers.
-    assert all(line.text == f"line {line.number}" for line in found if line.number > 992)
+    assert all(line.text == f"line {line.number}" for line in read_lines if line.number > 992)
 
 
 def test_lines_of_one_attempt(tmp_path: Path) -> None:
@@ -44,16 +44,16 @@ def test_lines_of_one_attempt(tmp_path: Path) -> None:
     path.write_text(text)
 
     def of(attempt: int) -> list[tuple[int, str]]:
-        found = head_and_tail.scan(
+        read_lines = head_and_tail.scan(
             str(path), head_and_tail.Scan(), job=builders.make_job(attempt=attempt)
         )
-        return [(line.number, line.text) for line in found if not line.text.startswith("===")]
+        return [(line.number, line.text) for line in read_lines if not line.text.startswith("===")]
 
     assert of(0) == [(3, "one")]
     # A log that a job prints of itself begins no attempt.
     assert of(1) == [(5, "two"), (7, "three")]
     assert of(2) == [(9, "four")]
-    # Without a banner of its own the whole file counts.
+    # Without a banner the whole file counts.
     assert len(of(3)) == 5
 
 
@@ -74,7 +74,7 @@ def test_the_deadline_ends_counting_and_reading(
     now = 0.0
 
     def read(seconds: float, *, pace: float) -> tuple[head_and_tail.Scan, list[int]]:
-        """Read with a clock on which each line takes its time."""
+        """Read with a clock that advances with each line."""
         nonlocal now
         now = 0.0
         scan, numbers = head_and_tail.Scan(), []
@@ -86,7 +86,7 @@ def test_the_deadline_ends_counting_and_reading(
 
     scan, numbers = read(10.0, pace=0.1)
     assert not scan.is_cut and scan.uncounted_bytes == 0 and numbers[-1] == 1000
-    # The head takes all the time.
+    # Reading the head uses up the time.
     scan, numbers = read(10.0, pace=1.0)
     assert scan.is_cut and scan.uncounted_bytes == 4900 and numbers == list(range(1, 11))
 
@@ -98,6 +98,17 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
         file.seek(2**40)
         file.write(b"\ntwo\n")
     scan = head_and_tail.Scan()
-    found = list(head_and_tail.scan(str(path), scan, job=builders.make_job()))
-    assert [(line.number, line.text) for line in found[1:]] == [(2, "one"), (4, "two")]
+    read_lines = list(head_and_tail.scan(str(path), scan, job=builders.make_job()))
+    assert [(line.number, line.text) for line in read_lines[1:]] == [(2, "one"), (4, "two")]
     assert scan.skipped_bytes > 2**39 and scan.uncounted_bytes == 0
+
+
+def test_a_log_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("first\n" * 20_000)
+    scan = head_and_tail.Scan()
+    found = head_and_tail.scan(str(path), scan, deadline=deadlines.NEVER.within(2.0))
+    assert next(found).text == "first"
+    path.write_text("first\n" * 12_000 + "cut")
+    assert [line.text for line in found][-1] == "cut"
+    assert not scan.is_cut

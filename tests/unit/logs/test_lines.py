@@ -1,4 +1,4 @@
-"""Bytes -> lines."""
+"""Splitting bytes into lines."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_unfinished_line_waits_or_is_flushed():
     assert not waiting.skipping
     flushed = lines.split(b"one\ntw", flush=True)
     assert flushed.segments[-1] == (2, b"tw")
-    # What comes after belongs to a line that was given out: it is passed over.
+    # The rest of a line that was already returned is skipped.
     rest = lines.split(b"o\nthree\n", line=flushed.line, skipping=flushed.skipping)
     assert rest.segments == [(3, b"three")]
 

@@ -1,4 +1,4 @@
-"""Reading a log on from where the last read ended."""
+"""Continuing to read a log after the last read."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ def start(log: pathlib.Path) -> metrics.LogCursor:
     return metrics.LogCursor(path=str(log))
 
 
-def found(chunk: reading.Chunk) -> list[tuple[int, str]]:
+def numbered_lines(chunk: reading.Chunk) -> list[tuple[int, str]]:
     return [(line.number, line.text) for line in chunk.lines]
 
 
@@ -47,17 +47,17 @@ def append(log: pathlib.Path, text: str) -> None:
 def test_only_new_lines_are_read(log: pathlib.Path):
     log.write_text("one\n\ntw")
     first = reading.read(start(log))
-    assert found(first) == [(1, "one")]
+    assert numbered_lines(first) == [(1, "one")]
     append(log, "o\nthree\n")
     second = reading.read(first.cursor)
-    assert found(second) == [(3, "two"), (4, "three")]
-    assert found(reading.read(second.cursor)) == []
+    assert numbered_lines(second) == [(3, "two"), (4, "three")]
+    assert numbered_lines(reading.read(second.cursor)) == []
 
 
 def test_an_unfinished_line_is_returned_once_at_the_end_of_the_job(log: pathlib.Path):
     log.write_text("one\nslurmstepd: error: ***")
     chunk = reading.read(start(log), final=True)
-    assert found(chunk) == [(1, "one"), (2, "slurmstepd: error: ***")]
+    assert numbered_lines(chunk) == [(1, "one"), (2, "slurmstepd: error: ***")]
     append(log, " JOB 4711\n" + banner(1) + "\n")
     after = reading.read(chunk.cursor, banner=BANNER)
     assert [(line.number, line.attempt) for line in after.lines] == [(3, 1)]
@@ -108,7 +108,7 @@ def test_another_device_number_is_the_same_file(log: pathlib.Path):
     moved = dataclasses.replace(cursor, device=cursor.device + 1)
     append(log, "two\n")
     chunk = reading.read(moved)
-    assert (found(chunk), chunk.note) == ([(2, "two")], "")
+    assert (numbered_lines(chunk), chunk.note) == ([(2, "two")], "")
 
 
 def test_a_renamed_log_continues_in_the_old_file(log: pathlib.Path):
@@ -119,14 +119,14 @@ def test_a_renamed_log_continues_in_the_old_file(log: pathlib.Path):
         log.touch()
         slurm.write(b"o\nthr")
         chunk = reading.read(cursor)
-        assert (found(chunk), chunk.more) == ([(2, "two")], False)
+        assert (numbered_lines(chunk), chunk.more) == ([(2, "two")], False)
         slurm.write(b"ee\n")
     chunk = reading.read(chunk.cursor)
-    assert (found(chunk), chunk.more) == ([(3, "three")], False)
+    assert (numbered_lines(chunk), chunk.more) == ([(3, "three")], False)
     log.write_bytes(b"four\n")
     old = reading.read(chunk.cursor)
-    assert (found(old), old.more) == ([], True)
-    assert found(reading.read(old.cursor)) == [(1, "four")]
+    assert (numbered_lines(old), old.more) == ([], True)
+    assert numbered_lines(reading.read(old.cursor)) == [(1, "four")]
 
 
 def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
@@ -136,7 +136,7 @@ def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
     log.rename(f"{log}.1")
     log.write_text("four\n")
     old = reading.read(cursor, banner=BANNER)
-    assert found(old) == [(3, "two"), (4, "three")]
+    assert numbered_lines(old) == [(3, "two"), (4, "three")]
     assert (old.note, old.more) == (f"{log} was rotated: read to the end of {log}.1", True)
     new = reading.read(old.cursor, banner=BANNER)
     assert [(line.number, line.text, line.attempt) for line in new.lines] == [(1, "four", 3)]
@@ -154,8 +154,8 @@ def test_a_copied_and_truncated_log_is_read_to_its_end_first(log: pathlib.Path):
     pathlib.Path(f"{log}.1").write_bytes(log.read_bytes())
     log.write_text("three\n")
     old = reading.read(cursor)
-    assert found(old) == [(41, "two")]
-    assert found(reading.read(old.cursor)) == [(1, "three")]
+    assert numbered_lines(old) == [(41, "two")]
+    assert numbered_lines(reading.read(old.cursor)) == [(1, "three")]
 
 
 def test_a_restored_log_is_not_read_again(log: pathlib.Path):
@@ -164,8 +164,8 @@ def test_a_restored_log_is_not_read_again(log: pathlib.Path):
     log.rename(f"{log}.moved")
     log.write_text(LONG + "more\n")
     chunk = reading.read(cursor)
-    assert (found(chunk), chunk.note) == ([(41, "more")], "")
-    assert found(reading.read(chunk.cursor)) == []
+    assert (numbered_lines(chunk), chunk.note) == ([(41, "more")], "")
+    assert numbered_lines(reading.read(chunk.cursor)) == []
 
 
 def test_a_hole_separates_text(log: pathlib.Path):
@@ -175,13 +175,13 @@ def test_a_hole_separates_text(log: pathlib.Path):
         file.write(b"2\ntwo\n")
         file.truncate(2**41)
     chunk = reading.read(start(log), final=True)
-    assert found(chunk) == [(1, "one"), (2, "loss 1"), (2, "2"), (3, "two")]
+    assert numbered_lines(chunk) == [(1, "one"), (2, "loss 1"), (2, "2"), (3, "two")]
     assert not chunk.more and chunk.cursor.offset_bytes == 2**41
     assert chunk.read_bytes < 2**21
     with log.open("r+b") as file:
         file.seek(2**41)
         file.write(b"\nthree\n")
-    assert found(reading.read(chunk.cursor)) == [(5, "three")]
+    assert numbered_lines(reading.read(chunk.cursor)) == [(5, "three")]
 
 
 def test_lines_belong_to_the_attempt_of_the_last_banner(log: pathlib.Path):
@@ -233,29 +233,29 @@ def test_parts_and_crashes_do_not_change_the_lines(
         expected = reading.read(start(whole), final=True)
         assert not expected.more
 
-        got: list[reading.Line] = []
+        received: list[reading.Line] = []
         cursor = start(grown)
         edges = sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
         crash = iter(crashes)
         for begin, end in zip(edges, [*edges[1:], len(data)], strict=True):
             with grown.open("ab") as file:
                 file.write(data[begin:end])
-            more = True
-            while more:
+            has_more = True
+            while has_more:
                 chunk = reading.read(cursor, final=end == len(data), limit_bytes=limit)
                 if next(crash, False):
                     continue  # Nothing was stored: the same is read again.
                 assert chunk.note == ""
-                more = chunk.more
-                got += chunk.lines
+                has_more = chunk.more
+                received += chunk.lines
                 cursor = chunk.cursor
-                if end == len(data) and not more:
+                if end == len(data) and not has_more:
                     break
             if end == len(data):
                 break
-        assert got == expected.lines
+        assert received == expected.lines
         assert cursor.offset_bytes == len(data)
-        assert [line.number for line in got] == sorted(line.number for line in got)
+        assert [line.number for line in received] == sorted(line.number for line in received)
 
 
 MEASURE = """

@@ -1,4 +1,4 @@
-"""Lines that fit an expression: as grep finds them, in any bytes."""
+"""Lines that match an expression, as with grep, in any bytes."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "7.out"
 
 
-def found(log: pathlib.Path, expression: str, **how: object) -> list[tuple[int, bytes]]:
-    wanted = searching.compile_expression(
+def search(log: pathlib.Path, expression: str, **how: object) -> list[tuple[int, bytes]]:
+    compiled = searching.compile_expression(
         expression, ignore_case=bool(how.pop("ignore_case", False))
     )
-    return [(hit.number, hit.text) for hit in searching.search(str(log), wanted, **how)]  # type: ignore[arg-type]
+    return [(hit.number, hit.text) for hit in searching.search(str(log), compiled, **how)]  # type: ignore[arg-type]
 
 
 def test_lines_and_their_numbers(log: pathlib.Path) -> None:
     log.write_bytes(LOG)
-    assert found(log, "^loss") == [(2, b"loss 0.5"), (4, b"loss nan")]
-    assert found(log, "LOSS", ignore_case=True)[2:] == [(6, b"20% loss"), (7, b"seven loss")]
-    assert found(log, r"[^x]loss$") == [(7, b"seven loss")]
-    assert found(log, "^$") == [(3, b"")]
+    assert search(log, "^loss") == [(2, b"loss 0.5"), (4, b"loss nan")]
+    assert search(log, "LOSS", ignore_case=True)[2:] == [(6, b"20% loss"), (7, b"seven loss")]
+    assert search(log, r"[^x]loss$") == [(7, b"seven loss")]
+    assert search(log, "^$") == [(3, b"")]
     # No line is behind the last line end, and none spans two lines.
-    assert len(found(log, "")) == 7
-    assert found(log, r"0.5\s+loss") == []
+    assert len(search(log, "")) == 7
+    assert search(log, r"0.5\s+loss") == []
     with pytest.raises(expressions.ExpressionError, match="unterminated character set"):
         searching.compile_expression("[a")
 
 
 def test_context_is_that_of_grep(log: pathlib.Path) -> None:
     log.write_text("".join(f"{number}\n" for number in range(1, 21)))
-    wanted = searching.compile_expression("^(5|7|15)$")
-    hits = list(searching.search(str(log), wanted, around=2))
+    compiled = searching.compile_expression("^(5|7|15)$")
+    hits = list(searching.search(str(log), compiled, around=2))
     assert [hit.number for hit in hits] == [3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17]
     assert [hit.number for hit in hits if hit.fits] == [5, 7, 15]
     assert [hit.number for hit in hits if hit.gap] == [13]
@@ -63,11 +63,11 @@ def test_block_size_does_not_change_the_result(
     log: pathlib.Path, data: bytes, block: int, around: int, expression: str
 ) -> None:
     log.write_bytes(data)
-    wanted = re.compile(expression.encode())
+    compiled = re.compile(expression.encode())
     lines = data.split(b"\n")[: -1 if data.endswith(b"\n") or not data else None]
-    # A line that is longer than a block is looked at in parts: here none is.
+    # A line longer than a block would be searched in parts; there is none here.
     size = max([block, *(len(line) + 1 for line in lines)])
-    fitting = [number for number, line in enumerate(lines, 1) if wanted.search(line)]
+    fitting = [number for number, line in enumerate(lines, 1) if compiled.search(line)]
     near = {n + d for n in fitting for d in range(-around, around + 1)} & {
         *range(1, len(lines) + 1)
     }
@@ -78,7 +78,7 @@ def test_block_size_does_not_change_the_result(
         )
     assert [hit.number for hit in hits if hit.fits] == fitting
     assert [hit.number for hit in hits] == sorted(near)
-    ends = [0, *(place + 1 for place, byte in enumerate(data) if byte == 10)]
+    ends = [0, *(index + 1 for index, byte in enumerate(data) if byte == 10)]
     assert all(hit.offset_bytes == ends[hit.number - 1] for hit in hits)
 
 
@@ -91,7 +91,7 @@ def test_the_lines_of_an_attempt(log: pathlib.Path) -> None:
     assert b"".join(tailing.tail(str(log), None, *first[:2])) == banner.format(0).encode() + b"a\n"
     assert b"".join(tailing.tail(str(log), 1, *first[:2])) == b"a\n"
     assert second.end_bytes is None and second.before_lines == 3
-    assert found(log, "^b", span=second) == [(5, b"b")]
+    assert search(log, "^b", span=second) == [(5, b"b")]
     assert searching.attempt_span(str(log), job, 2) is None
 
 
@@ -100,7 +100,7 @@ def test_a_hole_of_a_terabyte(log: pathlib.Path) -> None:
         file.write(b"loss 1\nhalf")
         file.seek(1 << 40)
         file.write(b"\nloss 2\n")
-    assert found(log, "^loss") == [(1, b"loss 1"), (3, b"loss 2")]
+    assert search(log, "^loss") == [(1, b"loss 1"), (3, b"loss 2")]
     assert searching.attempt_span(str(log), builders.make_job(), 0) is None
 
 
@@ -126,6 +126,24 @@ def test_several_logs_are_followed_in_whole_lines(tmp_path: pathlib.Path) -> Non
         (1, [b"half whole"]),
         (2, [b"first"]),
         (1, [b" whole"]),
-        # Shorter than it was: it was begun anew.
+        # The file is shorter than before: it was truncated.
         (2, [b"new"]),
     ]
+
+
+def test_a_log_that_appears_later_is_shown_from_its_beginning(tmp_path: pathlib.Path) -> None:
+    one, two, three = (tmp_path / f"{number}.out" for number in (1, 2, 3))
+    one.write_text("a\nb\n")
+    paths = {1: str(one), 2: str(two)}
+    looks = iter([True, False])
+
+    def wait(seconds: float) -> None:
+        for path in (two, three):
+            path.write_text("a\nb\n")
+        paths[3] = str(three)
+
+    def look() -> tuple[bool, dict[int, str]]:
+        return next(looks), paths
+
+    seen = list(following.follow_all(look, wait=wait, lines=1))
+    assert seen == [(1, [b"b"]), (2, [b"a", b"b"]), (3, [b"a", b"b"])]

@@ -1,4 +1,4 @@
-"""The end of a log, and what is added to it."""
+"""The end of a log, and following it."""
 
 import os
 import pathlib
@@ -28,14 +28,14 @@ def test_tail(log: pathlib.Path):
     assert shown(tailing.tail(str(log), None)) == text
 
 
-@pytest.mark.parametrize("wanted", [1, 99, 4096, 20_000])
-def test_tail_of_a_log_of_many_blocks(log: pathlib.Path, wanted: int):
+@pytest.mark.parametrize("count", [1, 99, 4096, 20_000])
+def test_tail_of_a_log_of_many_blocks(log: pathlib.Path, count: int):
     # 3 bytes a character, so that some stand across the blocks' edges.
     text = [f"{number:05} €€€\n" for number in range(20_000)]
     log.write_text("".join(text))
-    found = "".join(text[-wanted:])
-    assert shown(tailing.tail(str(log), wanted)) == found.encode()
-    assert "".join(tailing.for_terminal(tailing.tail(str(log), wanted), hold=True)) == found
+    result = "".join(text[-count:])
+    assert shown(tailing.tail(str(log), count)) == result.encode()
+    assert "".join(tailing.for_terminal(tailing.tail(str(log), count), hold=True)) == result
 
 
 def test_tail_reads_only_the_end_of_a_huge_log(log: pathlib.Path):

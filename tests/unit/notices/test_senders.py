@@ -1,4 +1,4 @@
-"""Senders: what receivers get, and the messages of errors."""
+"""Senders: delivered content and error messages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def send(folder: Path, **fields: object) -> str:
 
 
 def mail(port: int, **fields: object) -> dict[str, object]:
-    given = {"kind": "email", "host": "127.0.0.1", "port": port, "security": "none"}
-    return {**given, "sender": "o@lab", "to": ("a@lab", "b@lab"), **fields}
+    options = {"kind": "email", "host": "127.0.0.1", "port": port, "security": "none"}
+    return {**options, "sender": "o@lab", "to": ("a@lab", "b@lab"), **fields}
 
 
 def test_mail(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_mail(tmp_path: Path) -> None:
         server.answers = ["554 no spam"]
         with pytest.raises(senders.SendError) as caught:
             send(tmp_path, **mail(server.port))
-        # It has no TLS, and nothing is said in the clear instead.
+        # The server has no TLS, and nothing is sent unencrypted.
         with pytest.raises(senders.SendError, match="STARTTLS extension not supported"):
             send(tmp_path, **mail(server.port, security="starttls"))
     assert (str(caught.value), caught.value.may_have_it) == (
@@ -61,7 +61,7 @@ def test_mail(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 that nobody trusts by itself, with its key."""
+    """A self-signed certificate of 127.0.0.1, with its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate")
@@ -84,12 +84,12 @@ def test_mail_with_tls_and_a_login(
     secret.touch(mode=0o600)
     secret.write_text("wr0ng\n")
     port = servers.free_port()
-    given = mail(port, security=security, user="alice", password_file=str(secret))
+    channel = mail(port, security=security, user="alice", password_file=str(secret))
     where = f"127.0.0.1:{port}"
 
-    def refused(**more: object) -> str:
+    def refused(**fields: object) -> str:
         with pytest.raises(senders.SendError) as caught:
-            send(tmp_path, **{**given, **more})
+            send(tmp_path, **{**channel, **fields})
         # So it stays in the outbox, and is sent again.
         assert caught.value.may_have_it is False
         return str(caught.value)
@@ -106,7 +106,7 @@ def test_mail_with_tls_and_a_login(
         no_tls = refused(security=other, timeout_seconds=0.3)
         assert server.received == []
         secret.write_text("r1ght\n")
-        assert send(tmp_path, **given) == ""
+        assert send(tmp_path, **channel) == ""
         assert [each["Message-ID"] for each in server.received] == [f"<{MESSAGE.id}>"]
     assert untrusted == (
         f"{where}: its certificate is not trusted (self-signed certificate): if it is the right "
@@ -282,7 +282,7 @@ def test_password_is_masked() -> None:
 
 @contextlib.contextmanager
 def dripping(answer: bytes) -> Iterator[tuple[int, threading.Event]]:
-    """A server that sends a byte of its answer every 50 ms; the event: it was hung up on."""
+    """A server that sends one byte of its reply every 50 ms; the event: the client disconnected."""
     ended, stop = threading.Event(), threading.Event()
 
     def drip(listening: socket.socket) -> None:

@@ -127,10 +127,10 @@ def test_mentions_have_no_effect() -> None:
 
 
 def test_json_format() -> None:
-    found = json.loads(formats.webhook_body("json", several(1)))
-    (item,) = found.pop("items")
-    assert found["schema"] == "orchestrator/v1"
-    assert found["at"] == "2026-11-22T02:00:00+00:00"
+    content = json.loads(formats.webhook_body("json", several(1)))
+    (item,) = content.pop("items")
+    assert content["schema"] == "orchestrator/v1"
+    assert content["at"] == "2026-11-22T02:00:00+00:00"
     assert (item["key"], item["kind"], item["row"], item["labels"]) == (
         "end:@0:0",
         "failure",

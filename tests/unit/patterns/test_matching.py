@@ -1,4 +1,4 @@
-"""Matching: context from line to line, and any text at all."""
+"""Matching: context between lines, and arbitrary text."""
 
 import json
 
@@ -39,7 +39,7 @@ def match(matcher: patterns.Matcher, text: str, **options) -> tuple[object, ...]
     return (metric.name, metric.value, metric.epoch, metric.world_size)
 
 
-def test_what_is_kept_once_goes_to_each_kind_of_line_once(own):
+def test_values_kept_once_are_used_once_per_line_kind(own):
     matcher = patterns.Matcher(own)
     assert matcher.metrics_of_line("epoch 3 on 8 ranks") == []
     assert match(matcher, "speed 10") == ("throughput", 10, 3, 8)
@@ -57,7 +57,7 @@ def test_the_state_can_be_resumed(own):
     assert match(second, "speed 11") == ("throughput", 11, None, 8)
 
 
-def test_what_is_kept_always_holds_until_it_changes(own):
+def test_kept_values_apply_until_they_change(own):
     matcher = patterns.Matcher(own)
     for line in ("epoch 3 on 8 ranks", "epoch 4"):
         matcher.metrics_of_line(line)
@@ -75,7 +75,7 @@ def test_an_outdated_value_is_not_taken(own):
     assert match(matcher, "loss 1") == ("loss", 1, None, None)
 
 
-def test_a_new_attempt_takes_nothing_from_the_one_before(own):
+def test_a_new_attempt_inherits_nothing(own):
     matcher = patterns.Matcher(own)
     matcher.metrics_of_line("epoch 3 on 8 ranks")
     assert match(matcher, "speed 10", attempt=1) == ("throughput", 10, None, None)
@@ -139,7 +139,7 @@ metrics = { step = "" }
 def test_generic_patterns_count_until_another_has_found_something():
     matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"))
     assert matcher.metrics_of_line("epoch=3 loss=0.5 mark")[0].source == "log:any"
-    # What counts only says not whose log it is.
+    # Lines without a program's own format do not identify the program.
     assert [metric.name for metric in matcher.metrics_of_line("- 7 -")] == ["step"]
     again = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), matcher.state)
     assert [
@@ -156,7 +156,7 @@ def test_generic_patterns_count_until_another_has_found_something():
 @pytest.mark.parametrize(
     "line",
     [
-        "loss=0.5 mark",  # nobody knows when
+        "loss=0.5 mark",  # time unknown
         "epoch=3 mark",
         "epoch=3 loss=8,4 mark",
         "epoch=3 loss=12:30 mark",
@@ -183,18 +183,18 @@ took = "s"
         "own.toml",
     )
 
-    def found(text: str) -> list[tuple[str, float, str]]:
+    def results(text: str) -> list[tuple[str, float, str]]:
         metrics = patterns.Matcher([own]).metrics_of_line(text)
         return [(metric.name, metric.value, metric.unit) for metric in metrics]
 
-    assert found("train 0.5 12,345 3.5 1:02:03") == [
+    assert results("train 0.5 12,345 3.5 1:02:03") == [
         ("loss", 0.5, ""),
         ("tokens_per_second", 12345, "tok/s"),
         ("throughput", 12345, "tok/s"),
         ("throughput", 3.5, "TFLOP/s"),
         ("took", 3723, "s"),
     ]
-    assert [name for name, _, _ in found("valid 0.5 12,345 3.5 1:02:03")] == [
+    assert [name for name, _, _ in results("valid 0.5 12,345 3.5 1:02:03")] == [
         "val_loss",
         "val_tokens_per_second",
         "val_throughput",
@@ -203,7 +203,7 @@ took = "s"
 
 
 SHIPPED = patterns.load_shipped()
-LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.texts})
+LITERALS = sorted({part for item in SHIPPED for kind in item.lines for part in kind.texts})
 
 
 @settings(max_examples=30)

@@ -31,7 +31,7 @@ def needs_hyperscan() -> None:
     pytest.importorskip("hyperscan")
 
 
-def found(
+def read_metrics(
     path: pathlib.Path,
     *,
     searched: bool,
@@ -40,9 +40,9 @@ def found(
 ) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
     matcher = patterns.Matcher(known)
-    cursor, more, parsed = metrics.LogCursor(path=str(path)), True, []
+    cursor, has_more, parsed = metrics.LogCursor(path=str(path)), True, []
     with mock.patch.object(lines, "LINE_CAP_BYTES", min(limit_bytes, 16 * 1024)):
-        while more:
+        while has_more:
             search = prefilter.search(known, generic=matcher.generic, also=[lines.BANNER_START])
             chunk = reading.read(
                 cursor,
@@ -53,13 +53,13 @@ def found(
             )
             for line in chunk.lines:
                 parsed += matcher.parse_line(line.text, attempt=line.attempt or 0, line=line.number)
-            cursor, more = chunk.cursor, chunk.more
+            cursor, has_more = chunk.cursor, chunk.more
     return [*map(str, parsed), cursor.line, cursor.attempt]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recorded_logs(path: pathlib.Path) -> None:
-    assert found(path, searched=True) == found(path, searched=False)
+    assert read_metrics(path, searched=True) == read_metrics(path, searched=False)
 
 
 PIECES = st.sampled_from(LINES) | st.sampled_from(
@@ -70,10 +70,10 @@ PIECES = st.sampled_from(LINES) | st.sampled_from(
 def torn(pieces: Sequence[bytes], cuts: Sequence[int], ends: Sequence[bytes]) -> bytes:
     """Put pieces together, some of them cut short, with any of these ends."""
     parts = []
-    for place, piece in enumerate(pieces):
-        cut = cuts[place % len(cuts)]
+    for index, piece in enumerate(pieces):
+        cut = cuts[index % len(cuts)]
         parts.append(piece if cut < 0 else piece[: cut % (len(piece) + 1)])
-        parts.append(ends[place % len(ends)])
+        parts.append(ends[index % len(ends)])
     return b"".join(parts)
 
 
@@ -91,8 +91,8 @@ def test_the_prefilter_does_not_change_the_result(data: bytes, limit: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "log")
         path.write_bytes(data)
-        plain = found(path, searched=False, limit_bytes=limit)
-        assert found(path, searched=True, limit_bytes=limit) == plain
+        plain = read_metrics(path, searched=False, limit_bytes=limit)
+        assert read_metrics(path, searched=True, limit_bytes=limit) == plain
 
 
 def test_every_included_line_kind_has_a_required_text() -> None:
@@ -175,9 +175,9 @@ def test_context_from_blocks_without_line_ends(head: bytes, tmp_path: pathlib.Pa
     known = builders.load_patterns(FOLLOWING, "x")
     path = tmp_path / "log"
     path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
-    metrics = found(path, searched=True, known=known)
+    metrics = read_metrics(path, searched=True, known=known)
     assert len(metrics) == 3 and "epoch=3" in metrics[0]
-    assert metrics == found(path, searched=False, known=known)
+    assert metrics == read_metrics(path, searched=False, known=known)
 
 
 def test_without_hyperscan_each_line_is_a_candidate(

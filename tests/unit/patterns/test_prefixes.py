@@ -1,4 +1,4 @@
-"""What launchers and loggers put before a line."""
+"""Prefixes of launchers and loggers."""
 
 import datetime
 
@@ -43,9 +43,9 @@ ZONE = datetime.timezone(datetime.timedelta(hours=2))
     ],
 )
 def test_prefix(text: str, rest: str, label: str | None, rank: int | None):
-    found = prefixes.split(text)
-    assert (found.rest, found.rank) == (rest, rank)
-    assert label is None or found.label == label
+    parts = prefixes.split(text)
+    assert (parts.rest, parts.rank) == (rest, rank)
+    assert label is None or parts.label == label
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_prefix(text: str, rest: str, label: str | None, rank: int | None):
     ],
 )
 def test_time(text: str, time: datetime.datetime | None):
-    found = prefixes.split(text)
-    assert (found.rest, found.time) == ("x", time)
+    parts = prefixes.split(text)
+    assert (parts.rest, parts.time) == ("x", time)
 
 
 def test_lines_of_ranks_that_are_mixed_keep_their_own_epochs():
@@ -69,12 +69,12 @@ def test_lines_of_ranks_that_are_mixed_keep_their_own_epochs():
     for line in ("0: Epoch 3/9 completed in 1.5 seconds", "1: Epoch 4/9 completed in 1.5 seconds"):
         matcher.metrics_of_line(line)
     other = patterns.Matcher(patterns.load_shipped(), matcher.state)
-    found = [
+    result = [
         (metric.rank, metric.epoch)
         for rank in (0, 1)
         for metric in other.metrics_of_line(f"{rank}: Epoch Throughput: 10.5 images/second")
     ]
-    assert found == [(0, 3), (1, 4)]
+    assert result == [(0, 3), (1, 4)]
 
 
 @given(st.text())

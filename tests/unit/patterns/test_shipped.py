@@ -1,4 +1,4 @@
-"""The patterns that ship, on lines in the programs' own formats and on real logs."""
+"""The shipped patterns on lines in the formats of programs, and on real logs."""
 
 import json
 import math
@@ -80,18 +80,18 @@ def metrics(text: str, *names: str) -> list[jobs.Metric]:
     ]
 
 
-def rows(found: list[jobs.Metric]) -> list[tuple[object, ...]]:
+def rows(result: list[jobs.Metric]) -> list[tuple[object, ...]]:
     return [
         (metric.line, metric.name, metric.value, metric.unit, metric.epoch, metric.step)
-        for metric in found
+        for metric in result
     ]
 
 
 def test_olivia():
-    found = metrics(OLIVIA)
-    nan = found.pop(10)
+    parsed = metrics(OLIVIA)
+    nan = parsed.pop(10)
     assert (nan.line, nan.name, nan.epoch, math.isnan(nan.value)) == (7, "val_loss", 2, True)
-    assert rows(found) == [
+    assert rows(parsed) == [
         (1, "processes", 4, "", None, None),
         (1, "nodes", 2, "", None, None),
         (2, "gpus_per_node", 2, "", None, None),
@@ -111,9 +111,9 @@ def test_olivia():
         (16, "gpus", 4, "", None, None),
         (17, "processes", 4, "", None, None),
     ]
-    assert {metric.world_size for metric in found[3:13]} == {4}
-    assert {metric.source for metric in found[:-1]} == {"log:olivia"}
-    assert found[-1].source == "log:trainer"
+    assert {metric.world_size for metric in parsed[3:13]} == {4}
+    assert {metric.source for metric in parsed[:-1]} == {"log:olivia"}
+    assert parsed[-1].source == "log:trainer"
 
 
 def test_olivia_on_one_gpu():
@@ -136,11 +136,11 @@ def test_olivia_on_one_gpu():
 
 
 def test_lesson05():
-    found = metrics(LESSON05)
-    infinite = found.pop(5)
+    parsed = metrics(LESSON05)
+    infinite = parsed.pop(5)
     assert (infinite.line, infinite.name, infinite.step) == (4, "loss", 10)
     assert math.isnan(infinite.value)
-    assert rows(found) == [
+    assert rows(parsed) == [
         (3, "epoch", 0, "", 0, 0),
         (3, "step", 0, "", 0, 0),
         (3, "loss", 2.3456, "", 0, 0),
@@ -158,8 +158,8 @@ def test_lesson05():
         (13, "transfer_time", 0.56, "ms", None, None),
         (14, "loss", 2.05, "", None, None),
     ]
-    # The second figure for "GPU 1:" has lost its own heading, so nobody knows whose it is.
-    ranks = {(metric.line, metric.rank) for metric in found if 5 <= (metric.line or 0) <= 9}
+    # The second value after "GPU 1:" has lost its heading, so its GPU is unknown.
+    ranks = {(metric.line, metric.rank) for metric in parsed if 5 <= (metric.line or 0) <= 9}
     assert ranks == {(5, 0), (7, 1), (8, 1), (9, None)}
 
 
@@ -181,7 +181,7 @@ def test_lesson05():
     ],
 )
 def test_a_torn_line_gives_nothing(line: str):
-    # The generic ones count only where no program is known, and cannot know how its lines end.
+    # Generic patterns apply only to unknown programs, and cannot know how their lines end.
     assert metrics(line, *[pattern.name for pattern in SHIPPED if not pattern.generic]) == []
 
 
@@ -202,8 +202,8 @@ CUTS = st.tuples(
 
 def torn(cuts: list[tuple[int, str]]) -> str:
     text = EPOCHS
-    for place, noise in sorted(cuts, reverse=True):
-        text = text[:place] + noise + text[place:]
+    for position, noise in sorted(cuts, reverse=True):
+        text = text[:position] + noise + text[position:]
     return text
 
 
@@ -219,17 +219,17 @@ def test_other_ranks_writing_into_lines_give_no_wrong_number(cuts: list[tuple[in
 def test_a_value_without_its_epoch_line_gets_no_other_epoch(cuts: list[tuple[int, str]]):
     true = {(metric.name, metric.value, metric.epoch) for metric in metrics(EPOCHS)}
     true |= {(name, value, None) for name, value, _ in true}
-    found = metrics(torn(cuts))
-    assert {(metric.name, metric.value, metric.epoch) for metric in found} <= true
+    parsed = metrics(torn(cuts))
+    assert {(metric.name, metric.value, metric.epoch) for metric in parsed} <= true
 
 
 RECORDED = pathlib.Path(__file__).parents[2] / "data/logs"
 
 
 def written(path: pathlib.Path) -> list[str]:
-    """Return what is found in a recorded log, a row of text each.
+    """Return the metrics of a recorded log, one row of text each.
 
-    formats.log is of many programs: a line has a matcher of its own, unless it is indented.
+    formats.log has lines of many programs: each line has a new matcher, unless it is indented.
     """
     rows = []
     matcher = patterns.Matcher(SHIPPED)
@@ -237,22 +237,22 @@ def written(path: pathlib.Path) -> list[str]:
         text = lines.clean(segment)
         if path.name == "formats.log" and not text.startswith(("\t", "    ")):
             matcher = patterns.Matcher(SHIPPED)
-        for one in matcher.metrics_of_line(text, line=number):
-            where = f"{one.step if one.step is not None else ''}\t" + (
-                f"{one.epoch if one.epoch is not None else ''}"
+        for metric in matcher.metrics_of_line(text, line=number):
+            where = f"{metric.step if metric.step is not None else ''}\t" + (
+                f"{metric.epoch if metric.epoch is not None else ''}"
             )
-            message = f"{one.name}\t{one.value}\t{one.unit}\t{where}\t{one.source}"
-            rows.append(f"{path.name}\t{one.line}\t{message}")
+            message = f"{metric.name}\t{metric.value}\t{metric.unit}\t{where}\t{metric.source}"
+            rows.append(f"{path.name}\t{metric.line}\t{message}")
     return rows
 
 
 def test_recorded_logs():
     head = "file\tline\tname\tvalue\tunit\tstep\tepoch\tpattern"
-    found = [head] + [row for path in sorted(RECORDED.glob("*.log")) for row in written(path)]
+    result = [head] + [row for path in sorted(RECORDED.glob("*.log")) for row in written(path)]
     expected = RECORDED / "expected.tsv"
     if os.environ.get("ORCHESTRATOR_TEST_GOLDEN_UPDATE"):
-        expected.write_text("\n".join(found) + "\n")
-    assert found == expected.read_text().splitlines()
+        expected.write_text("\n".join(result) + "\n")
+    assert result == expected.read_text().splitlines()
 
 
 def test_each_included_line_kind_matches_a_recorded_line():
@@ -276,10 +276,10 @@ def test_each_included_line_kind_matches_a_recorded_line():
 
 @pytest.fixture
 def real_logs() -> pathlib.Path:
-    """Return the folder of real logs and of EXPECTED.jsonl, which says what stands in them."""
-    told = os.environ.get("ORCHESTRATOR_TEST_DATA")
+    """Return the folder of real logs and of EXPECTED.jsonl, which lists their metrics."""
+    data_folder = os.environ.get("ORCHESTRATOR_TEST_DATA")
     beside = pathlib.Path(__file__).parents[4].glob("*/data")
-    for folder in [pathlib.Path(told)] if told else beside:
+    for folder in [pathlib.Path(data_folder)] if data_folder else beside:
         if (folder / "logs/EXPECTED.jsonl").is_file():
             return folder / "logs"
     pytest.skip(
@@ -297,25 +297,25 @@ def found_in(path: pathlib.Path) -> list[jobs.Metric]:
 
 
 def test_real_logs(real_logs: pathlib.Path):
-    """Every value that is expected is found at its line, and no other of the three main ones."""
+    """Each expected value is parsed from its line, and no other value of the three main metrics."""
     entries = [json.loads(line) for line in (real_logs / "EXPECTED.jsonl").read_text().splitlines()]
     assert {entry["file"] for entry in entries} == {path.name for path in real_logs.glob("*.log")}
     for entry in entries:
-        found = found_in(real_logs / entry["file"])
-        told = {(metric.line, metric.name, metric.value) for metric in found}
+        result = found_in(real_logs / entry["file"])
+        triples = {(metric.line, metric.name, metric.value) for metric in result}
         expected = entry.get("expect", [])
         for value in expected:
             names = NAMES.get(value["name"], {value["name"]})
             where = {(value["line"], name, value["value"]) for name in names}
-            assert where & told, (entry["file"], value)
+            assert where & triples, (entry["file"], value)
         known = {value["line"] for value in expected}
         # The list ends with the thirtieth line that has metrics.
         last = max(known, default=0) if entry.get("metric_lines") == 30 else math.inf
-        for metric in found:
+        for metric in result:
             if metric.name in ("throughput", "loss", "step") and (metric.line or 0) <= last:
                 assert metric.line in known, (entry["file"], metric)
-        # Each line is known to one program; a bar stands beside what others print.
-        sources = {(metric.line, metric.source) for metric in found} - {
-            (metric.line, "log:tqdm") for metric in found
+        # Each line belongs to one program; a progress bar appears beside the output of others.
+        sources = {(metric.line, metric.source) for metric in result} - {
+            (metric.line, "log:tqdm") for metric in result
         }
         assert len({line for line, _ in sources}) == len(sources), entry["file"]

@@ -1,4 +1,4 @@
-"""Commands that are run: what they say, how long they may take, what is left of them."""
+"""Running commands: output, time limits, leftover processes."""
 
 import os
 import signal
@@ -95,14 +95,14 @@ def test_a_command_dies_with_its_parent(tmp_path):
 
 
 def test_children_of_an_ended_command_live_on(tmp_path):
-    fifo, told = tmp_path / "fifo", tmp_path / "told"
+    fifo, output = tmp_path / "fifo", tmp_path / "told"
     os.mkfifo(fifo)
-    line = f"(read word <{fifo}; echo $word >{told}) >/dev/null 2>&1 &"
+    line = f"(read word <{fifo}; echo $word >{output}) >/dev/null 2>&1 &"
     assert process.run(["sh", "-c", line], 60, ENVIRON, die_with_parent=True).returncode == 0
     # For both ways, so that it does not wait for a reader that is dead.
     descriptor = os.open(fifo, os.O_RDWR)
     os.write(descriptor, b"alive\n")
-    wait_until(lambda: told.exists() and told.read_text() == "alive\n", "it was not killed")
+    wait_until(lambda: output.exists() and output.read_text() == "alive\n", "it was not killed")
     os.close(descriptor)
 
 

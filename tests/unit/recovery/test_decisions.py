@@ -1,4 +1,4 @@
-"""What follows a failure: from its cause, the rules, and earlier decisions."""
+"""Recovery decisions from the cause, the rules and earlier decisions."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_retried_causes_match_the_diagnosis() -> None:
         for cause, kind in causes.known().items()
         if cause not in ("not_submitted", "limit_reached", "unavailable")
     }
-    again = {one for one, kind in words.items() if kind in ("yes", "maybe")}
+    again = {word for word, kind in words.items() if kind in ("yes", "maybe")}
     assert {*retry.RETRIED, *retry.ASKED_FOR} == again
-    changed = {one for one, kind in words.items() if kind == "changed"}
+    changed = {word for word, kind in words.items() if kind == "changed"}
     # What it depends on, and whether its nodes see a folder, nothing in the spec changes.
     assert {*retry.CHANGED, retry.CONTINUED} == changed - {"dependency", "run_folder"}
 
@@ -172,8 +172,8 @@ def test_memory_and_batch_size_are_changed() -> None:
 def test_requested_nodes_are_not_excluded() -> None:
     asked = dataclasses.replace(SPEC, nodelist="n4", exclude="n2")
     assert decide("node_fail", node_failures={"n4": 3}, spec=asked).changes == {}
-    more = decide("node_fail", node_failures={"n3": 3}, spec=asked)
-    assert more.changes == {"job.exclude": "n2,n3"}
+    decision = decide("node_fail", node_failures={"n3": 3}, spec=asked)
+    assert decision.changes == {"job.exclude": "n2,n3"}
 
 
 @hypothesis.given(
@@ -191,7 +191,7 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
             continue
         assert made.due_at is not None and made.due_at <= NOW + datetime.timedelta(hours=1)
         history.append(made)
-    starts = [one.cause for one in history]
+    starts = [entry.cause for entry in history]
     assert len(starts) - starts.count("time_limit") <= most
     assert starts.count("time_limit") <= 4 and starts.count("io_error") <= 2
 

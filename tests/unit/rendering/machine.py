@@ -185,7 +185,7 @@ def killed_with_pytest() -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Return as soon as the condition holds; fails after 30 s."""
+    """Wait until the condition is true; fail after 30 s."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"

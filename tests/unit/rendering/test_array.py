@@ -1,4 +1,4 @@
-"""What the script of an array gives to each of its tasks."""
+"""Arguments of each task in the script of an array."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_each_task_has_its_own_arguments(machine: machines.Machine) -> None:
             tasks=({"lr": 0.1}, {"tags": ("a b", hostile)}, {"amp": False, "batch_size": 64}, {})
         ),
     )
-    said = [json.loads(_task(machine, script, task)[1]) for task in range(4)]
-    assert said == [
+    outputs = [json.loads(_task(machine, script, task)[1]) for task in range(4)]
+    assert outputs == [
         ["--epochs", "3", "--lr", "0.1", "--amp"],
         ["--epochs", "3", "--lr", "0.5", "--amp", "--tags", "a b", "--tags", hostile],
         ["--epochs", "3", "--lr", "0.5", "--batch-size", "64"],

@@ -1,4 +1,4 @@
-"""Batch files: what sbatch reads in them, what is refused, and how their ends are recorded."""
+"""Batch files: directives, rejected files, and exit records."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def _request(tmp_path: Path, text: str, **flags: object) -> tuple[jobs.JobSpec, 
     keys = {key.replace("__", "."): value for key, value in flags.items()}
     spec = specs.load(None, ["sbatch.hint=nomultithread"], keys, ["-x"], batch=batch.document)
     profile = profiles.Profile(account="site", partition="accel", gres_style="gres")
-    given = specs.keys_given(["sbatch.hint=nomultithread"], keys, {})
-    options = batch_file.command_line(batch, spec, given, profile)
+    given_keys = specs.keys_given(["sbatch.hint=nomultithread"], keys, {})
+    options = batch_file.command_line(batch, spec, given_keys, profile)
     return jobs.JobSpec(**{**vars(spec), "sbatch": options}), batch.notes
 
 
@@ -182,7 +182,7 @@ def test_ends_and_their_records(machine: Machine, text: str, code: int) -> None:
     assert stored.removesuffix("\n") == text.removesuffix("\n")
 
 
-def test_term_is_forwarded_once_and_exit_0_after_it_is_not_done(machine: Machine) -> None:
+def test_term_is_forwarded_once_and_exit_0_is_not_a_success(machine: Machine) -> None:
     text = "#!/bin/bash\ntrap 'echo term; exit 0' TERM\ntrap 'echo usr' USR2\necho ready\n"
     process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
     assert process.stdout is not None
@@ -204,11 +204,14 @@ def test_signals_are_forwarded_when_slurm_also_sends_cont(machine: Machine) -> N
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
-    got = machine.folder / "work" / "got"
+    output = machine.folder / "work" / "got"
     for number in range(1, 11):
         os.kill(process.pid, signal.SIGUSR2)
         os.kill(process.pid, signal.SIGCONT)
-        wait_for(lambda: got.exists() and got.read_text() == "usr\n" * number, f"USR2 {number}")  # noqa: B023
+        wait_for(
+            lambda: output.exists() and output.read_text() == "usr\n" * number,  # noqa: B023
+            f"USR2 {number}",
+        )
     os.kill(process.pid, signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 0

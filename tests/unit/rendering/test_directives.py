@@ -1,4 +1,4 @@
-"""#SBATCH lines: what sbatch reads is what the spec says."""
+"""#SBATCH lines: sbatch reads the values of the spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.config import profiles
 from orchestrator.rendering import directives
 from orchestrator.specs import ranks
 
-# What `sbatch -vvvv --test-only` of 24.11.5 and 26.05.5 said about these lines ("Found in script,
+# Output of `sbatch -vvvv --test-only` of 24.11.5 and 26.05.5 for these lines ("Found in script,
 # argument ..."); 22.05.8 differs in the fourth alone: there an escaped space outside of quotes ends
 # an argument. We never write one.
 LINES = r"""#!/bin/bash
@@ -83,8 +83,8 @@ def test_gpus_are_asked_for_in_the_site_s_way(
 ) -> None:
     spec = jobs.JobSpec(name="a", resources=jobs.Resources(**resources))  # type: ignore[arg-type]
     profile = profiles.Profile(gres_style=gres_style)  # type: ignore[arg-type]
-    found = [o for o in directives.intended(spec, profile) if re.search("gpu|gres", o[0])]
-    assert found == expected
+    result = [o for o in directives.intended(spec, profile) if re.search("gpu|gres", o[0])]
+    assert result == expected
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_the_examples(tmp_path: Path)
     paths = []
     for file in EXAMPLES:
         for script in _scripts(file):
-            # A task is text in a here-document: a script of its own.
+            # A task is a here-document: a separate script.
             tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
             for text in [script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]:
                 paths.append(tmp_path / f"{file.stem}.{len(paths)}.sh")
@@ -73,7 +73,7 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_the_examples(tmp_path: Path)
 
 def test_the_comments_of_the_examples_propose_something() -> None:
     assert {
-        file.stem: len(found) - 1 for file in EXAMPLES if len(found := _variants(file)) > 1
+        file.stem: len(result) - 1 for file in EXAMPLES if len(result := _variants(file)) > 1
     } == {
         "digits_container": 1,
         "digits_ddp": 2,

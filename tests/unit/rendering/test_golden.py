@@ -59,7 +59,7 @@ def test_shellcheck_finds_nothing(tmp_path: Path, all_scripts: bool) -> None:
     for name in names:
         script = GOLDEN / f"{name}.sbatch"
         files.append(script)
-        # A task is text in a here-document: a script of its own.
+        # A task is a here-document: a separate script.
         for task in re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script.read_text()):
             if name in specimens.BATCH_FILES:
                 continue
@@ -93,7 +93,7 @@ def test_each_value_in_a_template_is_quoted() -> None:
                 if quoting.strip() == "directive":
                     assert line.startswith("#SBATCH "), line
                 if quoting.strip() == "comment":
-                    # Not quoted, so it holds no text of the spec outside of comments.
+                    # Not quoted, so it must not contain text of the spec outside of comments.
                     assert line.startswith("# ") or expression.split("|")[0].strip() in {
                         "delimiter",
                         "runtime",

@@ -1,4 +1,4 @@
-"""What a batch file asks of a machine without Slurm."""
+"""Resources of a batch file on a machine without Slurm."""
 
 from __future__ import annotations
 

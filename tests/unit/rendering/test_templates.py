@@ -1,4 +1,4 @@
-"""Templates of the user's own, and what is wrong with them."""
+"""Templates of users and their errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _body(script: str) -> str:
     return script.partition("# ---- Prologue")[2]
 
 
-def test_the_head_says_where_the_script_comes_from() -> None:
+def test_the_header_names_the_origin_of_the_script() -> None:
     assert _render().splitlines()[:4] == [
         "#!/bin/bash",
         "# Made by orchestrator 0.1.0 from digits.toml",
@@ -140,7 +140,9 @@ def test_an_undefined_variable_is_named(tmp_path: Path) -> None:
         ("{{ binds.append('/') }}", "FILE:1: "),
     ],
 )
-def test_a_template_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_template_is_reported_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = tmp_path / "job.sbatch.j2"
     file.write_text(text)
     with pytest.raises(errors.TemplateError) as error:
@@ -205,12 +207,12 @@ def test_a_template_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> Non
         "FIFO": f"[Errno 22] not a regular file but a FIFO: '{path}'",
         "huge": f"[Errno 27] larger than 4194304 bytes: '{path}'",
     }
-    told = messages.get(kind)
-    if told is None:
+    reported = messages.get(kind)
+    if reported is None:
         # Everybody can write to the device that the link leads to.
         assert str(raised.value).startswith(f"{path} is not used: /dev/zero can be written by ")
     else:
-        assert str(raised.value) == f"cannot read template {path}: {told}"
+        assert str(raised.value) == f"cannot read template {path}: {reported}"
 
 
 def test_a_carriage_return_in_the_set_up_is_refused() -> None:
@@ -247,8 +249,8 @@ def test_parts_that_were_never_run_say_so() -> None:
         container=jobs.Container(runtime="singularity", image="/i.sif", gpu="rocm"),
         launch=jobs.Launch(command="true"),
     )
-    said = [line for line in _render(spec=spec).splitlines() if line.startswith("# Never run")]
-    assert said == [
+    comments = [line for line in _render(spec=spec).splitlines() if line.startswith("# Never run")]
+    assert comments == [
         f"# Never run on a real system so far: {part}. Check its lines before you rely on them."
         for part in ("singularity", "--rocm")
     ]

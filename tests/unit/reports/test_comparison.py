@@ -29,14 +29,14 @@ NOW = [
 
 
 def test_rows_and_notes() -> None:
-    found = comparison.compare(NOW, BASE)
-    assert [(line.size, line.metric, line.verdict) for line in found.lines] == [
+    result = comparison.compare(NOW, BASE)
+    assert [(line.size, line.metric, line.verdict) for line in result.lines] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),
         (4, "throughput", "no evidence"),
         (4, "accuracy", "no evidence"),
     ]
-    assert comparison.rows(found)[0] == {
+    assert comparison.rows(result)[0] == {
         "curve": "",
         "size": 1,
         "metric": "throughput",
@@ -51,12 +51,12 @@ def test_rows_and_notes() -> None:
         "threshold": 0.02,
         "is_worse": True,
     }
-    assert found.notes == (
+    assert result.notes == (
         "commit was aaa and is bbb",
         " is 26.3 % slower than the median of 1 GPU: check its node",
         "95 % confidence intervals, joint for all 4 comparisons",
     )
-    assert comparison.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
+    assert comparison.worse(result, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
 
 
 def test_names_a_noisy_node_of_a_single_size() -> None:
@@ -68,8 +68,8 @@ def test_names_a_noisy_node_of_a_single_size() -> None:
 
 
 def test_a_threshold_of_each_metric() -> None:
-    found = comparison.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
-    assert comparison.worse(found, "gpus") == []
+    result = comparison.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
+    assert comparison.worse(result, "gpus") == []
     slow = runs(1, 9.0, 9.1, 9.2, epoch_seconds=11.0)
     before = runs(1, 10.0, 10.1, 10.2, epoch_seconds=10.0)
     (line,) = comparison.compare(slow, before, metrics=["epoch_time"]).lines
@@ -78,8 +78,8 @@ def test_a_threshold_of_each_metric() -> None:
 
 
 def test_results_of_accuracy() -> None:
-    lower = [one for value in (0.70, 0.705, 0.71) for one in runs(1, 10.0, accuracy=value)]
-    before = [one for value in (0.80, 0.801, 0.802) for one in runs(1, 10.0, accuracy=value)]
+    lower = [run for value in (0.70, 0.705, 0.71) for run in runs(1, 10.0, accuracy=value)]
+    before = [run for value in (0.80, 0.801, 0.802) for run in runs(1, 10.0, accuracy=value)]
     verdicts = {line.metric: line.verdict for line in comparison.compare(lower, before).lines}
     assert verdicts == {"throughput": "no evidence", "accuracy": "worse"}
     verdicts = {line.metric: line.verdict for line in comparison.compare(before, lower).lines}
@@ -92,9 +92,9 @@ def test_compares_runs_with_equal_attributes() -> None:
         *runs(2, 150.0, attributes={"mode": "dp"}),
     ]
     now = [*runs(2, 189.0, attributes={"mode": "ddp"}), *runs(8, 600.0, attributes={"mode": "ddp"})]
-    found = comparison.compare(now, before)
-    assert [(line.curve, line.size) for line in found.lines] == [("mode=ddp", 2)]
-    assert found.notes == (
+    result = comparison.compare(now, before)
+    assert [(line.curve, line.size) for line in result.lines] == [("mode=ddp", 2)]
+    assert result.notes == (
         "not compared, because the baseline has no such runs: 8 GPUs, mode=ddp",
         "not compared, because there are no such runs now: 2 GPUs, mode=dp",
         "too few runs for a confidence interval: 2 GPUs",
@@ -107,15 +107,15 @@ def false_positive_rate(trials: int) -> float:
 
     def side() -> list[reports.Measurement]:
         return [
-            one
+            run
             for size in range(1, 9)
-            for one in runs(size, *(100.0 * math.exp(rng.gauss(0.0, 0.03)) for _ in range(5)))
+            for run in runs(size, *(100.0 * math.exp(rng.gauss(0.0, 0.03)) for _ in range(5)))
         ]
 
     alarms = 0
     for _ in range(trials):
-        found = comparison.compare(side(), side(), {"throughput": 0.0})
-        alarms += any(line.verdict != "no evidence" for line in found.lines)
+        result = comparison.compare(side(), side(), {"throughput": 0.0})
+        alarms += any(line.verdict != "no evidence" for line in result.lines)
     return alarms / trials
 
 

@@ -12,7 +12,7 @@ from orchestrator.reports import conclusions, documents, tables
 ReportOf = Callable[..., reports.Report]
 
 
-def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
+def measurement(size: int, throughput: float, **fields: object) -> reports.Measurement:
     return reports.Measurement(size=size, throughput=throughput, **fields)  # type: ignore[arg-type]
 
 
@@ -29,14 +29,18 @@ def test_warns_of_a_noisy_node(report_of: ReportOf) -> None:
 
 
 def test_warns_of_a_noisy_node_that_is_not_left_out() -> None:
-    # One size tells too little about the usual deviation to leave a run out.
-    report = reports.build_report("", [one(2, 100.0), one(2, 100.2), one(2, 80.0, name="slow")])
+    # One size is too little to estimate the usual deviation and exclude a run.
+    report = reports.build_report(
+        "", [measurement(2, 100.0), measurement(2, 100.2), measurement(2, 80.0, name="slow")]
+    )
     assert report.warnings == ("slow is 20.0 % slower than the median of 2 GPUs: check its node",)
     assert report.curves[0].rows[0].left_out == ()
 
 
 def test_warns_of_different_numbers_of_nodes() -> None:
-    report = reports.build_report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
+    report = reports.build_report(
+        "", [measurement(4, 100.0, nodes=1), measurement(4, 90.0, nodes=2)]
+    )
     assert (
         "runs with 4 GPUs used 1 node and 2 nodes; they are combined into one point"
         in report.warnings
@@ -47,9 +51,9 @@ def test_notes_distinguish_measured_from_parsed() -> None:
     report = reports.build_report(
         "",
         [
-            one(1, 100.0, source="jsonl", warm_up="first window of each attempt"),
-            one(2, 190.0, source="log:olivia", warm_up="first epoch"),
-            one(4, 350.0, source="jsonl", warm_up="first window of each attempt"),
+            measurement(1, 100.0, source="jsonl", warm_up="first window of each attempt"),
+            measurement(2, 190.0, source="log:olivia", warm_up="first epoch"),
+            measurement(4, 350.0, source="jsonl", warm_up="first window of each attempt"),
         ],
         unit="ranks",
     )
@@ -68,19 +72,22 @@ def test_notes_distinguish_measured_from_parsed() -> None:
 
 
 def test_gpu_hours_only_for_gpus() -> None:
-    gpus = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
-    ranks = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)], unit="ranks")
+    gpus = reports.build_report("", [measurement(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
+    ranks = reports.build_report("", [measurement(4, 100.0, epoch_seconds=900.0)], unit="ranks")
     assert gpus.gpu_hours_per_epoch == 1.0
     assert ranks.curves[0].rows[0].gpu_hours_per_epoch is None
 
 
-LAW = [one(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None) for gpus in (1, 2, 4)]
+LAW = [
+    measurement(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None)
+    for gpus in (1, 2, 4)
+]
 
 
 def test_gpu_hours_count_allocated_gpus() -> None:
     runs = [
-        one(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
-        one(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
+        measurement(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
+        measurement(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
     ]
     report = reports.build_report("", runs)
     assert [row.gpu_hours_per_epoch for row in report.curves[0].rows] == [4.0, 2.0]
@@ -115,7 +122,7 @@ def test_largest_efficient_size(efficiency: float, answer: str) -> None:
 
 
 def test_measurements_that_contradict_the_fit() -> None:
-    power = [one(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
+    power = [measurement(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
     curve = reports.build_report("", power).curves[0]
     assert conclusions.most_gpus(curve, 0.8) == (
         "Efficiency stays above 80.0 % up to 21 GPUs (by the Universal Scalability Law); but "
@@ -145,7 +152,7 @@ def test_cheapest_size_by_fit() -> None:
     assert cheapest(report, 10, 300.0) == (
         "10 epochs within 300.0 s: no size up to twice the largest measured is fast enough"
     )
-    of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)])
+    of_one_size = reports.build_report("", [measurement(2, 100.0, epoch_seconds=60.0)])
     assert cheapest(of_one_size, 1, 30.0) == (
         "1 epoch within 30.00 s: no measured size is fast enough, and one size is too few for a fit"
     )
@@ -155,19 +162,28 @@ def test_cheapest_size_by_fit() -> None:
 
 
 def test_cheapest_size_may_take_too_long() -> None:
-    runs = [one(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
+    runs = [measurement(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
     line = cheapest(reports.build_report("", runs), 1, 105.0)
     assert line.endswith("; up to 113.5 s by its confidence interval")
 
 
 def test_fit_at_its_bound_is_one_sided() -> None:
-    runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
+    runs = [
+        measurement(1, 100.0),
+        measurement(1, 101.0),
+        measurement(2, 202.0),
+        measurement(2, 203.0),
+        measurement(4, 408.0),
+    ]
     amdahl, _ = conclusions.fit_lines(reports.build_report("", runs).curves[0])
     assert "serial fraction 0 (at its bound; one-sided 95 % CI: < 0.004618)" in amdahl
 
 
 def test_documents_escape_markup(report_of: ReportOf) -> None:
-    runs = [one(1, 100.0, attributes={"path": "a|b_$c%"}), one(2, 190.0, attributes={"path": "&"})]
+    runs = [
+        measurement(1, 100.0, attributes={"path": "a|b_$c%"}),
+        measurement(2, 190.0, attributes={"path": "&"}),
+    ]
     report = reports.build_report("x|y", runs)
     names, targets = ["curve", "throughput"], reports.Targets()
     assert documents.render("md", report, targets, names).splitlines()[:5] == [

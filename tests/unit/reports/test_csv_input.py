@@ -110,6 +110,6 @@ def test_any_file_gives_measurements_or_problems(rows: list[list[str]]) -> None:
     except reports.MeasurementFileError as error:
         assert error.problems
         return
-    for one in figures.measurements:
-        assert one.size >= 1 and 0.0 < one.throughput < math.inf
+    for measurement in figures.measurements:
+        assert measurement.size >= 1 and 0.0 < measurement.throughput < math.inf
     reports.build_report("any", figures.measurements, unit=figures.unit)

@@ -6,7 +6,7 @@ from orchestrator import reports
 from orchestrator.reports import curves
 
 
-def one(size: int, **attributes: str) -> reports.Measurement:
+def measurement(size: int, **attributes: str) -> reports.Measurement:
     return reports.Measurement(size=size, throughput=100.0 * size, attributes=attributes)
 
 
@@ -18,56 +18,66 @@ def sizes(grouping: curves.Grouping) -> dict[str, list[int]]:
 
 
 def test_attributes_of_the_size_make_no_curve() -> None:
-    found = curves.group([one(1, nodes="1", seed="1"), one(8, nodes="2", seed="2", base_lr="0.1")])
-    assert sizes(found) == {"": [1, 8]}
+    groups = curves.group(
+        [measurement(1, nodes="1", seed="1"), measurement(8, nodes="2", seed="2", base_lr="0.1")]
+    )
+    assert sizes(groups) == {"": [1, 8]}
 
 
 def test_baseline_without_a_mode_belongs_to_all_modes() -> None:
-    found = curves.group([one(1, mode="single"), one(2, mode="dp"), one(2, mode="ddp")])
-    assert sizes(found) == {"dp": [1, 2], "ddp": [1, 2]}
-    assert found.unstated == {}
+    groups = curves.group(
+        [measurement(1, mode="single"), measurement(2, mode="dp"), measurement(2, mode="ddp")]
+    )
+    assert sizes(groups) == {"dp": [1, 2], "ddp": [1, 2]}
+    assert groups.unstated == {}
 
 
 def test_unstated_attributes_match_and_are_reported() -> None:
-    found = curves.group([one(1), one(2, torch="2.13")])
-    assert sizes(found) == {"": [1, 2]}
-    assert (found.common, found.unstated) == ({"torch": "2.13"}, {"torch": (1,)})
+    groups = curves.group([measurement(1), measurement(2, torch="2.13")])
+    assert sizes(groups) == {"": [1, 2]}
+    assert (groups.common, groups.unstated) == ({"torch": "2.13"}, {"torch": (1,)})
     # It fits neither of two values better: it joins both.
-    found = curves.group([one(1), one(2, torch="2.13"), one(4, torch="2.15")])
-    assert sizes(found) == {"2.13": [1, 2], "2.15": [1, 4]}
+    groups = curves.group(
+        [measurement(1), measurement(2, torch="2.13"), measurement(4, torch="2.15")]
+    )
+    assert sizes(groups) == {"2.13": [1, 2], "2.15": [1, 4]}
 
 
 def test_kind_of_scaling_follows_from_the_batch() -> None:
-    strong = [one(gpus, batch_size="1024") for gpus in (1, 2, 4)]
+    strong = [measurement(gpus, batch_size="1024") for gpus in (1, 2, 4)]
     assert curves.group(strong).scaling == "strong"
-    # The same said of each device.
-    strong = [one(gpus, per_device_batch_size=str(1024 // gpus)) for gpus in (1, 2, 4)]
-    found = curves.group(strong)
-    assert (found.scaling, found.common) == ("strong", {"batch_size": "1024"})
-    weak = [one(gpus, batch_size=str(256 * gpus)) for gpus in (1, 2, 4)]
-    found = curves.group(weak)
-    assert (found.scaling, found.common) == ("weak", {"per_device_batch_size": "256"})
+    # The same, given per device.
+    strong = [measurement(gpus, per_device_batch_size=str(1024 // gpus)) for gpus in (1, 2, 4)]
+    groups = curves.group(strong)
+    assert (groups.scaling, groups.common) == ("strong", {"batch_size": "1024"})
+    weak = [measurement(gpus, batch_size=str(256 * gpus)) for gpus in (1, 2, 4)]
+    groups = curves.group(weak)
+    assert (groups.scaling, groups.common) == ("weak", {"per_device_batch_size": "256"})
     # Accumulation makes up for fewer GPUs.
     passes = [
-        one(1, per_device_batch_size="64", gradient_accumulation_steps="4"),
-        one(4, per_device_batch_size="64", gradient_accumulation_steps="1"),
+        measurement(1, per_device_batch_size="64", gradient_accumulation_steps="4"),
+        measurement(4, per_device_batch_size="64", gradient_accumulation_steps="1"),
     ]
-    found = curves.group(passes, scaling="strong")
-    assert found.common == {"batch_size": "256"}
-    assert list(found.differences) == ["gradient_accumulation_steps"]
+    groups = curves.group(passes, scaling="strong")
+    assert groups.common == {"batch_size": "256"}
+    assert list(groups.differences) == ["gradient_accumulation_steps"]
 
 
 def test_two_studies_in_one_file() -> None:
-    both = [one(gpus, batch_size=str(batch)) for batch in (512, 1024) for gpus in (1, 2)]
-    found = curves.group(both)
-    assert sizes(found) == {"512": [1, 2], "1024": [1, 2]}
-    assert found.differences == {"batch_size": {"512": (1, 2), "1024": (1, 2)}}
+    both = [measurement(gpus, batch_size=str(batch)) for batch in (512, 1024) for gpus in (1, 2)]
+    groups = curves.group(both)
+    assert sizes(groups) == {"512": [1, 2], "1024": [1, 2]}
+    assert groups.differences == {"batch_size": {"512": (1, 2), "1024": (1, 2)}}
 
 
 def test_attributes_without_effect_on_speed() -> None:
-    both = [one(gpus, base_lr=rate, seed=str(gpus)) for rate in ("0.1", "0.2") for gpus in (1, 2)]
-    found = curves.group(both)
-    assert (sizes(found), found.mixed) == (
+    both = [
+        measurement(gpus, base_lr=rate, seed=str(gpus))
+        for rate in ("0.1", "0.2")
+        for gpus in (1, 2)
+    ]
+    groups = curves.group(both)
+    assert (sizes(groups), groups.mixed) == (
         {"": [1, 2, 1, 2]},
         {"base_lr": ["0.1", "0.2"], "seed": ["1", "2"]},
     )

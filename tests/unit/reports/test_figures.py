@@ -88,7 +88,7 @@ def test_page_is_self_contained(report_of: ReportOf) -> None:
     page.feed(made["report.html"].decode())
     assert not {"script", "link", "img", "iframe"} & page.tags
     assert len(page.ids) == len(set(page.ids)) > 0
-    assert {one.removeprefix("#") for one in page.links} <= set(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     assert "line 13 on n[3-4] is 30.4 % slower" in made["report.html"].decode()
 
 

@@ -40,9 +40,9 @@ def metric(name: str, value: float, **fields: Any) -> jobs.Metric:
 
 
 def measured(one: job_measurements.JobRecord, unit: str = "gpus") -> reports.Measurement:
-    found = job_measurements.measurement(one, unit)
-    assert isinstance(found, reports.Measurement), found
-    return found
+    measurement = job_measurements.measurement(one, unit)
+    assert isinstance(measurement, reports.Measurement), measurement
+    return measurement
 
 
 def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list[jobs.Metric]:
@@ -63,27 +63,38 @@ def test_throughput_in_two_units() -> None:
 
 def test_prefers_windows() -> None:
     windows = [metric("window_throughput", value) for value in (90.0, 110.0, math.nan, 100.0)]
-    found = measured(record(*epochs(50.0, 60.0), *windows))
-    assert (found.name, found.size, found.nodes, found.node_list) == ("wrn 7", 4, 2, "n[1-2]")
-    assert (found.throughput, found.windows) == (100.0, (90.0, 110.0, 100.0))
-    assert (found.source, found.warm_up) == ("jsonl", "the first window of each attempt")
+    measurement = measured(record(*epochs(50.0, 60.0), *windows))
+    assert (measurement.name, measurement.size, measurement.nodes, measurement.node_list) == (
+        "wrn 7",
+        4,
+        2,
+        "n[1-2]",
+    )
+    assert (measurement.throughput, measurement.windows) == (100.0, (90.0, 110.0, 100.0))
+    assert (measurement.source, measurement.warm_up) == (
+        "jsonl",
+        "the first window of each attempt",
+    )
 
 
 def test_epochs_without_the_first_of_each_attempt() -> None:
-    found = measured(record(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
-    assert (found.throughput, found.windows) == (102.0, ())
-    assert (found.source, found.warm_up) == ("log:olivia", "the first epoch of each attempt")
-    found = measured(record(*epochs(50.0)))
-    assert (found.throughput, found.warm_up) == (50.0, "nothing: it had one epoch")
+    measurement = measured(record(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
+    assert (measurement.throughput, measurement.windows) == (102.0, ())
+    assert (measurement.source, measurement.warm_up) == (
+        "log:olivia",
+        "the first epoch of each attempt",
+    )
+    measurement = measured(record(*epochs(50.0)))
+    assert (measurement.throughput, measurement.warm_up) == (50.0, "nothing: it had one epoch")
 
 
 def test_throughput_of_the_whole_run() -> None:
-    found = measured(record(metric("total_throughput", 80.0, source="log:olivia")))
-    assert found.warm_up == "nothing: the throughput is of the whole run"
+    measurement = measured(record(metric("total_throughput", 80.0, source="log:olivia")))
+    assert measurement.warm_up == "nothing: the throughput is of the whole run"
     whole = metric("throughput", 80.0, source="log:olivia")
     assert measured(record(*epochs(50.0, 100.0), whole)).throughput == 100.0
-    found = measured(record(whole))
-    assert (found.throughput, found.warm_up) == (
+    measurement = measured(record(whole))
+    assert (measurement.throughput, measurement.warm_up) == (
         80.0,
         "nothing: the throughput is of the whole run",
     )
@@ -125,13 +136,13 @@ def on(
 @pytest.mark.parametrize(
     ("spec", "world_size", "mode", "size"),
     [
-        # A node for itself: Slurm allocates four GPUs, whatever was asked for.
+        # An exclusive node: Slurm allocates four GPUs, regardless of the request.
         (on("torchrun", 1), None, None, 1),
         (on("torchrun", 2), None, None, 2),
         (on("srun", 2), None, None, 2),
         (on("torchrun", 4, nproc_per_node=2), 2, "ddp", 2),
         (on("python", 1), 1, "single", 1),
-        # DataParallel takes what it sees, and of a shell line nobody knows what it starts.
+        # DataParallel uses all visible GPUs; for a shell command the number is unknown.
         (on("python", 1), 1, "dp", 4),
         (on("torchrun", None, command="bash train.sh"), 1, None, 4),
         (on("torchrun", None, command="bash train.sh"), 2, None, 2),
@@ -144,7 +155,7 @@ def test_size_is_the_number_of_gpus_used(
     spec: jobs.JobSpec, world_size: int | None, mode: str | None, size: int
 ) -> None:
     result = {"surroundings": {"mode": mode, "world_size": world_size}}
-    found = measured(
+    measurement = measured(
         record(
             metric("window_throughput", 50.0, world_size=world_size),
             job={"gpus": 4, "nodes": 1},
@@ -152,13 +163,13 @@ def test_size_is_the_number_of_gpus_used(
             result=result,
         )
     )
-    assert (found.size, found.gpus_allocated) == (size, 4)
+    assert (measurement.size, measurement.gpus_allocated) == (size, 4)
 
 
 def test_other_values() -> None:
     reader = gpus.Reader()
     reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
-    found = measured(
+    measurement = measured(
         record(
             *epochs(50.0, 100.0),
             *(metric("epoch_time", value, epoch=1) for value in (20.0, 10.0)),
@@ -171,21 +182,25 @@ def test_other_values() -> None:
             gpus=reader.usage("n1"),
         )
     )
-    assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)
-    assert found.memory_bytes == (2.0**30, 2.0**31)
-    assert found.step_seconds == {"waiting for data": 0.05, "all else": 0.45}
-    assert (found.data_wait_share, found.utilisation) == (0.1, 0.7)
+    assert (measurement.epoch_seconds, measurement.accuracy, measurement.total_seconds) == (
+        10.0,
+        0.7,
+        33.0,
+    )
+    assert measurement.memory_bytes == (2.0**30, 2.0**31)
+    assert measurement.step_seconds == {"waiting for data": 0.05, "all else": 0.45}
+    assert (measurement.data_wait_share, measurement.utilisation) == (0.1, 0.7)
 
 
 def test_values_printed_by_lesson_05() -> None:
-    found = measured(
+    measurement = measured(
         record(
             metric("total_throughput", 1.0),
             metric("memory", 5.0, unit="GB", rank=0),
             metric("gpu_utilization", 90.0, unit="%"),
         )
     )
-    assert (found.memory_bytes, found.utilisation) == ((5e9,), 0.9)
+    assert (measurement.memory_bytes, measurement.utilisation) == ((5e9,), 0.9)
 
 
 def test_attributes_of_an_array_task() -> None:
@@ -195,7 +210,7 @@ def test_attributes_of_an_array_task() -> None:
         args={"batch-size": 256, "precision": "auto", "compile": True, "steps": (3, 6)},
         array=jobs.Array(tasks=({"num_workers": 2}, {"num_workers": 8})),
     )
-    found = job_measurements.attributes(
+    result = job_measurements.attributes(
         record(
             spec=spec,
             job={"array_task_id": 1, "partition": "accel"},
@@ -206,7 +221,7 @@ def test_attributes_of_an_array_task() -> None:
             provenance={"git_commit": "0123456789abcdef", "git_dirty": True},
         )
     )
-    assert found == {
+    assert result == {
         "batch_size": "256",
         "precision": "bf16",
         "compile": "true",

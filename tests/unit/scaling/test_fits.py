@@ -24,7 +24,7 @@ def law(gpus: int, gamma: float, alpha: float, beta: float = 0.0) -> float:
 
 def values(fit: fits.Fit | None) -> dict[str, float]:
     assert fit is not None
-    return {name: one.value for name, one in fit.parameters.items()}
+    return {name: parameter.value for name, parameter in fit.parameters.items()}
 
 
 def test_same_fit_as_scipy() -> None:
@@ -64,9 +64,12 @@ def test_recovers_exact_laws() -> None:
 )
 def test_runs_without_noise(runs: dict[int, list[float]]) -> None:
     for fit in (fits.amdahl(runs), fits.usl(runs)):
-        for one in fit.parameters.values() if fit else ():
-            assert one.low is not None and one.high is not None
-            assert one.low <= one.value <= one.high or one.high == pytest.approx(one.value)
+        for parameter in fit.parameters.values() if fit else ():
+            assert parameter.low is not None and parameter.high is not None
+            assert (
+                parameter.low <= parameter.value <= parameter.high
+                or parameter.high == pytest.approx(parameter.value)
+            )
 
 
 @pytest.mark.parametrize(
@@ -83,9 +86,9 @@ def test_exact_runs_have_intervals_of_width_zero(
 ) -> None:
     fit = fits.amdahl(runs)
     assert fit is not None
-    found = fit.parameters["alpha"]
-    assert (found.low, found.high) == (found.value, found.value)
-    assert found.value == pytest.approx(alpha, abs=1e-9)
+    result = fit.parameters["alpha"]
+    assert (result.low, result.high) == (result.value, result.value)
+    assert result.value == pytest.approx(alpha, abs=1e-9)
 
 
 def test_one_sided_interval_at_a_bound() -> None:
@@ -101,7 +104,7 @@ def test_too_few_sizes() -> None:
     assert fits.usl({1: [1.0], 2: [2.0], 4: [3.0]}) is None
     two = fits.amdahl({1: [100.0], 2: [190.0]})
     assert two is not None
-    # Two runs, two parameters: the line goes through both, and nothing is left to tell its error.
+    # Two runs, two parameters: the fit is exact, and its error cannot be estimated.
     assert (two.degrees, two.parameters["alpha"].low, two.parameters["alpha"].high) == (
         0,
         None,
@@ -150,11 +153,11 @@ def coverage(
         }
         fit = fits.amdahl(drawn) if name == "amdahl" else fits.usl(drawn)
         assert fit is not None
-        for parameter, one in fit.parameters.items():
-            assert one.low is not None and one.high is not None
-            if not one.at_bound:
+        for parameter, item in fit.parameters.items():
+            assert item.low is not None and item.high is not None
+            if not item.at_bound:
                 counted[parameter] += 1
-                held[parameter] += one.low <= truth[parameter] <= one.high
+                held[parameter] += item.low <= truth[parameter] <= item.high
     return {parameter: held[parameter] / counted[parameter] for parameter in held}
 
 
@@ -184,11 +187,11 @@ def test_coverage_at_a_bound(alpha: float, beta: float) -> None:
 def test_coverage(
     name: str, alpha: float, beta: float, sizes: tuple[int, ...], runs: int, cv: float
 ) -> None:
-    found = coverage(1000, name, alpha, beta, sizes, runs, cv)
-    assert all(0.93 <= share <= 0.97 for share in found.values()), found
+    rate = coverage(1000, name, alpha, beta, sizes, runs, cv)
+    assert all(0.93 <= share <= 0.97 for share in rate.values()), rate
 
 
 def test_coverage_of_few_trials() -> None:
     # Below 15 of 20 has a probability below 0.001 if the coverage is 95 %.
-    found = coverage(20, *TRUTHS[0])
-    assert all(share >= 15 / 20 for share in found.values()), found
+    rate = coverage(20, *TRUTHS[0])
+    assert all(share >= 15 / 20 for share in rate.values()), rate

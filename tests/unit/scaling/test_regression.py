@@ -15,14 +15,14 @@ BASE = [100.0, 101.0, 99.5, 100.4, 99.8]
 
 def test_same_interval_as_scipy() -> None:
     # scipy.stats.ttest_ind(log(new), log(old), equal_var=False, trim=0.2), scipy 1.17.
-    found = regression.compare([95.2, 94.8, 95.5, 96.0, 70.0], BASE)
-    assert found.low is not None and found.high is not None
-    assert math.log(found.low) == pytest.approx(-0.061186928673797256, abs=1e-8)
-    assert math.log(found.high) == pytest.approx(-0.03922972333831022, abs=1e-8)
-    assert found.result == "slower"
+    result = regression.compare([95.2, 94.8, 95.5, 96.0, 70.0], BASE)
+    assert result.low is not None and result.high is not None
+    assert math.log(result.low) == pytest.approx(-0.061186928673797256, abs=1e-8)
+    assert math.log(result.high) == pytest.approx(-0.03922972333831022, abs=1e-8)
+    assert result.result == "slower"
     # Three runs: Welch's test, nothing trimmed.
-    found = regression.compare([95.2, 94.8, 95.5], BASE[:3])
-    assert (found.low, found.high) == pytest.approx((0.93512025, 0.96531415), abs=1e-7)
+    result = regression.compare([95.2, 94.8, 95.5], BASE[:3])
+    assert (result.low, result.high) == pytest.approx((0.93512025, 0.96531415), abs=1e-7)
 
 
 def test_direction_and_threshold() -> None:
@@ -79,9 +79,9 @@ def rates(trials: int) -> dict[str, float]:
 
 @pytest.mark.parametrize(("trials", "slack"), [(40, 0.1), pytest.param(1000, 0, marks=SLOW)])
 def test_false_positive_rate_and_power(trials: int, slack: float) -> None:
-    found = rates(trials)
-    assert found["false"] <= 0.05 + slack and found["false, noisy"] <= 0.05 + slack, found
-    assert found["found"] >= 0.95 - slack and found["found, noisy"] >= 0.9 - slack, found
+    rate = rates(trials)
+    assert rate["false"] <= 0.05 + slack and rate["false, noisy"] <= 0.05 + slack, rate
+    assert rate["found"] >= 0.95 - slack and rate["found, noisy"] >= 0.9 - slack, rate
 
 
 @pytest.mark.parametrize(("trials", "slack"), [(40, 0.1), pytest.param(1000, 0.0, marks=SLOW)])

@@ -101,7 +101,7 @@ def test_leaves_outliers_out() -> None:
     assert study.left_out == (8,)
     assert (study.points, study.amdahl) == (without.points, without.amdahl)
     assert (study.points[-1].runs, scaling.study(clean).left_out) == (2, ())
-    # Two that differ: nobody knows which one is wrong. A spread that all sizes have is usual.
+    # With two different runs, it is unknown which is wrong. A spread in all sizes is normal.
     assert scaling.study([*clean[:-2], run(8, 450.0)]).left_out == ()
     wide = [run(g, 100.0 * g * repeat) for g in (1, 2, 4) for repeat in (0.7, 1.0, 1.4)]
     assert scaling.study(wide).left_out == ()
@@ -139,7 +139,7 @@ def test_coverage(slowed: float) -> None:
 
 @pytest.mark.parametrize("slowed", [1.0, 0.7])
 def test_coverage_of_few_trials(slowed: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Fits take most of the time, and are not looked at here.
+    # Skip the fits, which take most of the time.
     monkeypatch.setattr(scaling.fits, "usl", lambda runs: None)
     monkeypatch.setattr(scaling.fits, "amdahl", lambda runs: None)
     # Below 51 of 60 has a probability below 0.001 if the coverage is 95 %.

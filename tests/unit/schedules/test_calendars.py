@@ -31,7 +31,7 @@ ZONES = (
     "Asia/Kolkata",
     "Africa/Casablanca",
 )
-#: Times of day near the changes of the five zones, month ends, leap days, weekdays, both days.
+#: Times near the clock changes of the five zones, month ends, leap days, weekdays, both days.
 TIMES = (
     "30 2 * * *",
     "15 2 * * 0",
@@ -59,7 +59,7 @@ DAYS = {name: n for n, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fr
 
 def field(text: str, low: int, high: int, names: dict[str, int]) -> set[int]:
     """The numbers of one field, as man 5 crontab describes it."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in text.lower().split(","):
         span, _, step = part.partition("/")
         first, _, last = span.partition("-")
@@ -68,8 +68,8 @@ def field(text: str, low: int, high: int, names: dict[str, int]) -> set[int]:
         else:
             begin = names.get(first) if first in names else int(first)
             end = (names.get(last) or int(last)) if last else (high if step else begin)
-        found.update(range(begin, end + 1, int(step or 1)))
-    return found
+        result.update(range(begin, end + 1, int(step or 1)))
+    return result
 
 
 class Clocks:
@@ -132,8 +132,8 @@ def right_days(expression: str, days: np.ndarray) -> np.ndarray:
         name, nth = weekday.split("#")
         right_weekday = (of_week == int(name)) & ((in_month - 1) // 7 + 1 == int(nth))
     else:
-        wanted = {one % 7 for one in field(weekday, 0, 7, DAYS)}
-        right_weekday = np.isin(of_week, list(wanted))
+        weekdays = {number % 7 for number in field(weekday, 0, 7, DAYS)}
+        right_weekday = np.isin(of_week, list(weekdays))
     both = day.startswith("*") or weekday.startswith("*")
     right = (right_day & right_weekday) if both else (right_day | right_weekday)
     return right & np.isin(months.astype(int) % 12 + 1, list(field(month, 1, 12, NAMES)))
@@ -153,19 +153,21 @@ def expected(expression: str, zone: str, period: Period) -> list[int]:
     minutes = right_minutes(expression)
     minute, hour, *_ = expression.split()
     if minute.startswith("*") or hour.startswith("*"):
-        found = there.utc[right_days(expression, there.days)[there.day] & minutes[there.minute]]
+        result = there.utc[right_days(expression, there.days)[there.day] & minutes[there.minute]]
     else:
         days = there.days[right_days(expression, there.days)]
-        found = np.unique(there.first_utc((days[:, None] * 1440 + np.flatnonzero(minutes)).ravel()))
+        result = np.unique(
+            there.first_utc((days[:, None] * 1440 + np.flatnonzero(minutes)).ravel())
+        )
     low, high = (int(end.timestamp()) // 60 for end in period)
-    return found[(found > low) & (found <= high)].tolist()
+    return result[(result > low) & (result <= high)].tolist()
 
 
 def planned(expression: str, zone: str, period: Period) -> list[int]:
     begin, end = period
     times = calendars.Calendar(expression, zone).after(begin)
-    found = itertools.takewhile(lambda at: at <= end, times)
-    return [int(at.timestamp()) // 60 for at in found]
+    result = itertools.takewhile(lambda at: at <= end, times)
+    return [int(at.timestamp()) // 60 for at in result]
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -181,7 +183,7 @@ def test_all_minutes(zone: str, period: Period) -> None:
 
 @SLOW
 @pytest.mark.parametrize("zone", [*ZONES, "America/Sao_Paulo", "Asia/Gaza", "Pacific/Chatham"])
-def test_ten_years_of_more_expressions(zone: str) -> None:
+def test_more_expressions_over_ten_years(zone: str) -> None:
     for expression in MORE:
         plain = calendars.ALIASES.get(expression, expression)
         times = expected(plain, zone, TEN_YEARS)
@@ -193,7 +195,7 @@ def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
     """Around each change of the clocks in a year."""
     there = clocks(zone, YEAR)
     changes = there.utc[1:][np.diff(there.offset) != 0]
-    both = [calendars.Calendar(one, zone) for one in ("30 2 * * *", "*/30 * * * *")]
+    both = [calendars.Calendar(item, zone) for item in ("30 2 * * *", "*/30 * * * *")]
     for change in changes[:2]:
         for calendar_ in both:
             begin = datetime.datetime.fromtimestamp(int(change) * 60, UTC)
@@ -221,10 +223,10 @@ def test_invalid_expressions(cron: str, message: str) -> None:
 
 
 def test_an_unknown_time_zone() -> None:
-    with pytest.raises(calendars.ScheduleError) as found:
+    with pytest.raises(calendars.ScheduleError) as caught:
         calendars.Calendar("@daily", "Europe/Olso")
     message = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"
-    assert str(found.value) == message
+    assert str(caught.value) == message
 
 
 def test_notes_of_changes() -> None:
@@ -232,8 +234,8 @@ def test_notes_of_changes() -> None:
         calendar_ = calendars.Calendar(cron, "Europe/Oslo")
         after = datetime.datetime.fromisoformat(day).astimezone(UTC)
         return [
-            calendars.clock_change_note(one, calendar_.zone)
-            for one in itertools.islice(calendar_.moments(after), count)
+            calendars.clock_change_note(moment, calendar_.zone)
+            for moment in itertools.islice(calendar_.moments(after), count)
         ]
 
     spring, autumn = "2027-03-27T12:00+01:00", "2026-10-24T12:00+02:00"

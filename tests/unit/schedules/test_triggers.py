@@ -1,4 +1,4 @@
-"""What becomes of planned times, and a controller that comes and goes."""
+"""Decisions about planned times, with a controller that is started and stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.schedules import records, triggers
 
 UTC = datetime.UTC
-#: A night with a leap in Oslo.
+#: A night with a clock change in Oslo.
 BEGIN = datetime.datetime(2027, 3, 27, 20, 0, tzinfo=UTC)
 MINUTE = datetime.timedelta(minutes=1)
 
@@ -67,8 +67,8 @@ def trigger(
 
 
 def decided(one: records.Schedule, minutes: float) -> list[tuple[str, str | None]]:
-    found = triggers.decide(one, BEGIN, at(minutes))
-    return [(each.state, each.reason) for each in found.planned]
+    decision = triggers.decide(one, BEGIN, at(minutes))
+    return [(each.state, each.reason) for each in decision.planned]
 
 
 MISSED = ("skipped", "missed: no controller pass before the next planned time")
@@ -88,7 +88,7 @@ def test_catchup() -> None:
     assert triggers.decide(schedule(), at(100), at(50)).planned == ()
 
 
-def test_what_waits() -> None:
+def test_waiting_triggers() -> None:
     def step(
         one: records.Schedule,
         minutes: float,
@@ -147,40 +147,40 @@ class World:
     def tick(self, now: datetime.datetime, transactions: int) -> None:
         """One pass, killed after so many transactions."""
         while transactions > 0:
-            found = triggers.decide(self.schedule, self.decided_until, now, limit=7)
-            if not found.planned:
+            decision = triggers.decide(self.schedule, self.decided_until, now, limit=7)
+            if not decision.planned:
                 break
-            for one in found.planned:
-                assert one.planned_at not in self.rows, "decided twice"
-                assert self.decided_until < one.planned_at <= now
-                self.rows[one.planned_at] = one.state
-                self.due[one.planned_at] = one.due_at
-            self.decided_until = found.until
+            for planned in decision.planned:
+                assert planned.planned_at not in self.rows, "decided twice"
+                assert self.decided_until < planned.planned_at <= now
+                self.rows[planned.planned_at] = planned.state
+                self.due[planned.planned_at] = planned.due_at
+            self.decided_until = decision.until
             transactions -= 1
-        waiting = sorted(one for one, state in self.rows.items() if state == "waiting")
-        for one in waiting:
+        waiting = sorted(row for row, state in self.rows.items() if state == "waiting")
+        for planned in waiting:
             if transactions <= 0:
                 return
             others = [
                 trigger(other, self.due[other])
                 for other, state in self.rows.items()
-                if state == "waiting" and other != one
+                if state == "waiting" and other != planned
             ]
             is_live = any(end > now for end in self.ends.values())
-            waits = trigger(one, self.due[one])
+            waits = trigger(planned, self.due[planned])
             step, why = triggers.next_step(
                 self.schedule, waits, now, others=others, is_live=is_live
             )
             if step == "fire":
-                assert self.due[one] <= now
+                assert self.due[planned] <= now
                 assert not is_live or self.schedule.overlap == "allow"
-                self.rows[one] = "fired"
-                self.fired[one] += 1
-                self.ends[one] = now + self.runs_minutes * MINUTE
+                self.rows[planned] = "fired"
+                self.fired[planned] += 1
+                self.ends[planned] = now + self.runs_minutes * MINUTE
                 transactions -= 1
             elif step == "skip":
                 assert why
-                self.rows[one] = "skipped"
+                self.rows[planned] = "skipped"
                 transactions -= 1
 
 
@@ -247,9 +247,9 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
         ({"state": "paused"}, ("skipped", "paused")),
     ]:
         one = schedule("* * * * *", **fields)
-        found = triggers.decide(one, BEGIN, at(month))
-        first, *others = found.planned
-        assert (len(others), found.until, found.more) == (100, at(month), False)
+        decision = triggers.decide(one, BEGIN, at(month))
+        first, *others = decision.planned
+        assert (len(others), decision.until, decision.more) == (100, at(month), False)
         assert (first.planned_at, first.first_at) == (at(month - 100), at(1))
         assert first.state == "skipped" and first.reason is not None
         assert first.reason.endswith("; so are all planned times since 2027-03-27T20:01Z")
@@ -261,10 +261,10 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
     assert [each.first_at for each in hours.planned] == [None] * 101
 
 
-def test_what_may_still_fire_is_never_folded() -> None:
+def test_entries_that_may_still_fire_are_not_merged() -> None:
     one = schedule("* * * * *", catchup="all", grace_seconds=3600)
-    found = triggers.decide(one, BEGIN, at(5000))
-    assert found.planned[0].first_at == at(1) and not found.more
-    waiting = [each.planned_at for each in found.planned if each.state == "waiting"]
+    decision = triggers.decide(one, BEGIN, at(5000))
+    assert decision.planned[0].first_at == at(1) and not decision.more
+    waiting = [each.planned_at for each in decision.planned if each.state == "waiting"]
     assert waiting == [at(5000 - 60 + n) for n in range(61)]
-    assert len(found.planned) == 1 + 100 + 61
+    assert len(decision.planned) == 1 + 100 + 61

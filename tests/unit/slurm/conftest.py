@@ -1,4 +1,4 @@
-"""What real clusters said, by release (22.05.8, 24.11.5, 26.05.5)."""
+"""Recorded output of Slurm by release (22.05.8, 24.11.5, 26.05.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELEASES = ("22.05", "24.11", "26.05")
 
 
 class Recorded:
-    """One release's answers."""
+    """Recorded output of one release."""
 
     def __init__(self, release: str) -> None:
         self.name = release
@@ -29,17 +29,17 @@ class Recorded:
 
     def answers(self, name: str) -> dict[str, process.Result]:
         """Read blocks: `### NAME: COMMAND LINE`, `rc=N`, lines of stdout (O) and stderr (E)."""
-        found = {}
+        result = {}
         for block in self.text(name).split("### ")[1:]:
             head, status, *lines = block.rstrip("\n").split("\n")
             title, _, command = head.partition(": ")
-            found[title] = answer(
+            result[title] = answer(
                 command.split(" "),
                 int(status.removeprefix("rc=")),
                 stdout="".join(f"{line[2:]}\n" for line in lines if line.startswith("O ")),
                 stderr="".join(f"{line[2:]}\n" for line in lines if line.startswith("E ")),
             )
-        return found
+        return result
 
 
 def answer(argv, returncode=0, stdout="", stderr="", timed_out=False, seconds=0.1):

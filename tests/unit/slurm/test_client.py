@@ -1,4 +1,4 @@
-"""The client: commands are put together, failures become sentences."""
+"""The client: command lines and error messages."""
 
 import datetime
 
@@ -25,7 +25,7 @@ def test_each_failure_has_its_error(recorded):
     kinds = {name: type(failures.failure(answer)) for name, answer in outages.items()}
     assert kinds.pop("no-accounting sacct") is failures.AccountingDisabled
     assert kinds.pop("dbd-down sbatch") is type(None)
-    # `scontrol ping` says DOWN on stdout.
+    # `scontrol ping` prints DOWN to stdout.
     assert kinds.pop("hung ping") is kinds.pop("ctld-down ping") is errors.SlurmError
     assert set(kinds.values()) == {failures.Unreachable}
     # scontrol write batch_script fails with exit code 0.
@@ -44,8 +44,8 @@ def test_each_failure_has_its_error(recorded):
 
 
 def test_sentences(make_answer):
-    def sentence(argv, rc=1, stderr="", **more):
-        return str(failures.failure(make_answer(argv, rc, stderr=stderr, **more)))
+    def sentence(argv, rc=1, stderr="", **overrides):
+        return str(failures.failure(make_answer(argv, rc, stderr=stderr, **overrides)))
 
     assert sentence(["squeue"], timed_out=True, seconds=60.0) == (
         "squeue timed out after 60 s. Slurm is busy or down. Nothing is lost; try again later."

@@ -46,7 +46,7 @@ def test_groups_by_limit_and_partition() -> None:
     drained = "Required partition not available (inactive or drain)"
     full = "Slurm temporarily unable to accept job"
     limit = "QOSMaxSubmitJobPerUserLimit"
-    found = deferral.groups(
+    groups = deferral.groups(
         [
             deferred(9, limit, qos="tiny"),
             deferred(8, limit, qos="large"),
@@ -58,7 +58,7 @@ def test_groups_by_limit_and_partition() -> None:
             deferred(2, full, account="proj"),
         ]
     )
-    assert [[job.row for job in group] for group in found] == [[2, 3], [4], [5, 6], [7, 9], [8]]
+    assert [[job.row for job in group] for group in groups] == [[2, 3], [4], [5, 6], [7, 9], [8]]
 
 
 def test_a_smaller_submission_may_fit_after_a_refused_array() -> None:

@@ -1,4 +1,4 @@
-"""Columns -> values."""
+"""Parsing of columns."""
 
 import datetime
 

@@ -55,16 +55,16 @@ numbers = st.integers(0, 67_043_328)
 @given(numbers, st.integers(0, 4_000_000), st.sampled_from(["", ".batch", ".extern", ".0", ".17"]))
 def test_round_trip(job, task, step):
     assert job_ids.parse_job_id(f"{job}{step}").text == str(job)
-    found = job_ids.parse_job_id(f"{job}_{task}{step}")
-    assert found.text == f"{job}_{task}"
-    assert (found.array_task_id, found.step) == (task, step[1:] or None)
+    result = job_ids.parse_job_id(f"{job}_{task}{step}")
+    assert result.text == f"{job}_{task}"
+    assert (result.array_task_id, result.step) == (task, step[1:] or None)
 
 
 @given(numbers, st.sets(st.integers(0, 500), min_size=1))
 def test_waiting_tasks_round_trip(job, tasks):
     raw = f"{job}_[{','.join(map(str, sorted(tasks)))}%5]"
-    found = job_ids.each_task(job_ids.parse_job_id(raw))
-    assert [task.array_task_id for task in found] == sorted(tasks)
+    result = job_ids.each_task(job_ids.parse_job_id(raw))
+    assert [task.array_task_id for task in result] == sorted(tasks)
 
 
 @given(st.text())

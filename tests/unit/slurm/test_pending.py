@@ -1,4 +1,4 @@
-"""What a waiting job waits for: lines of Slurm 22.05, 24.11 and 26.05 from the test cluster."""
+"""Facts about pending jobs: output of Slurm 22.05, 24.11 and 26.05 from the test cluster."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_a_partition_and_a_reservation() -> None:
 
 def test_limits(recorded: conftest.Recorded) -> None:
     text = recorded.text("limits.txt")
-    found = scontrol.parse_limits(text, "alice(2001)", "proj")
-    told = [(one.owner, one.name, one.resource, one.allowed, one.used) for one in found]
-    assert sorted(told, key=str) == [
+    result = scontrol.parse_limits(text, "alice(2001)", "proj")
+    reported = [(item.owner, item.name, item.resource, item.allowed, item.used) for item in result]
+    assert sorted(reported, key=str) == [
         ("QOS single", "GrpJobs", "", 1, 1),
         ("QOS single", "GrpTRESMins", "cpu", 1000, 0),
         ("QOS single", "MaxTRESPU", "cpu", 6, 2),
@@ -88,7 +88,7 @@ def test_limits(recorded: conftest.Recorded) -> None:
     ]
     # What another user has used of the QOS is not ours.
     others = scontrol.parse_limits(text, "bob(2002)", "proj")
-    assert "MaxTRESPU" not in {one.name for one in others}
+    assert "MaxTRESPU" not in {other.name for other in others}
 
 
 def test_jobs_before_a_job() -> None:

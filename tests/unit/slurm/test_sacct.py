@@ -15,11 +15,11 @@ SINCE = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.timezone(datetime.tim
 
 def read(recorded, name):
     odd = []
-    found = sacct.parse(recorded.lines(name), AT, odd.append)
+    result = sacct.parse(recorded.lines(name), AT, odd.append)
     # Only the second line of a foreign job's command line.
     assert set(odd) <= {"echo second line"}
     rows = {}
-    for seen in found:
+    for seen in result:
         rows.setdefault(seen.name.partition(".")[0], []).append(seen)
     return rows
 
@@ -67,7 +67,7 @@ def test_ends(recorded):
 
     assert end("success") == ("COMPLETED", 0, 0)
     assert end("exit3") == ("FAILED", 3, 0)
-    # The tool of this release or the script knows better: 128 is missing.
+    # This release or the script reports it correctly: 128 is missing.
     assert end("exit137") == ("FAILED", 137 if recorded.release >= (25, 11) else 9, 0)
     assert end("killed") == ("FAILED", 0, 9)
     assert end("timeout") == ("TIMEOUT", 0, 0)
@@ -82,7 +82,7 @@ def test_ends(recorded):
         never = rows[name][0]
         assert (never.started_at, never.node_list) == (None, None)
         assert never.ended_at is not None
-    # A failed step is told by the derived exit code.
+    # The derived exit code shows a failed step.
     assert rows["step_failed"][0].step_exit_code == 5
     assert rows["out_of_memory"][0].step_exit_signal == 125
 
@@ -118,8 +118,8 @@ def test_steps(recorded):
     assert failed.step_exit_code == 5
     assert rows["held"][0].step_state is None
     plain = read(recorded, "sacct.txt")
-    assert {name: len(found) for name, found in rows.items()} == {
-        name: len(found) for name, found in plain.items()
+    assert {name: len(row) for name, row in rows.items()} == {
+        name: len(item) for name, item in plain.items()
     }
 
 
@@ -156,8 +156,8 @@ ids = st.sampled_from(["7", "7.batch", "8", "8_[1-3]", "8_[1,...]", "8_2", "8_2.
 def test_any_line_is_parsed_or_reported_as_invalid(rows):
     odd = []
     lines = ["\x1f".join([job_id, *rest]) for job_id, rest in rows]
-    found = sacct.parse(lines, AT, odd.append)
+    result = sacct.parse(lines, AT, odd.append)
     assert len(odd) <= sum(bool(line.strip()) for line in lines)
-    for seen in found:
-        same = [row.row_number for row in found if row.job_id == seen.job_id]
+    for seen in result:
+        same = [row.row_number for row in result if row.job_id == seen.job_id]
         assert sorted(same) == list(range(len(same)))

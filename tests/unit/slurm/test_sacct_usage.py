@@ -1,4 +1,4 @@
-"""What sacct says that a job used, as three releases printed it."""
+"""Usage of jobs in sacct's output of three releases."""
 
 import dataclasses
 import datetime

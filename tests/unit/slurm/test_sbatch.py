@@ -1,4 +1,4 @@
-"""What sbatch's answers mean; the texts are those of three releases."""
+"""Classification of sbatch's output of three releases."""
 
 import re
 
@@ -69,7 +69,7 @@ def test_command():
 
 
 def test_refusals(recorded):
-    found = {
+    kinds = {
         name: sbatch.classify(answer).kind
         for name, answer in recorded.answers("refusals.txt").items()
         if answer.argv[0] == "sbatch" and "--test-only" not in answer.argv
@@ -80,11 +80,11 @@ def test_refusals(recorded):
         **dict.fromkeys(REJECTED_RETRY, OutcomeKind.REJECTED_RETRY),
         **dict.fromkeys(ACCEPTED, OutcomeKind.ACCEPTED),
     }
-    assert {name: found[name] for name in expected} == expected
+    assert {name: kinds[name] for name in expected} == expected
     for name in ("dep2", "nodes", "conflict", "cpus", "cpuspertask"):
         # Accepted by some releases, refused for certain by others; never in doubt.
-        assert found[name] in (OutcomeKind.ACCEPTED, OutcomeKind.REJECTED, OutcomeKind.NOT_SENT)
-    assert OutcomeKind.AMBIGUOUS not in found.values()
+        assert kinds[name] in (OutcomeKind.ACCEPTED, OutcomeKind.REJECTED, OutcomeKind.NOT_SENT)
+    assert OutcomeKind.AMBIGUOUS not in kinds.values()
 
 
 def test_a_job_id_with_a_cluster(recorded):
@@ -107,7 +107,7 @@ def test_outages(make_answer):
     munge = 'sbatch: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2"\n'
     refused = failed + "Protocol authentication error\n"
     assert kind(munge + refused) is OutcomeKind.NOT_SENT_RETRY
-    # Without munge's own words it may be the answer that could not be checked.
+    # Without munge's message, possibly the reply could not be verified.
     assert kind(refused) is OutcomeKind.AMBIGUOUS
     full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
     busy = full + failed + "Resource temporarily unavailable\n"
@@ -143,8 +143,8 @@ def test_job_id(make_answer, stdout, job_id):
 
 
 def test_sentences(make_answer):
-    def sentence(stderr="", rc=1, **more):
-        return sbatch.classify(make_answer(["sbatch"], rc, stderr=stderr, **more)).sentence
+    def sentence(stderr="", rc=1, **overrides):
+        return sbatch.classify(make_answer(["sbatch"], rc, stderr=stderr, **overrides)).sentence
 
     failed = "sbatch: error: Batch job submission failed: "
     assert sentence(
@@ -171,13 +171,13 @@ def test_sentences(make_answer):
 
 
 def test_only(recorded):
-    found = recorded.answers("refusals.txt")
-    estimate = sbatch.parse_test_only(found["testonly"].stderr)
+    result = recorded.answers("refusals.txt")
+    estimate = sbatch.parse_test_only(result["testonly"].stderr)
     assert estimate is not None
     assert re.fullmatch(
         r"Slurm would start the job at [-0-9T:+]+ on n\[1-2\] in partition gpu", estimate
     )
-    assert sbatch.parse_test_only(found["testonlybad"].stderr) is None
+    assert sbatch.parse_test_only(result["testonlybad"].stderr) is None
 
 
 @given(st.integers(-64, 255), st.text(), st.text())

@@ -1,4 +1,4 @@
-"""scontrol's answers."""
+"""Parsing of scontrol's output."""
 
 import pytest
 from hypothesis import given

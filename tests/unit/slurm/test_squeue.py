@@ -1,4 +1,4 @@
-"""squeue's lines, as three releases printed them."""
+"""Parsing of squeue's output of three releases."""
 
 import datetime
 from itertools import islice
@@ -18,8 +18,8 @@ def ours(name, job_id, stdout_path):
 
 
 def read(recorded, when):
-    found = list(squeue.parse(recorded.lines(f"squeue-{when}.txt"), AT, ours))
-    return {seen.name.partition(".")[0]: seen for seen in found}, found
+    result = list(squeue.parse(recorded.lines(f"squeue-{when}.txt"), AT, ours))
+    return {seen.name.partition(".")[0]: seen for seen in result}, result
 
 
 def test_command():
@@ -44,19 +44,19 @@ def test_running_jobs(recorded):
 
 
 def test_pending_jobs(recorded):
-    by_name, found = read(recorded, "live")
+    by_name, result = read(recorded, "live")
     held = by_name["held"]
     assert (held.state, held.reason) == (jobs.JobState.PENDING, "JobHeldUser")
     assert (held.started_at, held.ended_at, held.node_list) == (None, None, None)
     assert held.time_limit_seconds == 93840
     assert by_name["never"].reason == "PartitionTimeLimit"
     # The scheduler's guess of a start is no start.
-    assert all(seen.started_at is None for seen in found if seen.state == "PENDING")
+    assert all(seen.started_at is None for seen in result if seen.state == "PENDING")
 
 
 def test_each_array_task_is_one_observation(recorded):
-    _, found = read(recorded, "live")
-    array = [seen for seen in found if seen.name.startswith("array.")]
+    _, result = read(recorded, "live")
+    array = [seen for seen in result if seen.name.startswith("array.")]
     assert sorted(seen.array_task_id for seen in array) == [1, 3, 4, 5, 10, 13, 16]
     for seen in array:
         assert seen.job_id == f"{seen.array_job_id}_{seen.array_task_id}"
@@ -162,8 +162,8 @@ columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=
 def test_any_line_is_parsed_or_reported_as_invalid(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)
-    found = list(squeue.parse([text], AT, lambda *line: True, odd.append))
-    assert bool(found) + len(odd) == (1 if text.strip() else 0)
+    result = list(squeue.parse([text], AT, lambda *line: True, odd.append))
+    assert bool(result) + len(odd) == (1 if text.strip() else 0)
 
 
 @given(st.fixed_dictionaries({name: columns for name in squeue._FIELDS[2:]}))

@@ -1,4 +1,4 @@
-"""What reaches Slurm's commands, and through sbatch the job."""
+"""Environment variables of Slurm's commands and, through sbatch, of the job."""
 
 from orchestrator.slurm import variables
 
@@ -65,12 +65,12 @@ def test_a_database_with_a_password_stays_here():
 
 def test_secrets_by_their_names_and_ordinary_names_like_them():
     secrets = "GITHUB_PAT OPENAI_KEY SSH_KEYS DATABASE_URL REDIS_URL SENTRY_DSN BASIC_AUTH DB_PASS"
-    more = "PGPASSWORD DB_PWD SLACK_WEBHOOK_URL SESSION_COOKIE OPENAI_API_KEY HF_TOKEN AZURE_JWT"
-    names = [*secrets.split(), *more.split()]
+    extra = "PGPASSWORD DB_PWD SLACK_WEBHOOK_URL SESSION_COOKIE OPENAI_API_KEY HF_TOKEN AZURE_JWT"
+    names = [*secrets.split(), *extra.split()]
     assert variables.secret_names(dict.fromkeys(names, "x")) == set(names)
     ordinary = "PATH MANPATH PATTERN KEYBOARD KEYMAP MONKEY PWD OLDPWD PGPASSFILE SSH_AUTH_SOCK"
-    more = "XAUTHORITY TOKENIZERS_PARALLELISM COMPASS AUTHOR DSNAME TURKEY_SIZE BASE_URL"
-    assert variables.secret_names(dict.fromkeys([*ordinary.split(), *more.split()], "x")) == set()
+    extra = "XAUTHORITY TOKENIZERS_PARALLELISM COMPASS AUTHOR DSNAME TURKEY_SIZE BASE_URL"
+    assert variables.secret_names(dict.fromkeys([*ordinary.split(), *extra.split()], "x")) == set()
 
 
 def test_stored_variables_are_an_allow_list():

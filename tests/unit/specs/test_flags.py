@@ -1,4 +1,4 @@
-"""Flags: one for every key of job and resources, and nothing heavy behind them."""
+"""Flags: one for every key of job and resources, without slow imports."""
 
 import dataclasses
 import subprocess
@@ -76,9 +76,9 @@ def test_each_flag_reaches_the_spec(flag: specs.Flag) -> None:
     program = () if flag.key == "launch.command" else ("train.py",)
     spec = specs.load(None, flags=flags, program=program)
     table, _, key = flag.key.partition(".")
-    found = getattr(spec if table == "job" else getattr(spec, table), key)
+    result = getattr(spec if table == "job" else getattr(spec, table), key)
     expected = {"environment.variables": {"A": "b=c"}, "launch.nproc_per_node": 2}
-    assert found == expected.get(flag.key, value)
+    assert result == expected.get(flag.key, value)
 
 
 def test_flags_need_neither_pydantic_nor_anything_else_that_is_slow() -> None:

@@ -63,7 +63,7 @@ def string_fields() -> Iterator[tuple[str, str]]:
                 ), f"{table}.{key}: a type that this test does not know"
 
 
-#: Fields in which text is text; everything else has a form of its own.
+#: Fields with free text; all others have a format.
 FREE = {
     ("job", "comment"),
     ("job", "labels"),
@@ -85,14 +85,14 @@ FREE = {
     ("args", "*"),
     ("sbatch", "*"),
 }
-#: What has to stand around the text, where it is more than the text.
+#: Text that must surround the value.
 AROUND = {
     ("job", "labels"): "key={}",
     ("job", "output"): "%j-{}",
     ("job", "error"): "%j-{}",
     ("container", "binds"): "/{}:/x",
 }
-#: Text that Slurm, apptainer or the log reader would not take as text there.
+#: Text that Slurm, apptainer or the log reader would interpret.
 SPECIAL = {
     ("job", "output"): {"a\\", "%j%N", "{% raw %}"},
     ("job", "error"): {"a\\", "%j%N", "{% raw %}"},
@@ -166,9 +166,7 @@ def test_control_characters_are_refused(table: str, key: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("table", "key"), [*string_fields()])
-def test_other_text_is_refused_by_form_or_kept_as_it_is(
-    table: str, key: str, tmp_path: Path
-) -> None:
+def test_other_text_is_rejected_or_kept_unchanged(table: str, key: str, tmp_path: Path) -> None:
     field = (table, key)
     for text in TEXT:
         whole = AROUND.get(field, "{}").format(text)
@@ -177,7 +175,7 @@ def test_other_text_is_refused_by_form_or_kept_as_it_is(
             assert value_of(spec, table, key) == whole
             # Nothing else than this field differs from the spec with a harmless text.
             harmless = load(table, key, AROUND.get(field, "{}").format("x"), tmp_path)
-            before, after = (specs.to_json(found) for found in (harmless, spec))
+            before, after = (specs.to_json(item) for item in (harmless, spec))
             assert sum(
                 old != new for old, new in zip(before.split("\n"), after.split("\n"), strict=True)
             ) == (whole != "x")

@@ -1,4 +1,4 @@
-"""A spec as JSON: exactly there and back."""
+"""A spec converted to JSON and back is unchanged."""
 
 import dataclasses
 import json
@@ -53,7 +53,7 @@ def _record(cls: Any) -> st.SearchStrategy[Any]:
 def test_round_trip(spec: jobs.JobSpec) -> None:
     back = specs.from_json(specs.to_json(spec))
     assert back == spec
-    # 1 == 1.0 == True, so equality alone would not see a changed type.
+    # 1 == 1.0 == True, so equality alone would miss a changed type.
     assert repr(back) == repr(spec)
 
 

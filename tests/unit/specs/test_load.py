@@ -1,4 +1,4 @@
-"""From text, --set and flags to a JobSpec; what a person sees where something is wrong."""
+"""Loading a JobSpec from a file, --set and flags, and the error messages."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def spec_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def failure(text: str, *settings: str, **arguments: object) -> str:
-    """Return what is printed for a wrong spec, which lies in the present folder."""
+    """Return the error message for an invalid spec in the working directory."""
     Path("spec.toml").write_text(text)
     with pytest.raises(errors.SpecError) as caught:
         specs.load(Path("spec.toml"), settings, **arguments)  # type: ignore[arg-type]
@@ -421,7 +421,7 @@ def test_plain_numbers_stand_where_slurm_takes_them(spec_file: Path) -> None:
         (["launch.script=a.py"], {"launch.command": "x"}, (), "launch.script", None),
     ],
 )
-def test_a_key_puts_its_rivals_below_it_out_of_force(
+def test_a_key_overrides_alternative_keys_of_lower_layers(
     spec_file: Path,
     settings: list[str],
     flags: dict[str, object],

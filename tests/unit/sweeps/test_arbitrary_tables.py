@@ -141,12 +141,12 @@ def test_tables_that_may_be_a_sweep(args: dict[str, Any], sweep: object) -> None
 def check(data: dict[str, Any]) -> None:
     origin = documents.Origin(source="sweep.toml", line=1)
     try:
-        found = sweeps.expand(documents.Document(data=data, origins={(): origin}), PROFILE)
+        result = sweeps.expand(documents.Document(data=data, origins={(): origin}), PROFILE)
     except errors.SpecError as error:
         assert error.problems
         return
-    plan = sweeps.plan(found.points, 2)
-    planned = [point.identity for one in plan for point in one.points]
-    assert sorted(planned) == sorted({point.identity for point in found.points})
-    for one in plan:
-        assert [*checks.findings(one.spec)] == []
+    plan = sweeps.plan(result.points, 2)
+    planned = [point.identity for array in plan for point in array.points]
+    assert sorted(planned) == sorted({point.identity for point in result.points})
+    for array in plan:
+        assert [*checks.findings(array.spec)] == []

@@ -32,7 +32,7 @@ def numbers(count: int) -> str:
 def test_2500_points_are_three_submissions(expand: Expand, profile: config.Profile) -> None:
     sweep = expand(GRID.format(numbers(1250)))
     plan = sweeps.plan(sweep.points, 1001)
-    assert [len(one.points) for one in plan] == [1001, 1001, 498]
+    assert [len(array.points) for array in plan] == [1001, 1001, 498]
     assert sweeps.total(sweep.points) == sweeps.ResourceTotals(points=2500, node_hours=2500.0)
     # MaxArraySize is one more than the largest index.
     assert plan[0].spec.array.task_ids == range(1001)
@@ -41,16 +41,16 @@ def test_2500_points_are_three_submissions(expand: Expand, profile: config.Profi
 def test_arrays_within_a_submit_limit(expand: Expand, profile: config.Profile) -> None:
     sweep = expand(GRID.format(numbers(4)))
     plan = sweeps.plan(sweep.points, 3, max_running=2)
-    assert [len(one.points) for one in plan] == [3, 3, 2]
-    assert [one.spec.array.max_running for one in plan] == [2, 2, None]
+    assert [len(array.points) for array in plan] == [3, 3, 2]
+    assert [array.spec.array.max_running for array in plan] == [2, 2, None]
 
 
 def test_arrays_within_the_size_of_a_script(expand: Expand, profile: config.Profile) -> None:
     long = ", ".join(f'"{letter * 2000}$\\u00e9\\""' for letter in "abcdefgh")
     sweep = expand(f'[sweep]\nkind = "grid"\naxes.args.note = [{long}]\n')
     plan = sweeps.plan(sweep.points, 1001, max_bytes=7000)
-    assert [len(one.points) for one in plan] == [3, 3, 2]
-    scripts = [script(one.spec, profile) for one in plan]
+    assert [len(array.points) for array in plan] == [3, 3, 2]
+    scripts = [script(array.spec, profile) for array in plan]
     alone = script(dataclasses.replace(plan[0].spec, array=jobs.Array()), profile)
     assert all(len(text.encode()) - len(alone.encode()) < 7300 for text in scripts)
 
@@ -59,7 +59,7 @@ def test_arguments_shared_by_the_tasks_of_an_array(expand: Expand, profile: conf
     points = "{ args.lr = 1 }, { args.lr = 1.0, args.batch-size = 8 }, { resources.nodes = 2 }"
     sweep = expand(f'[sweep]\nkind = "list"\npoints = [{points}]\n')
     plan = sweeps.plan(sweep.points, 10)
-    array, alone = (one.spec for one in plan)
+    array, alone = (array.spec for array in plan)
     assert array.args == {"epochs": 10}
     assert array.array.tasks == ({"batch_size": 1024, "lr": 1}, {"lr": 1.0, "batch_size": 8})
     assert (alone.resources.nodes, alone.array) == (2, jobs.Array())
@@ -71,8 +71,8 @@ def test_repeats_of_a_command_are_an_array_without_arguments(
     head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
     sweep = expand('[sweep]\nkind="strong"\nnodes=[1, 2]\nrepeats = 3\n', head)
     plan = sweeps.plan(sweep.points, 10)
-    assert [one.spec.array for one in plan] == [jobs.Array(size=3)] * 2
-    assert [[point.repeat for point in one.points] for one in plan] == [[1, 2, 3]] * 2
+    assert [array.spec.array for array in plan] == [jobs.Array(size=3)] * 2
+    assert [[point.repeat for point in array.points] for array in plan] == [[1, 2, 3]] * 2
 
 
 @settings(max_examples=25, deadline=None)
@@ -96,16 +96,18 @@ def test_each_point_is_submitted_once_with_its_own_arguments(
     head = '[job]\nname = "a"\n[launch]\nmodule = "other"\n[args]\nepochs = 1\n'
     sweep = expand(text.replace("[sweep.axes]", f"repeats = {repeats}\n[sweep.axes]"), head)
     # Those that are missing of a sweep are planned in the same way.
-    wanted = data.draw(st.lists(st.sampled_from(sweep.points), unique_by=lambda one: one.identity))
-    plan = sweeps.plan(wanted, most)
-    found = [point.identity for one in plan for point in one.points]
-    assert sorted(found) == sorted(point.identity for point in wanted)
-    for one in plan:
-        assert len(one.points) <= most
-        assert [*checks.findings(one.spec)] == []
-        for task, point in enumerate(one.points):
-            assert words(one.spec, task) == sorted(arguments.shared(point.spec))
-            assert dataclasses.replace(one.spec, args={}, array=jobs.Array()) == (
+    expected = data.draw(
+        st.lists(st.sampled_from(sweep.points), unique_by=lambda item: item.identity)
+    )
+    plan = sweeps.plan(expected, most)
+    result = [point.identity for array in plan for point in array.points]
+    assert sorted(result) == sorted(point.identity for point in expected)
+    for array in plan:
+        assert len(array.points) <= most
+        assert [*checks.findings(array.spec)] == []
+        for task, point in enumerate(array.points):
+            assert words(array.spec, task) == sorted(arguments.shared(point.spec))
+            assert dataclasses.replace(array.spec, args={}, array=jobs.Array()) == (
                 dataclasses.replace(point.spec, args={})
             )
 

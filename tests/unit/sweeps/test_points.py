@@ -1,4 +1,4 @@
-"""What each kind of sweep makes of a spec; the same file gives the same points."""
+"""Points of each kind of sweep; the same file gives the same points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def changes(sweep: sweeps.Sweep) -> list[tuple[object, ...]]:
 def test_strong_scaling_fills_nodes_and_fixes_the_global_batch(expand: Expand) -> None:
     sweep = expand('[sweep]\nkind = "strong"\ngpus = [1, 2, 4, 8, 16]\n')
     asked = [point.spec.resources for point in sweep.points]
-    assert [(one.nodes, one.gpus_per_node) for one in asked] == [
+    assert [(item.nodes, item.gpus_per_node) for item in asked] == [
         (1, 1),
         (1, 2),
         (1, 4),
@@ -186,8 +186,8 @@ def test_node_size_of_each_partition(expand: Expand) -> None:
         partitions={"a": config.Partition(gpus_per_node=2), "b": config.Partition(gpus_per_node=8)}
     )
     text = '[sweep]\nkind = "grid"\naxes.gpus = [8]\naxes.job.partition = ["a", "b"]\n'
-    found = [point.spec.resources for point in expand(text, profile=profile).points]
-    assert [(one.nodes, one.gpus_per_node) for one in found] == [(4, 2), (1, 8)]
+    result = [point.spec.resources for point in expand(text, profile=profile).points]
+    assert [(item.nodes, item.gpus_per_node) for item in result] == [(4, 2), (1, 8)]
 
 
 DRAWN: list[tuple[object, ...]] = [
@@ -212,8 +212,8 @@ axes.args.optimizer = {{ choice = ["sgd", "adamw"] }}
     assert changes(three) == DRAWN
     # More samples begin with those; another axis leaves them as they are.
     assert expand(text.format(30)).points[:3] == three.points
-    more = expand(text.format(3) + "axes.args.extra = { uniform = [0, 1] }\n")
-    assert [point.spec.args["lr"] for point in more.points] == [row[1] for row in DRAWN]
+    extra = expand(text.format(3) + "axes.args.extra = { uniform = [0, 1] }\n")
+    assert [point.spec.args["lr"] for point in extra.points] == [row[1] for row in DRAWN]
 
 
 KEYS = ("args.a", "args.b", "args.c", "resources.nodes")
@@ -242,14 +242,14 @@ def test_grid_has_each_combination_once_in_its_own_order(
     sweep = expand(head + text_of(axes), base)
     shuffled = dict(data.draw(st.permutations([*axes.items()])))
     assert expand(head + text_of(shuffled), base).points == sweep.points
-    wanted = {
+    expected = {
         frozenset(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
     }
-    found = [(frozenset(point.changes.items()), point.repeat) for point in sweep.points]
-    assert len(found) == len(wanted) * repeats
-    assert set(found) == set(itertools.product(wanted, range(1, repeats + 1)))
+    combinations = [(frozenset(point.changes.items()), point.repeat) for point in sweep.points]
+    assert len(combinations) == len(expected) * repeats
+    assert set(combinations) == set(itertools.product(expected, range(1, repeats + 1)))
     for unique in ("identity", "name"):
-        assert len({getattr(point, unique) for point in sweep.points}) == len(found)
+        assert len({getattr(point, unique) for point in sweep.points}) == len(combinations)
 
 
 @settings(max_examples=25, deadline=None)
@@ -264,11 +264,11 @@ def test_exclude_and_include(
     out = f'[sweep]\nkind = "grid"\nexclude = [{{ "{key}" = {value} }}]\n'
     back = [dict(point.changes) for point in whole if point.changes[key] == value]
     written = ", ".join(
-        "{ " + ", ".join(f'"{name}" = {number}' for name, number in one.items()) + " }"
-        for one in back
+        "{ " + ", ".join(f'"{name}" = {number}' for name, number in item.items()) + " }"
+        for item in back
     )
     both = expand(f"{out}include = [{written}]\n" + text_of(axes), base).points
-    # Each point is what it was before, wherever it stands.
+    # Each point is unchanged, at any position.
     assert sorted(point.identity for point in both) == sorted(point.identity for point in whole)
     kept = [point for point in whole if point.changes[key] != value]
     assert [point.identity for point in both[: len(kept)]] == [point.identity for point in kept]

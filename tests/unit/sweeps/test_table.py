@@ -18,9 +18,9 @@ def test_spellings_of_an_axis(expand: Callable[..., sweeps.Sweep]) -> None:
         "axes.args.base_lr = [0.1, 0.2]",
         "axes = { args = { base-lr = [0.1, 0.2] } }",
     )
-    found = [expand(f'[sweep]\nkind = "grid"\n{way}') for way in ways]
-    assert [point.identity for point in found[0].points] == ["8b1eddd34fd7", "b8517c19e3d0"]
-    assert found[0].points == found[1].points == found[2].points
+    result = [expand(f'[sweep]\nkind = "grid"\n{way}') for way in ways]
+    assert [point.identity for point in result[0].points] == ["8b1eddd34fd7", "b8517c19e3d0"]
+    assert result[0].points == result[1].points == result[2].points
 
 
 def test_reports_all_problems_with_their_lines(refused: Refused) -> None:
@@ -72,6 +72,11 @@ sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
             '[sweep]\nkind = "gird"\n',
             'sweep.toml:11: sweep.kind: must be one of "grid", "zip", "list", "random", "strong", '
             '"weak", "batch", "workers" (got "gird"). Did you mean "grid"?',
+        ),
+        (
+            '[sweep]\nkind = ["grid"]\n',
+            'sweep.toml:11: sweep.kind: must be one of "grid", "zip", "list", "random", "strong", '
+            '"weak", "batch", "workers" (got ["grid"])',
         ),
         (
             '[sweep]\nkind = "list"\n',
@@ -172,8 +177,8 @@ def test_settings_of_the_command_line(
         '[job]\nname = "a"\n[launch]\nmodule = "trainers.train"\n'
         '[sweep]\nkind = "random"\nsamples = 2\naxes.args.base_lr = { uniform = [0, 1] }\n'
     )
-    found = sweeps.load(path, ["sweep.samples=3", "args.epochs=2"], profile=profile)
-    assert [point.spec.args["epochs"] for point in found.points] == [2, 2, 2]
+    result = sweeps.load(path, ["sweep.samples=3", "args.epochs=2"], profile=profile)
+    assert [point.spec.args["epochs"] for point in result.points] == [2, 2, 2]
     with pytest.raises(errors.SpecError) as caught:
         sweeps.load(path, ["args.base-lr=0.1"], profile=profile)
     assert str(caught.value).splitlines()[0] == (

@@ -1,4 +1,4 @@
-"""Text that acts on what displays it: it is escaped, once and for all."""
+"""Escaping of control characters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_lines_and_tabs() -> None:
 
 def acting(text: str) -> set[str]:
     """Return the characters of the text that are no letters, signs or spaces of any script."""
-    return {one for one in text if unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp")}
+    return {item for item in text if unicodedata.category(item) in ("Cc", "Cs", "Zl", "Zp")}
 
 
 @given(TEXTS)

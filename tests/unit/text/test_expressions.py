@@ -1,4 +1,4 @@
-"""Expressions of users: catastrophic ones end in time, others find what Python's re finds."""
+"""Users' expressions: catastrophic ones are stopped in time, others match like Python's re."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.text import expressions
 
-#: Python's re takes minutes to years for each of them on one of the lines.
+#: With each of these, Python's re takes minutes to years on one of the lines.
 CATASTROPHIC = (
     r"(a+)+$",
     r"(a|aa)+$",
@@ -97,10 +97,10 @@ def test_both_engines_match_like_python(parts: str, text: str) -> None:
         return
     ours = expressions.Expression(parts)
     for method in ("fullmatch", "search"):
-        expected, found = getattr(plain, method)(text), getattr(ours, method)(text)
-        assert (found is None) == (expected is None)
+        expected, result = getattr(plain, method)(text), getattr(ours, method)(text)
+        assert (result is None) == (expected is None)
         if expected is not None:
-            assert found.groupdict() == expected.groupdict()
-            assert [found.span(name) for name in plain.groupindex] == [
+            assert result.groupdict() == expected.groupdict()
+            assert [result.span(name) for name in plain.groupindex] == [
                 expected.span(name) for name in plain.groupindex
             ]

@@ -1,4 +1,4 @@
-"""Lines of keys: against a text written out by hand, and against generated texts."""
+"""Line numbers of keys, in a handwritten text and in generated texts."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""TOML that would take minutes, or end Python's parser, is refused with its place."""
+"""TOML that would take minutes to parse or crash Python's parser is rejected."""
 
 from __future__ import annotations
 

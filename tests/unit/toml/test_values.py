@@ -1,4 +1,4 @@
-"""Slurm's forms. Times: man sbatch 24.11, --time; the rest: its own examples and hostile ones."""
+"""Slurm's formats of times and sizes (man sbatch 24.11), and invalid values."""
 
 import hypothesis
 import pytest

@@ -1,4 +1,4 @@
-"""A task of an array that Slurm no longer names: cancelled while it waited, or not to be said."""
+"""An array task that Slurm no longer lists: cancelled while pending, or unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.tracking import test_decide as cases
 
 TASK: dict[str, Any] = {"job_id": "41_3", "array_job_id": "41", "array_task_id": 3}
 WAITS = cases.job(**TASK, raw_job_id=None)
-#: Missed by two good answers over longer than the grace.
+#: Missing in two successful queries over longer than the grace period.
 MISSED = cases.job(**TASK, raw_job_id=None, misses=2, missing_since=cases.at(-200))
 
 
@@ -44,7 +44,7 @@ def test_a_task_cancelled_by_a_person_ends_after_the_grace() -> None:
     [
         # Nothing of the array is known: Slurm's state may be lost.
         ({}, {}),
-        # It has begun, so it leaves a record.
+        # It has started, so it leaves an exit record.
         ({"started_at": cases.at(-300)}, {"array_job_id": "41"}),
         ({}, {"array_job_id": "41", "owner": "44"}),
         # Its array's ID is another's by now.
@@ -67,7 +67,7 @@ def test_a_row_that_turns_up_later_counts() -> None:
     assert (state(transition), transition.changes["raw_job_id"]) == (JobState.COMPLETED, "44")
 
 
-def test_it_is_settled_when_no_row_has_come_over_a_grace() -> None:
+def test_an_end_is_settled_after_the_grace_period() -> None:
     ended = cases.job(**TASK, raw_job_id=None, state=JobState.CANCELLED, observed_at=cases.at(0))
     soon = cases.decide(ended, now=60, array_job_id="41")
     later = cases.decide(ended, now=200, array_job_id="41")

@@ -122,7 +122,7 @@ def test_exit_code_of_squeue_corrects_sacct() -> None:
     assert (transition.attempts[-1].exit_code, transition.changes["settled"]) == (137, True)
     earlier = after(job(), decide(job(), squeue=(shown,)))
     assert earlier.exit_code == 137
-    # Of a later attempt the earlier one's code says nothing.
+    # The exit code of the earlier attempt does not apply to a later one.
     assert after(earlier, decide(earlier, sacct=(closing,))).exit_code == 137
     second = dataclasses.replace(closing, row_number=1)
     assert after(earlier, decide(earlier, sacct=(closing, second))).exit_code == 9
@@ -158,9 +158,9 @@ def test_a_clock_in_doubt_gives_nothing_up() -> None:
     assert after(running, decide(running, **doubtful)).state is JobState.RUNNING
     lost = job(state=JobState.LOST, misses=9, missing_since=at(10))
     ended = job(state=JobState.COMPLETED, ended_at=at(10), observed_at=at(10))
-    for one in (lost, ended):
-        assert not after(one, decide(one, **doubtful)).settled
-        assert after(one, decide(one, now=month)).settled
+    for case in (lost, ended):
+        assert not after(case, decide(case, **doubtful)).settled
+        assert after(case, decide(case, now=month)).settled
     unknown = job(
         state=JobState.SUBMIT_UNKNOWN,
         job_id=None,
@@ -172,7 +172,7 @@ def test_a_clock_in_doubt_gives_nothing_up() -> None:
     assert after(unknown, decide(unknown, now=month)).state is JobState.NOT_SUBMITTED
 
 
-def test_lost_needs_answers_and_time_and_a_second_witness() -> None:
+def test_lost_needs_answers_and_time_and_a_second_source() -> None:
     running = job(state=JobState.RUNNING, started_at=at(5))
     for second in (60, 70, 130, 179):
         running = after(running, decide(running, now=second, sacct_queried=False))
@@ -213,7 +213,7 @@ def test_a_job_that_comes_back_is_not_lost() -> None:
     assert (now.state, now.settled, now.misses) == (JobState.RUNNING, False, 0)
 
 
-# --- submissions whose answer was lost ---
+# --- submissions without a reply of sbatch ---
 
 
 def unknown(**fields: Any) -> jobs.Job:
@@ -317,7 +317,7 @@ def test_an_end_stays_when_slurmctld_comes_back_with_an_older_state(state: JobSt
     ended = job(state=JobState.COMPLETED, started_at=at(5), ended_at=at(30), settled=True)
     back = row(state, started_at=at(5), restart_count=0)
     assert decide(ended, squeue=(back,)) == tracking.Transition(changes={"settled": False})
-    # What Slurm then makes of it is told all the same: another end, or a new attempt.
+    # Later changes in Slurm are recorded nevertheless: another final state, or a new attempt.
     reopened = dataclasses.replace(ended, settled=False)
     failed = row(JobState.NODE_FAIL, started_at=at(5), ended_at=at(50), restart_count=0)
     assert after(reopened, decide(reopened, squeue=(failed,))).state is JobState.NODE_FAIL
@@ -345,7 +345,7 @@ def ghost(state: JobState, job_id: str = "42", **fields: Any) -> tracking.Observ
     return row(state, job_id=job_id, raw_job_id=job_id, **fields)
 
 
-def test_a_ghost_does_not_speak_for_the_job_that_slurm_showed() -> None:
+def test_another_job_is_not_taken_for_the_known_one() -> None:
     done = job(state=JobState.COMPLETED, started_at=at(5), observed_at=at(30))
     transition = decide(done, squeue=(ghost(JobState.RUNNING, started_at=at(50)),), owner="41")
     assert after(done, transition).state is JobState.COMPLETED
@@ -405,9 +405,11 @@ def test_news_of_a_settled_job(state: JobState, seen: tracking.Observation, expe
 
 def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
     exact = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=137)
-    told = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=9, node_list="n1")
-    assert tracking.with_exact_exit_code(exact, told) == dataclasses.replace(told, exit_code=137)
-    assert tracking.with_exact_exit_code(None, told) == told
+    attempt = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=9, node_list="n1")
+    assert tracking.with_exact_exit_code(exact, attempt) == dataclasses.replace(
+        attempt, exit_code=137
+    )
+    assert tracking.with_exact_exit_code(None, attempt) == attempt
 
 
 @pytest.mark.parametrize(

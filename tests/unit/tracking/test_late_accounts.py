@@ -1,4 +1,4 @@
-"""Rows that Slurm 22.05 printed when slurmdbd was back, of jobs that had ended without it."""
+"""sacct rows of Slurm 22.05 for jobs that ended while slurmdbd was down."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def test_a_row_without_an_end_changes_nothing_that_squeue_reported(
         ended_at=cases.at(50),
     )
     live = known(early, state=JobState.RUNNING)
-    told = cases.after(live, cases.decide(live, squeue=(shown,), sacct=(early,)))
-    assert (end(told), told.settled) == ((state, str(state), *code), False)
+    reported = cases.after(live, cases.decide(live, squeue=(shown,), sacct=(early,)))
+    assert (end(reported), reported.settled) == ((state, str(state), *code), False)
     assert not tracking.needs_steps([early])
     # Nor once squeue has forgotten the job.
-    assert cases.decide(told, sacct=(early,)) == tracking.Transition()
-    ended = cases.after(told, cases.decide(told, sacct=(LATER[name],)))
+    assert cases.decide(reported, sacct=(early,)) == tracking.Transition()
+    ended = cases.after(reported, cases.decide(reported, sacct=(LATER[name],)))
     assert (end(ended), ended.settled) == (later, True)
 
 
 def test_a_row_without_an_end_gives_the_state_if_no_other_source_does() -> None:
     live = known(EARLY["hog"], state=JobState.RUNNING)
-    told = cases.after(live, cases.decide(live, sacct=(EARLY["hog"],)))
-    assert (end(told), told.ended_at) == ((JobState.FAILED, "FAILED", None, None), None)
-    assert not told.settled
+    reported = cases.after(live, cases.decide(live, sacct=(EARLY["hog"],)))
+    assert (end(reported), reported.ended_at) == ((JobState.FAILED, "FAILED", None, None), None)
+    assert not reported.settled
     # An end that never comes is not waited for.
     for now, settled in ((3600, False), (2 * 24 * 3600, True)):
-        transition = cases.decide(told, now=now, sacct=(EARLY["hog"],))
-        assert cases.after(told, transition).settled is settled
+        transition = cases.decide(reported, now=now, sacct=(EARLY["hog"],))
+        assert cases.after(reported, transition).settled is settled
     lost = known(EARLY["ok"], state=JobState.LOST)
-    found = cases.after(lost, cases.decide(lost, sacct=(EARLY["ok"],)))
-    assert (found.state, found.settled) == (JobState.COMPLETED, False)
+    result = cases.after(lost, cases.decide(lost, sacct=(EARLY["ok"],)))
+    assert (result.state, result.settled) == (JobState.COMPLETED, False)

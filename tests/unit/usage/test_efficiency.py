@@ -1,4 +1,4 @@
-"""What a card says, and what it advises."""
+"""Efficiency cards and their advice."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def watched() -> list[gpus.GpuUsage]:
 
 
 def test_efficiency_lines() -> None:
-    found = watched()
-    card = efficiency.assess(JOB, USED, found, elapsed_seconds=3599)
-    assert list(show.efficiency_lines(card, found)) == [
+    result = watched()
+    card = efficiency.assess(JOB, USED, result, elapsed_seconds=3599)
+    assert list(show.efficiency_lines(card, result)) == [
         "Time           [||                    10%] 01:00:00 of 10:00:00",
         "CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",
         "Memory         [|                      7%] 31G of 440G per node",
@@ -65,17 +65,19 @@ def test_efficiency_lines() -> None:
     assert card.gpu_share == pytest.approx(0.3675)
 
 
-def notes(job: dict[str, object], told: dict[str, object], found: list[gpus.GpuUsage]) -> list[str]:
+def notes(
+    job: dict[str, object], usage: dict[str, object], gpu_usage: list[gpus.GpuUsage]
+) -> list[str]:
     changed = dataclasses.replace(JOB, **job)  # type: ignore[arg-type]
-    measured = dataclasses.replace(USED, **told)  # type: ignore[arg-type]
-    return list(efficiency.assess(changed, measured, found, elapsed_seconds=1).notes)
+    measured = dataclasses.replace(USED, **usage)  # type: ignore[arg-type]
+    return list(efficiency.assess(changed, measured, gpu_usage, elapsed_seconds=1).notes)
 
 
 def test_notes() -> None:
     assert notes({}, {"elapsed_seconds": 59}, watched()) == [
         "used 31G of its 440G per node: request 40G to start sooner"
     ]
-    # It failed: what it would have used nobody knows. An idle GPU is one all the same.
+    # The usage of a failed job is unknown. Idle GPUs are reported nevertheless.
     assert notes({"state": jobs.JobState.FAILED}, {}, watched()) == [
         "idle 100 % of the time: GPU 1 of n1: request 1, or start one rank per GPU"
     ]

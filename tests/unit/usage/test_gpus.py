@@ -1,4 +1,4 @@
-"""nvidia-smi's files, in the forms that it prints them, and anything else."""
+"""Parsing of nvidia-smi's CSV files, and of invalid files."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ timestamp, utilization.gpu [%]
 2026/11/21 10:00:05.124, 30 %
 2026/11/21 10:00:05.126, 40 %
 """
-    found = [(one.index, one.utilization_percent) for one in read(text)]
-    assert [(index, spread and spread.mean) for index, spread in found] == [("0", 20), ("1", 30)]
+    result = [(item.index, item.utilization_percent) for item in read(text)]
+    assert [(index, spread and spread.mean) for index, spread in result] == [("0", 20), ("1", 30)]
 
 
 def test_dmon() -> None:
@@ -91,9 +91,9 @@ index, utilization.gpu [%], timestamp
 
 @given(st.text(st.sampled_from("#,. \n%0179[N/A]WMiBgpusmtindexutilization.fb") | st.characters()))
 @pytest.mark.parametrize("head", ["", "index, utilization.gpu [%]\n", "# gpu sm fb\n"])
-def test_no_text_makes_it_raise(head: str, text: str) -> None:
-    for one in read(head + text):
-        for spread in (one.utilization_percent, one.memory_used_mib, one.power_watts):
+def test_no_file_content_raises(head: str, text: str) -> None:
+    for usage in read(head + text):
+        for spread in (usage.utilization_percent, usage.memory_used_mib, usage.power_watts):
             assert spread is None or spread.p50 <= spread.p95 <= spread.max
 
 

@@ -1,4 +1,4 @@
-"""GPU-hours: clipped, split at month ends, and told by keys."""
+"""GPU-hours: clipped to a period, split by month, and grouped by keys."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ RUN = totals.Start(
 )
 
 
-def hours(found: list[totals.Usage]) -> list[tuple[str, float, float, float]]:
+def hours(result: list[totals.Usage]) -> list[tuple[str, float, float, float]]:
     return [
-        ("/".join(one.words.values()), one.gpu_hours, one.core_hours, one.node_hours)
-        for one in found
+        ("/".join(item.words.values()), item.gpu_hours, item.core_hours, item.node_hours)
+        for item in result
     ]
 
 
 def test_a_month_ends_at_local_midnight() -> None:
     # In Oslo it is winter: November begins at 23:00 UTC.
-    found = totals.grouped([RUN], ["month"], zone=OSLO)
-    assert hours(found) == [("2026-10", 8.0, 144.0, 2.0), ("2026-11", 32.0, 576.0, 8.0)]
-    assert [one.starts for one in found] == [1, 1]
+    groups = totals.grouped([RUN], ["month"], zone=OSLO)
+    assert hours(groups) == [("2026-10", 8.0, 144.0, 2.0), ("2026-11", 32.0, 576.0, 8.0)]
+    assert [group.starts for group in groups] == [1, 1]
     year = dataclasses.replace(
         RUN, started_at=at("2025-12-31T23:00"), ended_at=at("2026-01-01T01:00")
     )
@@ -63,10 +63,10 @@ def test_a_month_ends_at_local_midnight() -> None:
 
 def test_since_and_until() -> None:
     def between(since: str | None, until: str | None) -> list[float]:
-        found = totals.grouped(
+        groups = totals.grouped(
             [RUN], ["name"], since=at(since) if since else None, until=at(until) if until else None
         )
-        return [one.node_hours for one in found]
+        return [group.node_hours for group in groups]
 
     assert between(None, None) == [10.0]
     assert between("2026-11-01T01:00", "2026-11-01T02:00") == [2.0]
@@ -91,12 +91,12 @@ def test_several_keys_and_wasted_share() -> None:
     audio = totals.grouped(runs, ["label:team"])[1]
     assert (audio.jobs, audio.starts, audio.wasted_share) == (1, 2, 0.5)
     assert (audio.unknown_gpus, audio.unknown_cpus) == (2, 0)
-    assert [one.words["label"] for one in totals.grouped(runs, ["label"])] == [
+    assert [item.words["label"] for item in totals.grouped(runs, ["label"])] == [
         "team=vision",
         "paper",
         "team=audio",
     ]
-    assert [one.words["state"] for one in totals.grouped(runs, ["state"])] == [
+    assert [item.words["state"] for item in totals.grouped(runs, ["state"])] == [
         "COMPLETED",
         "CANCELLED",
         "REQUEUED",
@@ -112,7 +112,7 @@ def test_months_add_up(begin: datetime.datetime, seconds: int, zone: datetime.tz
     started_at = begin.replace(tzinfo=datetime.UTC)
     ended_at = started_at + datetime.timedelta(seconds=seconds)
     run = dataclasses.replace(RUN, started_at=started_at, ended_at=ended_at)
-    found = totals.grouped([run], ["month"], zone=zone)
-    assert sum(one.node_hours for one in found) == pytest.approx(2 * seconds / 3600)
-    names = [one.words["month"] for one in found]
+    groups = totals.grouped([run], ["month"], zone=zone)
+    assert sum(group.node_hours for group in groups) == pytest.approx(2 * seconds / 3600)
+    names = [group.words["month"] for group in groups]
     assert names == sorted(set(names))

@@ -1,4 +1,4 @@
-"""Running jobs are looked at for alerts: rarely, a few at a time, each finding stored once."""
+"""Checks of running jobs for alerts: rarely, a few at a time, each alert stored once."""
 
 from __future__ import annotations
 

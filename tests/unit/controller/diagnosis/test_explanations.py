@@ -1,4 +1,4 @@
-"""Causes are stored by refreshes, as many as there is time for; the next one goes on."""
+"""Refreshes store causes within a time limit; the next refresh continues."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _add(context: contexts.Context, number: int, log: str) -> int:
         ("BeginTime JobHeldUser Dependency Licenses BadConstraints DeadLine None", []),
     ],
 )
-def test_slurm_is_asked_only_for_the_numbers_of_the_reason(reasons: str, calls: list[str]) -> None:
+def test_only_the_facts_of_the_reason_are_queried(reasons: str, calls: list[str]) -> None:
     for reason in reasons.split():
         asked: list[str] = []
         answers = {"reservation": None, "partition": None, "limits_of": [], "jobs_before": 3}

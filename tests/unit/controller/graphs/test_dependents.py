@@ -1,4 +1,4 @@
-"""Dependents: those alone are looked at whose predecessor ended, and one failure keeps no other."""
+"""Dependents: only those of ended jobs are checked, and one failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
 @dataclasses.dataclass(kw_only=True)
 class Queue:
-    """A database with jobs, and what Slurm was asked to let them wait for."""
+    """A database with jobs, and the dependencies that were set in Slurm."""
 
     context: contexts.Context
     asked: list[tuple[str, str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,14 +53,14 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.StoredGraph:
     """Two nodes; this machine has the job of each, the first has failed and may go on."""
 
-    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
+    def send(context: Any, job: jobs.Job, **fields: Any) -> jobs.Job:
         with context.store.writing() as work:
             seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
             work.jobs.change(job.row, seen)
         return job
 
     monkeypatch.setattr(submit, "send", send)
-    # Nothing is in the machine's line: looked at, the jobs would be missing.
+    # The local queue is empty: a refresh would report the jobs as missing.
     monkeypatch.setattr(refresh, "refresh", lambda context: None)
     made, problems = graphs.submit_graph(
         context, context.folder / "g.toml", ("orchestrator",), lambda text: None
@@ -84,6 +85,15 @@ def test_only_inherited_variables_are_stored(
         stored = work.graphs.environment(graph.row)
     left_out = {"MAIL_PASSWORD", "ORCHESTRATOR_DATABASE"}
     assert stored == {name: text for name, text in ENVIRON.items() if name not in left_out}
+
+
+def test_another_cluster_cannot_submit_the_nodes(
+    context: contexts.Context, graph: records.StoredGraph
+) -> None:
+    own, foreign = graph.cluster, dataclasses.replace(graph, cluster="lab")
+    with pytest.raises(errors.ConflictError) as raised:
+        stored.restore(context, foreign, ENVIRON)
+    assert str(raised.value) == f"its cluster is lab, and this host belongs to {own}"
 
 
 def test_node_has_the_continuation_job(
@@ -125,22 +135,22 @@ def test_ended_graph_cannot_be_cancelled(
 def test_planned_retry_of_a_cancelled_graph(
     context: contexts.Context, graph: records.StoredGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[jobs.Job] = []
+    result: list[jobs.Job] = []
 
     def cancelled(folder: Any, job: jobs.Job) -> None:
-        found.extend(graphs.close(context, graph))
+        result.extend(graphs.close(context, graph))
 
     monkeypatch.setattr(continuation, "_close", cancelled)
     message = "local-1 is not continued: its graph g was cancelled"
     assert retry.step(context)[1:] == [message]
-    assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
+    assert [job.row for job in result] == [1, 2] and rows_of(context, graph) == [[1], [2]]
     assert retry.step(context) == []
 
 
 def test_cancelled_sweep_of_a_graph(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*rest: Any, **more: Any) -> None:
+    def away(*rest: Any, **fields: Any) -> None:
         raise errors.SlurmError("gone")
 
     monkeypatch.setattr(submit_points, "submit_prepared", away)

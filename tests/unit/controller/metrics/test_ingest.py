@@ -1,4 +1,4 @@
-"""What a look at the logs asks of the database, however many jobs there are."""
+"""Database queries of a log ingest, for any number of jobs."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_number_of_statements_is_independent_of_the_number_of_jobs(
     assert ingest.ingest(context, [first, *others]).stored == 10
     sa.event.listen(sa.Engine, "before_cursor_execute", listen)
     try:
-        for wanted in ([first], [first, *others]):
+        for expected in ([first], [first, *others]):
             asked.clear()
-            assert ingest.ingest(context, wanted).stored == 0
+            assert ingest.ingest(context, expected).stored == 0
             counts.append(len(asked))
             assert "script" not in " ".join(asked)
     finally:
@@ -172,8 +172,8 @@ def test_each_metric_once_whatever_happens(
     while part(plain, job, limit).unread:
         pass
     with plain.store.reading() as work:
-        found = work.metrics.by_job(metrics.MetricQuery(job_rows=[job.row]))[job.row]
-    assert [(one.value, one.line) for one in found] == [
+        stored_metrics = work.metrics.by_job(metrics.MetricQuery(job_rows=[job.row]))[job.row]
+    assert [(metric.value, metric.line) for metric in stored_metrics] == [
         (number + 0.5, 2),
         *((each + 0.5, each + 3) for each in range(9)),
     ]
@@ -182,7 +182,7 @@ def test_each_metric_once_whatever_happens(
 
 
 class Clock:
-    """A clock on which the reading of each part of a file takes a second."""
+    """A clock that advances by one second per part of a file that is read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -202,20 +202,20 @@ def test_jobs_share_the_time_and_the_next_call_continues(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "FIRST_PART_BYTES", 4096)
-    wanted = [add(context, number) for number in (1, 2, 3)]
+    expected = [add(context, number) for number in (1, 2, 3)]
     line = b"Epoch Throughput: 1.5 images/second\n"
     counts = (6_000, 250, 190)
-    for job, count in zip(wanted, counts, strict=True):
+    for job, count in zip(expected, counts, strict=True):
         Path(job.stdout_path or "").write_bytes(line * count)
     clock = Clock(monkeypatch)
-    first = ingest.ingest(context, wanted, deadline=clock.deadline(15), first=0)
+    first = ingest.ingest(context, expected, deadline=clock.deadline(15), first=0)
     # The first job has a third of the time for its log and metrics.jsonl; each got its parts.
-    assert set(first.unread) == {wanted[0].row} and clock.now <= 15
+    assert set(first.unread) == {expected[0].row} and clock.now <= 15
     assert first.report(15, "later") == "read 0.0 of 0.2 MiB of 1's log in 15 s; later"
     assert first.stored > 440
     looks = [first]
     while looks[-1].unread:
-        looks.append(ingest.ingest(context, wanted, deadline=clock.deadline(15)))
+        looks.append(ingest.ingest(context, expected, deadline=clock.deadline(15)))
     assert sum(look.stored for look in looks) == sum(counts)
     assert looks[-1].report(15, "later") == ""
     context.store.close()
@@ -224,11 +224,11 @@ def test_jobs_share_the_time_and_the_next_call_continues(
 def test_jobs_without_time_are_reported_as_unread(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = [add(context, number) for number in (1, 2, 3)]
+    expected = [add(context, number) for number in (1, 2, 3)]
     clock = Clock(monkeypatch)
     for first in (1, 2, 0):
-        # One file takes all the time: of each job the log, and metrics.jsonl, which is not there.
-        done = ingest.ingest(context, wanted, deadline=clock.deadline(1), first=first)
+        # One file uses up the time. Each job has a log and a metrics.jsonl, which does not exist.
+        done = ingest.ingest(context, expected, deadline=clock.deadline(1), first=first)
         assert done.stored == 1
         left = {1: 2, 2: 1, 0: 0}[first]
         assert len(done.unread) == left
@@ -245,7 +245,10 @@ def test_values_that_the_database_cannot_store(any_context: contexts.Context) ->
     assert ingest.ingest(context, [job]).stored == 3
     with context.store.reading() as work:
         query = metrics.MetricQuery(job_rows=[job.row], names=["loss"])
-        found = work.metrics.by_job(query)[job.row]
+        stored_metrics = work.metrics.by_job(query)[job.row]
     context.store.close()
     year = datetime.datetime(999, 1, 1, tzinfo=datetime.UTC)
-    assert [(one.value, one.unit, one.time) for one in found] == [(1, "", year), (2, "", None)]
+    assert [(metric.value, metric.unit, metric.time) for metric in stored_metrics] == [
+        (1, "", year),
+        (2, "", None),
+    ]

@@ -1,4 +1,4 @@
-"""Which patterns a job's log is read by."""
+"""Selection of the patterns for a job's log."""
 
 import pytest
 
@@ -13,11 +13,11 @@ def spec(*names: str, **own: object) -> jobs.JobSpec:
 
 
 def names(chosen: jobs.JobSpec) -> list[str]:
-    return [one.name for one in job_patterns.of_job(patterns.load_shipped(), chosen)]
+    return [item.name for item in job_patterns.of_job(patterns.load_shipped(), chosen)]
 
 
 def test_own_patterns_come_first_and_default_is_all() -> None:
-    everything = [one.name for one in patterns.load_shipped()]
+    everything = [item.name for item in patterns.load_shipped()]
     assert names(spec()) == everything
     assert names(spec(own={"line": [LINE]})) == ["own", *everything]
 

@@ -86,7 +86,7 @@ class Bench:
         """Return all notices, oldest first, and where each is."""
         with self.store.reading() as work:
             return [
-                (one.notice.subject, one.state) for one in reversed(work.notices.deliveries(100))
+                (item.notice.subject, item.state) for item in reversed(work.notices.deliveries(100))
             ]
 
 
@@ -98,8 +98,8 @@ def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
 
 
 def mail(port: int, **fields: object) -> config.Channel:
-    given = {"sender": "o@lab", "to": ("a@lab",), "security": "none", "timeout_seconds": 5}
-    return config.Channel(kind="email", host="127.0.0.1", port=port, **(given | fields))  # type: ignore[arg-type]
+    options = {"sender": "o@lab", "to": ("a@lab",), "security": "none", "timeout_seconds": 5}
+    return config.Channel(kind="email", host="127.0.0.1", port=port, **(options | fields))  # type: ignore[arg-type]
 
 
 def hook(port: int, **fields: object) -> config.Channel:
@@ -108,7 +108,7 @@ def hook(port: int, **fields: object) -> config.Channel:
 
 
 def listed(bench: Bench, *words: str) -> config.Channel:
-    """Return a channel that only says, by a command that takes all."""
+    """Return a channel whose command accepts every notification."""
     on = words or config.Channel().on
     return config.Channel(kind="command", command=("cat",), on=on)
 
@@ -135,7 +135,7 @@ def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
     bench.step()
     bench.end(bench.add(1)[0])
     first = bench.later(10)
-    assert [told.partition(": ")[0] for told in first] == [
+    assert [item.partition(": ")[0] for item in first] == [
         "1 notification by hook not sent, retry later",
         "1 notification by mail not sent, retry later",
     ]
@@ -149,7 +149,7 @@ def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
         for _ in range(6):
             bench.later(300)
         assert bench.later(99999) == []
-        assert sorted(one["Subject"] for one in got_mail.received) == [
+        assert sorted(item["Subject"] for item in got_mail.received) == [
             "[orchestrator] 2 notifications: 2 failures"
         ]
         ((_, content),) = got_hook.received
@@ -234,14 +234,14 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
         bench.later(60)
         bench.later(60)
         keys = [key for key, _ in server.received]
-        told = [[item["key"] for item in content["items"]] for _, content in server.received]
+        reported = [[item["key"] for item in content["items"]] for _, content in server.received]
         if at == 3:
-            assert told == [["end:@1:0"], ["end:@1:0"], ["end:@2:0"]]
+            assert reported == [["end:@1:0"], ["end:@1:0"], ["end:@2:0"]]
             assert keys[0] == keys[1] != keys[2], "who gets it twice can tell"
         elif at == 2:
-            assert told == [["end:@1:0"], ["end:@2:0"]]
+            assert reported == [["end:@1:0"], ["end:@2:0"]]
         else:
-            assert told == [["end:@1:0", "end:@2:0"]]
+            assert reported == [["end:@1:0", "end:@2:0"]]
 
 
 def test_end_is_sent_with_its_cause(bench: Bench) -> None:
@@ -255,7 +255,7 @@ def test_end_is_sent_with_its_cause(bench: Bench) -> None:
     with bench.store.writing() as work:
         work.jobs.change(job.row, {"cause": "host_memory"})
     assert bench.later(10) == ["Sent 1 notification by log: @1 demo1: FAILED, host_memory"]
-    # One that nobody finds is not waited for, and one that was requeued has not ended.
+    # A lost job is not waited for, and a requeued job has not ended.
     (lost,) = bench.add(2)
     bench.end(lost, cause=None)
     (again,) = bench.add(3)
@@ -270,10 +270,10 @@ def test_array_sends_one_notice_at_its_end(bench: Bench) -> None:
     bench.channels = {"log": listed(bench), "all": listed(bench, "end")}
     bench.step()
     tasks = bench.add(1, tasks=3, array_job_id="9")
-    for place, job in enumerate(tasks):
+    for index, job in enumerate(tasks):
         assert bench.later(10) == []
-        state = jobs.JobState.COMPLETED if place else jobs.JobState.TIMEOUT
-        bench.end(job, state, cause=None if place else "time_limit")
+        state = jobs.JobState.COMPLETED if index else jobs.JobState.TIMEOUT
+        bench.end(job, state, cause=None if index else "time_limit")
     message = "notification by {}: 9 demo1: 2 COMPLETED, 1 TIMEOUT"
     assert bench.later(10) == [f"Sent 1 {message.format(name)}" for name in ("all", "log")]
     (well,) = bench.add(2)
@@ -356,8 +356,8 @@ def test_missed_times_before_the_first_channel(bench: Bench) -> None:
             stored = work.schedules.get(row)
             decided = triggers.decide(stored, stored.decided_until, bench.now)
             skipped = [
-                dataclasses.replace(one, state="skipped", reason="missed: late")
-                for one in decided.planned
+                dataclasses.replace(time, state="skipped", reason="missed: late")
+                for time in decided.planned
             ]
             decided = dataclasses.replace(decided, planned=tuple(skipped))
             assert work.schedules.add_triggers(stored, decided, bench.now)

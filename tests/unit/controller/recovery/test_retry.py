@@ -1,4 +1,4 @@
-"""What follows failures, on this machine: decided once, done once, whatever is killed between."""
+"""Retries on this machine: each is decided and done once, even if the controller is killed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ import pytest
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.actions import cancel, confirmed, wait
+from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
-from orchestrator.controller.submission import intents, submit
+from orchestrator.controller.submission import intents, sbatch_call, submit
 from orchestrator.local.machine import Machine
+from orchestrator.rendering import batch_options
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
@@ -55,7 +57,7 @@ def failed(
     """A job under [retry] that has failed on this machine."""
     folder = context.folder / runs
     spec = dataclasses.replace(SPEC, **changes)  # type: ignore[arg-type]
-    papers = {
+    provenance = {
         "folder": str(context.folder),
         "spec": "x.toml",
         "template": "job.sbatch.j2",
@@ -65,7 +67,7 @@ def failed(
     intent = intents.Intent(
         spec=spec,
         script="#!/bin/bash\n",
-        provenance=json.dumps(papers),
+        provenance=json.dumps(provenance),
         cluster=clusters.machine_cluster(),
         runs_dir=folder,
     )
@@ -80,9 +82,9 @@ def failed(
             "ended_at": NOW,
         }
         work.jobs.change(job.row, seen)
-        found = work.jobs.get(job.row)
-    assert found is not None
-    return found
+        stored_job = work.jobs.get(job.row)
+    assert stored_job is not None
+    return stored_job
 
 
 def all_jobs(context: contexts.Context) -> list[jobs.Job]:
@@ -93,15 +95,15 @@ def all_jobs(context: contexts.Context) -> list[jobs.Job]:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     """The jobs that were sent, each with what it was sent with; nothing runs."""
-    found: list[jobs.Job] = []
+    result: list[jobs.Job] = []
 
-    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
+    def send(context: Any, job: jobs.Job, **changes: Any) -> jobs.Job:
         assert context.environ["LANG"] == "of the submission"
-        found.append(job)
+        result.append(job)
         return job
 
     monkeypatch.setattr(submit, "send", send)
-    return found
+    return result
 
 
 def test_one_continuation_job_if_a_pass_is_killed_anywhere(
@@ -111,7 +113,7 @@ def test_one_continuation_job_if_a_pass_is_killed_anywhere(
     checkpoints = Path(job.run_dir) / "checkpoints"
     checkpoints.mkdir()
 
-    def killed(*rest: object, **more: object) -> None:
+    def killed(*rest: object, **fields: object) -> None:
         raise Killed
 
     # After the decision, after the claim, and after the new job is stored.
@@ -168,7 +170,7 @@ def test_wait_ends_with_the_chain_that_another_process_continues(
                 over = {"state": jobs.JobState.COMPLETED, "settled": True, "recovers": None}
                 work.jobs.change(job.row, over)
 
-    # A controller elsewhere does what follows: `wait` merely looks.
+    # Another controller acts: `wait` only reads.
     monkeypatch.setattr(wait, "_recover", lambda *rest: None)
     monkeypatch.setattr(stores.Store, "reading", counted)
     for moment in range(1, 13):
@@ -212,6 +214,24 @@ def test_changed_job_is_rendered_again(context: contexts.Context, sent: list[job
     assert specs.from_json(stored.spec).retry == rules
 
 
+def test_continuation_of_a_batch_file_has_no_dependency(
+    context: contexts.Context, sent: list[jobs.Job]
+) -> None:
+    launch = jobs.Launch(batch_file="x.sbatch")
+    for dependency in ("afterok:local-9", None):
+        sbatch = {"mem": "2G"} | ({"dependency": dependency} if dependency else {})
+        failed(context, "node_fail", launch=launch, dependency="afterok:local-9", sbatch=sbatch)
+    retry.step(context)
+    for new in sent:
+        with context.store.reading() as work:
+            spec = specs.from_json(work.jobs.submission_of(new.row).spec)
+        assert spec.dependency is None
+        assert sbatch_call.batch_file_options(spec) == ["--mem=2G", "--dependency="]
+        script = "#!/bin/bash\n#SBATCH --dependency=afterok:local-9\n"
+        assert not batch_options.with_directives(spec, script).dependency
+    assert [job.continues for job in sent] == [1, 2]
+
+
 @pytest.mark.parametrize("state", [jobs.JobState.PENDING, jobs.JobState.COMPLETED])
 def test_all_requeues_with_one_refresh(
     context: contexts.Context,
@@ -221,13 +241,13 @@ def test_all_requeues_with_one_refresh(
 ) -> None:
     looks: list[int] = []
 
-    def look(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
-        looks.append(len(wanted))
+    def look(context: contexts.Context, expected: list[jobs.Job]) -> list[jobs.Job]:
+        looks.append(len(expected))
         with context.store.writing() as work:
             # By a pass that was killed before it could store that.
             again = {"state": state, "attempt": 1, "settled": False}
             work.jobs.change(2, {**again, "missing_since": None, "observed_at": NOW})
-        return confirmed.stored(context, wanted)
+        return confirmed.stored(context, expected)
 
     def asked(machine: object, action: str, job_ids: list[str]) -> dict[str, str]:
         looks.append(-len(job_ids))
@@ -240,13 +260,15 @@ def test_all_requeues_with_one_refresh(
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
             work.jobs.change(row, {"job_id": f"local-{row}"})
-    told = retry.step(context)[3:]
-    assert told == ["local-1 was requeued", "@4 (@4) continues local-3"]
+    reported = retry.step(context)[3:]
+    assert reported == ["local-1 was requeued", "@4 (@4) continues local-3"]
     assert looks == [3, -2] and [job.continues for job in sent] == [3]
     assert retry.step(context) == []
     with context.store.reading() as work:
-        events = [one for row in (1, 2, 3, 4) for one in work.events.of_job(row)]
-    automatic = {(one.kind, one.detail, one.source) for one in events if one.kind != "retry"}
+        events = [item for row in (1, 2, 3, 4) for item in work.events.of_job(row)]
+    automatic = {
+        (event.kind, event.detail, event.source) for event in events if event.kind != "retry"
+    }
     assert automatic == {
         ("submit", "intent stored", "user"),
         ("submit", "intent stored", "rules"),
@@ -268,14 +290,14 @@ def test_cancel_during_a_requeue(
             assert outcome.withdrawn
         return {}
 
-    def look(context: contexts.Context, **more: object) -> None:
+    def look(context: contexts.Context, **fields: object) -> None:
         with context.store.writing() as work:
             state = jobs.JobState.CANCELLED if ended else jobs.JobState.PENDING
             again = {"state": state, "attempt": 1, "settled": bool(ended)}
             work.jobs.change(seen.row, {**again, "missing_since": None, "observed_at": NOW})
 
-    def looked(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
-        return confirmed.stored(context, wanted)
+    def looked(context: contexts.Context, expected: list[jobs.Job]) -> list[jobs.Job]:
+        return confirmed.stored(context, expected)
 
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
@@ -307,6 +329,74 @@ def test_decisions_of_another_host_do_not_block(
     for _ in range(2):
         retry.step(context)
     assert [job.continues for job in sent] == [mine.row]
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence", "state"),
+    [
+        (
+            errors.TemplateError("no"),
+            "is not continued: its script cannot be rendered: no",
+            "refused",
+        ),
+        (errors.ConfigurationError([]), ": 0 problems; nothing was done.", "planned"),
+        (submit.OvertakenError("no"), ": no", "planned"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_failing_continuation_does_not_block_the_others(
+    context: contexts.Context,
+    sent: list[jobs.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    sentence: str,
+    state: str,
+) -> None:
+    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
+    broken, sound = failed(context, "node_fail"), failed(context, "node_fail")
+    with context.store.writing() as work:
+        work.jobs.change(sound.row, {"job_id": "local-2"})
+    continue_job = continuation.continue_job
+
+    def fail(context: contexts.Context, job: jobs.Job, planned: Any) -> jobs.Job | None:
+        if job.row == broken.row:
+            raise failure
+        return continue_job(context, job, planned)
+
+    monkeypatch.setattr(continuation, "continue_job", fail)
+    sentences = [sentence for _ in range(2) for sentence in retry.step(context)]
+    assert f"local-1{' ' * (state == 'refused')}{sentence}" in sentences
+    assert [job.continues for job in sent] == [sound.row]
+    with context.store.reading() as work:
+        (decision,) = work.recovery.of_jobs([broken.row])
+    assert decision.state == state
+
+
+@pytest.mark.parametrize("failure", [errors.FencedError(), errors.DatabaseLockedError()])
+def test_a_pass_ends_without_lease_or_database(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise failure
+
+    failed(context, "node_fail")
+    monkeypatch.setattr(continuation, "continue_job", fail)
+    with pytest.raises(type(failure)):
+        retry.step(context)
+
+
+def test_a_failing_decision_does_not_block_the_others(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise errors.ConfigurationError([])
+
+    monkeypatch.setattr(ingest, "ingest", fail)
+    failed(context, "time_limit")
+    sound = failed(context, "node_fail")
+    sentences = retry.step(context)
+    assert sentences[0] == "local-1: 0 problems; nothing was done."
+    assert [job.continues for job in sent] == [sound.row]
 
 
 def test_invisible_folders_do_not_block(
@@ -395,11 +485,11 @@ def test_no_requeue_without_the_lease(
     def lost() -> None:
         raise errors.FencedError("another acts")
 
-    def told(*rest: object) -> dict[str, str]:
+    def reported(*rest: object) -> dict[str, str]:
         pytest.fail("Slurm was asked")
 
     job = failed(context, "node_fail")
-    monkeypatch.setattr(Machine, "change", told)
+    monkeypatch.setattr(Machine, "change", reported)
     action = confirmed.Action(
         name="requeue",
         objection=lambda job: "",

@@ -1,4 +1,4 @@
-"""Who may ask Slurm: the right of a process that was killed is given back."""
+"""Which process may query Slurm; the claim of a killed process is released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
         ("elsewhere", True, False),
     ],
 )
-def test_who_was_killed_while_it_asked(
+def test_claim_of_a_process_killed_during_its_query(
     database_url: str, host: str, is_gone: bool, may: bool
 ) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])

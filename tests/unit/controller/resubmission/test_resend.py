@@ -1,4 +1,4 @@
-"""What a failed attempt means for a deferred submission."""
+"""Effects of a failed attempt on a deferred submission."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be submitted from {socket.gethostname()}: no"
+SPEC_ERROR = errors.SpecError([errors.Problem(source="spec", key="job.x", message="unknown key")])
+UNREADABLE = (
+    f"cannot be submitted from {socket.gethostname()}: "
+    "another version wrote its spec: spec: job.x: unknown key"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +29,7 @@ HERE = f"cannot be submitted from {socket.gethostname()}: no"
         (resubmit.BusyError("no"), "deferred: x", True, False),
         (submit.OvertakenError("no"), "deferred: x", True, False),
         (resubmit.WrongHostError("no"), HERE, True, True),
+        (SPEC_ERROR, UNREADABLE, True, True),
         (resubmit.NotReadyError("no"), "deferred: no", True, True),
         (errors.ConflictError("no"), "no", False, True),
     ],
@@ -46,7 +52,7 @@ def test_a_failed_attempt(
     with stores.Store(database_file) as store:
         context = builders.make_context(tmp_path, store, now=NOW)
         with store.writing() as work:
-            # Of an array one task stands for all.
+            # One task represents the whole array.
             first, *_ = work.jobs.add_submission(
                 record,
                 array_tasks=[0, 1],
@@ -57,11 +63,11 @@ def test_a_failed_attempt(
             )
         assert deferred_jobs._send_group(context, [first], {record.token: 2}) is continues
         with store.reading() as work:
-            found = work.jobs.of_submissions([record.token])
-            told = [work.events.of_job(job.row) for job in found]
-    assert [(job.reason, job.is_deferred) for job in found] == [(reason, is_deferred)] * 2
-    assert [[event.detail for event in events] for events in told] == (
+            result = work.jobs.of_submissions([record.token])
+            reported = [work.events.of_job(job.row) for job in result]
+    assert [(job.reason, job.is_deferred) for job in result] == [(reason, is_deferred)] * 2
+    assert [[event.detail for event in events] for events in reported] == (
         [[]] * 2 if reason == "deferred: x" else [[reason]] * 2
     )
-    is_refusal = isinstance(failure, resubmit.WrongHostError)
-    assert [job.refusals for job in found] == [int(is_refusal)] * 2
+    is_refusal = isinstance(failure, resubmit.WrongHostError | errors.SpecError)
+    assert [job.refusals for job in result] == [int(is_refusal)] * 2

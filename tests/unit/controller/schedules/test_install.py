@@ -1,4 +1,4 @@
-"""What runs `orchestrator tick`: lines and units, and a crontab with foreign lines."""
+"""Installation of `orchestrator tick`: systemd units, and lines in an existing crontab."""
 
 from __future__ import annotations
 

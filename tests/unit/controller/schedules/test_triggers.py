@@ -1,4 +1,4 @@
-"""Firing: once for each planned time, wherever the controller is killed."""
+"""Triggers: each planned time fires once, even if the controller is killed at any point."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Clock:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that sbatch was called with; it takes all of them."""
+    """Names of the jobs that sbatch received; it accepts all."""
     names: list[str] = []
     facts = clusters.Facts(
         cluster="lab",
@@ -146,7 +146,7 @@ def history(context: contexts.Context) -> list[records.Trigger]:
 
 
 def outcomes(context: contexts.Context) -> list[tuple[str, str | None]]:
-    return [(one.state, one.reason) for one in history(context)]
+    return [(entry.state, entry.reason) for entry in history(context)]
 
 
 def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
@@ -163,16 +163,16 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
                 triggers.step(make(tmp_path, mortal, clock))
             triggers.step(context)
             assert triggers.step(context) == []
-    found = history(context)
-    assert [one.planned_at.hour for one in found] == [(9 + n) % 24 for n in range(hours)]
-    assert {one.state for one in found} == {"fired"}
-    assert len({one.sweep_row for one in found}) == hours
+    entries = history(context)
+    assert [entry.planned_at.hour for entry in entries] == [(9 + n) % 24 for n in range(hours)]
+    assert {entry.state for entry in entries} == {"fired"}
+    assert len({entry.sweep_row for entry in entries}) == hours
     rows = set()
-    for one in found:
-        points = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
+    for entry in entries:
+        points = queries.points(context, queries.find(context, f"@{entry.sweep_row}"))
         rows.update(point.job and point.job.row for point in points)
     assert len(rows) == 2 * hours and None not in rows
-    # No submission was sent twice; killed before sbatch, a later refresh looks for it.
+    # No submission was sent twice; after a kill before sbatch, a later refresh finds this out.
     assert len(sent) == len(set(sent)) <= 2 * hours
 
 
@@ -240,18 +240,18 @@ def test_an_invalid_configuration_fails_after_a_while(
     assert state == "waiting" and "orchestrator.toml" in (reason or "") and sent == []
     assert message == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
     assert triggers.step(context) == []
-    # Who asks for it now is told now, and it does not come later by itself.
+    # A manual run reports the error at once and is not repeated later.
     by_hand, _ = management.run_now(context, "hourly")
     assert (by_hand.state, by_hand.reason) == ("failed", reason)
     written.write_text("")
     assert len(triggers.step(context)) == 1
-    assert [one.state for one in history(context)] == ["fired", "failed"] and len(sent) == 1
-    # What stays wrong is told soon, and not when its grace is over.
+    assert [entry.state for entry in history(context)] == ["fired", "failed"] and len(sent) == 1
+    # A permanent error is reported soon, not after the grace period.
     written.write_text("[prof")
     for minutes, state in ((60, "waiting"), (9, "waiting"), (1, "failed")):
         clock.now += datetime.timedelta(minutes=minutes)
         triggers.step(context)
-        assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
+        assert [(entry.state, entry.reason) for entry in history(context)[2:]] == [(state, reason)]
 
 
 def test_two_processes_decide_once(
@@ -262,7 +262,7 @@ def test_two_processes_decide_once(
     seen = add(context, JOB)
     clock.now += 3 * HOUR
     triggers.decide(context, seen)
-    # The other one has looked before the first has stored.
+    # The second process reads before the first has written.
     assert triggers.decide(context, seen) == []
     assert outcomes(context) == [("waiting", None)] * 3
 
@@ -280,16 +280,16 @@ def test_pause_resume_replace_and_remove(
     management.change_state(context, "hourly", "active")
     assert outcomes(context) == [("skipped", "paused")] * 2
     clock.now += HOUR
-    # Replaced before anybody looked: it is planned from now on.
+    # Replaced before the first pass: planned from now on.
     assert add(context, JOB, replace=True).decided_until == clock.now
     clock.now += HOUR
     triggers.step(context)
-    assert [one.planned_at.hour for one in history(context)] == [9, 10, 12]
+    assert [entry.planned_at.hour for entry in history(context)] == [9, 10, 12]
     made, _ = management.run_now(context, "hourly")
     assert (made.state, made.planned_at.second) == ("fired", 1)
     clock.now += HOUR
-    found = management.find(context, "hourly")
-    triggers.decide(context, found)
+    schedule = management.find(context, "hourly")
+    triggers.decide(context, schedule)
     management.change_state(context, "hourly", "removed")
     triggers.step(context)
     assert outcomes(context)[-1] == ("skipped", "removed")
@@ -364,8 +364,8 @@ def test_an_invalid_configuration_does_not_lose_points_of_a_sweep(
 
         patch.setattr(submit_later, "restore", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
-        for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
-            assert triggers.step(context) == told
+        for messages in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
+            assert triggers.step(context) == messages
     triggers.step(context)
     assert len(set(sent)) == len(sent) == 2
 
@@ -385,7 +385,7 @@ def test_a_cancelled_sweep_is_not_continued(
     with store.writing() as work:
         work.jobs.change(first, {**failed, "recovers": True})
         work.jobs.change(second, failed)
-    # A requeue may be planned: cancelling takes it back.
+    # A requeue may be planned: cancelling revokes it.
     assert [job.row for job in queries.close(context, sweep)[1]] == [first]
 
 
@@ -419,11 +419,11 @@ def test_a_missing_controller_is_reported(
     stored = add(context, JOB)
     cure = "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 
-    def told(**more: bool) -> str:
-        schedule_cli.note_controller(context, [stored], **more)
+    def reported(**fields: bool) -> str:
+        schedule_cli.note_controller(context, [stored], **fields)
         return capsys.readouterr().err.strip()
 
-    assert told() == f"No controller is running, so schedules will not fire. {cure}"
+    assert reported() == f"No controller is running, so schedules will not fire. {cure}"
     with leases.acquire(context, command="tick", seconds=30).renewing(
         lambda text: None, lambda: None
     ):
@@ -441,16 +441,16 @@ def test_a_missing_controller_is_reported(
     )
     health.store(context.configuration, newest)
     last = health.last_pass_message(newest)
-    assert (told(), told(with_last_pass=True)) == ("", last)
+    assert (reported(), reported(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
     health.store(context.configuration, dataclasses.replace(newest, last_pass_at=clock()))
-    assert told() == ""
+    assert reported() == ""
     clock.now += datetime.timedelta(minutes=1)
     planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
     overdue = f"hourly was planned for {planned}, but no controller pass has run since."
-    assert told() == f"{overdue} {cure}"
+    assert reported() == f"{overdue} {cure}"
     health.store(context.configuration, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
-    assert told(with_last_pass=True) == f"{last} {cure}"
+    assert reported(with_last_pass=True) == f"{last} {cure}"

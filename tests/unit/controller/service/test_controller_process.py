@@ -1,4 +1,4 @@
-"""The controller as a process: what its log and its file tell, at the end and meanwhile."""
+"""The controller process: its log and its health file, while running and at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator import errors
 from orchestrator.controller.service import controller_process, health, passes
-from orchestrator.controller.session import contexts, stores
+from orchestrator.controller.session import clock_check, contexts, stores
 from orchestrator.local import processes
 from tests import builders
 
@@ -43,7 +43,7 @@ def test_a_replaced_controller_stores_its_end(
         failing_since=None,
     )
 
-    def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
+    def replaced(there: contexts.Context, **fields: object) -> Iterator[passes.Outcome]:
         health.store(context.configuration, newest)
         there.reporter.info("Submitted batch job 7 (@3, x)")
         there.reporter.warn("@4 is not sent again: gone")
@@ -57,8 +57,8 @@ def test_a_replaced_controller_stores_its_end(
     assert health.load(state_dir) == ended
     assert [(line.level, line.event, line.job) for line in log] == [
         ("info", "start", None),
-        ("info", "said", "@3"),
-        ("warning", "said", "@4"),
+        ("info", "message", "@3"),
+        ("warning", "message", "@4"),
         ("error", "lease", None),
     ]
 
@@ -75,3 +75,28 @@ def test_the_warning_of_a_full_disk_names_the_file(
     controller_process.tick(context, log.append)
     path = context.configuration.state_dir / "controller.json"
     assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]
+
+
+def test_the_first_pass_without_the_database_is_stored_as_failed(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(there: contexts.Context) -> clock_check.Check:
+        raise errors.DatabaseLockedError
+
+    def stop(signals: controller_process.StopSignals, seconds: float) -> None:
+        stored.append(health.load(context.configuration.state_dir))
+        raise passes.Stopped
+
+    stored: list[health.Pass | None] = []
+    monkeypatch.setattr(clock_check, "check_pass", locked)
+    monkeypatch.setattr(controller_process.StopSignals, "wait", stop)
+    log: list[controller_process.LogLine] = []
+    controller_process.serve(context, log.append, interval_seconds=60, stand_by=False)
+    assert [line.text for line in log] == [
+        "Controller running, one pass every 60 s.",
+        "Another process has locked the database for too long.",
+        "Controller stopped.",
+    ]
+    (newest,) = stored
+    assert newest is not None and newest.failing_since == newest.last_pass_at == NOW
+    assert newest.steps == {"database": "Another process has locked the database for too long."}

@@ -96,7 +96,7 @@ def test_problems(tmp_path: Path, database_file: Path, fate: str) -> None:
         == {
             "never": ("The controller has never run here: `orchestrator serve` starts it.",),
             "well": (),
-            # Renewed while it was asked.
+            # Renewed during the check.
             "just now": (),
             "failing": (f"Failing since {local(NOW)}: notices: no route to host",),
             "killed": (f"{who} was killed.",),

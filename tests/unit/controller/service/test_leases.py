@@ -1,4 +1,4 @@
-"""The lease: one acts at a time, and whoever lost it cannot write any more."""
+"""The lease: one controller acts at a time, and a controller that lost it cannot write."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def write(holding: leases.HeldLease, text: str) -> None:
 
 
 def free(world: World) -> None:
-    """Let nobody hold the lease."""
+    """Release the lease."""
     world.now += 10_000
     world.alive.clear()
     world.take(99, stand_by=True).release()
@@ -125,7 +125,7 @@ def test_a_process_that_ended_is_replaced_at_once_on_its_host(world: World) -> N
 def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> None:
     free(world)
     first = world.take(2)
-    # The clock here is a day ahead, so that each renewal looks old: it is seen all the same.
+    # This clock is a day ahead, so each renewal looks old, but is recognized nevertheless.
     renewed_at: list[float] = []
     message: list[str] = []
     context = world.context
@@ -168,29 +168,29 @@ ACTS = strategies.lists(
 @hypothesis.settings(max_examples=20)
 def test_one_writes_at_a_time(world: World, acts: list[tuple[str, int]]) -> None:
     free(world)
-    # By the place that acts name; a process that begins there has a number of its own.
+    # By position in ACTS; a process that starts there has its own number.
     held: dict[int, tuple[int, leases.HeldLease]] = {}
-    numbers = {place: itertools.count(100 + place, 4) for place in range(4)}
+    numbers = {path: itertools.count(100 + path, 4) for path in range(4)}
     newest: int | None = None
     renewed = world.now
-    for act, place in acts:
-        if act in ("take", "stand by") and place not in held:
-            pid = next(numbers[place])
+    for act, position in acts:
+        if act in ("take", "stand by") and position not in held:
+            pid = next(numbers[position])
             dead_here = newest is not None and newest not in world.alive and newest % 2 == pid % 2
             try:
-                held[place] = (pid, world.take(pid, stand_by=act == "stand by"))
+                held[position] = (pid, world.take(pid, stand_by=act == "stand by"))
             except leases.HeldError:
                 assert newest is not None and not dead_here
             else:
-                # In true time, whatever the hosts' clocks say.
+                # In real time, independent of the clocks of the hosts.
                 assert newest is None or dead_here or world.now - renewed >= SECONDS
                 newest, renewed = pid, world.now
-        elif act == "kill" and place in held:
-            world.alive.discard(held.pop(place)[0])
+        elif act == "kill" and position in held:
+            world.alive.discard(held.pop(position)[0])
         elif act == "time":
             world.now += SECONDS / 2
-        elif act in ("renew", "write") and place in held:
-            pid, mine = held[place]
+        elif act in ("renew", "write") and position in held:
+            pid, mine = held[position]
             change = mine.renew if act == "renew" else functools.partial(write, mine, act)
             if pid == newest:
                 change()

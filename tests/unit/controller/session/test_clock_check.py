@@ -1,4 +1,4 @@
-"""A clock that leaps: what passes and commands do, and what they leave alone."""
+"""A clock that is set: which actions of passes and commands are suspended."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Host:
     def __init__(self) -> None:
         self.up = 0.0
         self.ahead = 0.0
-        #: Slurm's host: how far its clock is ahead; none: it does not answer
+        #: offset of the clock of Slurm's host; None: no reply
         self.slurm_ahead: float | None = None
         self.slurm_host = "ctl"
 
     def clock(self) -> datetime.datetime:
         return BEGIN + datetime.timedelta(seconds=self.up + self.ahead)
 
-    def run(self, argv: object, limit: float, environ: object, **more: object) -> process.Result:
+    def run(self, argv: object, limit: float, environ: object, **fields: object) -> process.Result:
         at = BEGIN + datetime.timedelta(seconds=self.up + (self.slurm_ahead or 0.0))
         return process.Result(
             argv=("scontrol", "show", "config"),
@@ -70,11 +70,11 @@ def context(tmp_path: Path, database_file: Path, host: Host) -> Iterator[context
 
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the steps of a pass, and what its log says of the clock."""
+    """Return the steps of a pass, and its log messages about the clock."""
     log: list[controller_process.LogLine] = []
     outcomes = controller_process.tick(context, log.append)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
-    return [one.step for one in outcomes], of_clock
+    return [outcome.step for outcome in outcomes], of_clock
 
 
 ALL = [step.name for step in passes.steps(None)]
@@ -109,12 +109,12 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     stored = add(context, monkeypatch)
     assert tick(context)[0] == ALL
     host.up, host.ahead = 60, seconds
-    steps, told = tick(context)
+    steps, reported = tick(context)
     assert steps == ["refresh", "logs"]
-    (level, text), *_ = told
+    (level, text), *_ = reported
     assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} jumped ")
-    found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
-    assert text in found.problems
+    result = health.examine(context.store, context.configuration.state_dir, context.clock.now())
+    assert text in result.problems
     # It is a warning once.
     assert tick(context) == (["refresh", "logs"], [("info", text)])
     with pytest.raises(errors.ConflictError) as refused:
@@ -124,12 +124,12 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
         assert work.schedules.triggers(stored.row) == []
     # Set right again it is trusted at once.
     host.ahead = 0
-    steps, told = tick(context)
+    steps, reported = tick(context)
     assert steps == ALL
-    assert told == [("info", "The clock is trusted again; deferred work resumes.")]
+    assert reported == [("info", "The clock is trusted again; deferred work resumes.")]
 
 
-def test_who_confirms_a_leap(context: contexts.Context, host: Host) -> None:
+def test_confirmation_of_a_changed_clock(context: contexts.Context, host: Host) -> None:
     def leap() -> None:
         clock_check.trust(context)
         host.ahead += MONTH
@@ -146,7 +146,7 @@ def test_who_confirms_a_leap(context: contexts.Context, host: Host) -> None:
     leap()
     host.slurm_ahead, host.slurm_host = host.ahead, socket.gethostname()
     assert steps() == ["refresh", "logs"]
-    # An hour without another leap.
+    # An hour without another change.
     host.up += 3600
     assert steps() == ALL
     leap()
@@ -177,7 +177,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     assert there.clock.doubt and clusters.grace_seconds(there, facts) == math.inf
     monkeypatch.setattr(deferred_jobs, "_send_group", pytest.fail)
     deferred_jobs.refresh_and_send(context)
-    # Other clocks are not asked again for each command.
+    # Other clocks are not queried again for each command.
     monkeypatch.setattr(Client, "config", pytest.fail)
     assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
@@ -201,7 +201,7 @@ def test_a_machine_that_was_off_for_a_month_catches_up(
     with context.store.reading() as work:
         newest, *others = work.schedules.triggers(stored.row)
     assert newest.state == "waiting"
-    assert len(others) == 100 and {one.state for one in others} == {"skipped"}
+    assert len(others) == 100 and {other.state for other in others} == {"skipped"}
 
 
 def test_schedule_added_with_a_wrong_clock_continues_from_now(
@@ -212,10 +212,10 @@ def test_schedule_added_with_a_wrong_clock_continues_from_now(
     host.ahead, host.up = 0, 100
     triggers.decide(context, stored)
     with context.store.reading() as work:
-        found = work.schedules.get(stored.row)
-        assert found.decided_until == context.clock.now()
+        schedule = work.schedules.get(stored.row)
+        assert schedule.decided_until == context.clock.now()
     host.up = 160
-    triggers.decide(context, found)
+    triggers.decide(context, schedule)
     with context.store.reading() as work:
         (one,) = work.schedules.triggers(stored.row)
     assert one.state == "waiting"

@@ -1,4 +1,4 @@
-"""What `db check` finds in a stored value beyond its type."""
+"""Checks of stored values by `db check` beyond their type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which databases a URL names."""
+"""Selection of the database by URL."""
 
 from __future__ import annotations
 

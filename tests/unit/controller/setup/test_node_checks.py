@@ -1,4 +1,4 @@
-"""What a job on a compute node says, and what doctor makes of it."""
+"""Output of the check job on a compute node, and its interpretation by doctor."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_all_is_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "outcome", "found"),
+    ("gpus", "outcome", "result"),
     [
         (
             "probe gpu 535.54.03, NVIDIA A100\nprobe torch 2.15.0+cu132 13.2",
@@ -86,8 +86,8 @@ def test_all_is_well() -> None:
         ("", "ok", "the job had no NVIDIA GPU"),
     ],
 )
-def test_torch_against_the_driver(gpus: str, outcome: str, found: str) -> None:
-    assert outcomes(job(), gpus=gpus)["GPU driver"] == (outcome, found)
+def test_torch_against_the_driver(gpus: str, outcome: str, result: str) -> None:
+    assert outcomes(job(), gpus=gpus)["GPU driver"] == (outcome, result)
 
 
 def test_clocks_that_differ() -> None:

@@ -1,4 +1,4 @@
-"""The profile that config init drafts, and that it is a configuration."""
+"""The profile drafted by config init is a valid configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SINFO = "\n".join(
 ASSOCIATIONS = "nn1234k||normal,devel|||\nnn9999k|accel|normal|||\n"
 
 
-def found(**changed: object) -> profile_draft.Cluster:
+def cluster(**changed: object) -> profile_draft.Cluster:
     values: dict[str, object] = {
         "cluster": "olivia-2",
         "slurm_version": "24.11.5",
@@ -40,7 +40,7 @@ def found(**changed: object) -> profile_draft.Cluster:
 
 def test_the_draft() -> None:
     assert (
-        profile_draft.draft(found()).partition("\n")[2]
+        profile_draft.draft(cluster()).partition("\n")[2]
         == """\
 # Review it; `orchestrator doctor` checks it.
 
@@ -77,7 +77,7 @@ gpus_per_node = 1
 
 def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
     text = profile_draft.draft(
-        found(
+        cluster(
             kinds=sinfo.parse(SINFO.replace("cpu*", "cpu")),
             select_type="select/linear",
             associations=(),
@@ -98,7 +98,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "SCRATCH": "/scratch/alice",
     }
     path = paths.user_file(environ)
-    profile_draft.write(path, profile_draft.draft(found()))
+    profile_draft.write(path, profile_draft.draft(cluster()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
     loaded = config.load(environ, tmp_path)
@@ -118,9 +118,9 @@ def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
         profile_draft.write(path, "")
     finally:
         os.umask(before)
-    modes = [os.stat(place).st_mode & 0o777 for place in (path, *path.parents[:2])]
+    modes = [os.stat(folder).st_mode & 0o777 for folder in (path, *path.parents[:2])]
     assert modes == [0o600, 0o700, 0o700]
-    # Where others can write, the configuration would not be read.
+    # A configuration in a folder writable by others would not be read.
     path.unlink()
     path.parent.chmod(0o777)
     with pytest.raises(errors.OrchestratorError) as caught:
@@ -144,6 +144,6 @@ def test_a_partition_with_a_name_that_is_no_name() -> None:
         gpus=0,
         gpu_types=(),
     )
-    assert profile_draft.draft(found(kinds=[odd])).splitlines()[-1] == (
+    assert profile_draft.draft(cluster(kinds=[odd])).splitlines()[-1] == (
         '# partition "x\\" #" is omitted: such a name is not valid here'
     )

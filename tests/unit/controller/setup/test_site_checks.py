@@ -1,4 +1,4 @@
-"""What doctor says of this machine."""
+"""Checks of this machine by doctor."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ def test_dependencies_of_slurm_and_of_ours(
     text: str, slurms: str | None, named: list[tuple[str, str]]
 ) -> None:
     assert values.form_error("dependency", text) == ""
-    found = dependency.split(text)
-    told = [(each.kind, ("sweep/" if each.is_sweep else "") + each.name) for each in found[1]]
-    assert (found[0], told) == (slurms, named)
+    parts = dependency.split(text)
+    reported = [(each.kind, ("sweep/" if each.is_sweep else "") + each.name) for each in parts[1]]
+    assert (parts[0], reported) == (slurms, named)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_status_of_a_dependency_on_a_job(store: stores.Store) -> None:
 def test_an_array_has_one_id_and_each_task_its_own(store: stores.Store) -> None:
     tasks = add(store, "many", RUNNING, tasks=3, array_job_id="9")
     with store.writing() as work:
-        for place, job in enumerate(tasks):
-            work.jobs.change(job.row, {"job_id": f"9_{place}"})
+        for index, job in enumerate(tasks):
+            work.jobs.change(job.row, {"job_id": f"9_{index}"})
         work.jobs.change(tasks[0].row, {"state": COMPLETED, "settled": True})
     assert status(store, "afterok:many").text == "afterok:9"
     assert status(store, "afterok:@2").text == "afterok:9_1"

@@ -1,4 +1,4 @@
-"""Where git is asked, and that the repository's own configuration executes nothing."""
+"""Calls of git for provenance; the configuration of the repository executes nothing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_git_is_started_only_below_a_tree(tmp_path: Path, monkeypatch) -> None:
     assert provenance.git_in(folder)(["--version"]) is None
     # Of a worktree or a submodule it is a file.
     (folder.parent / ".git").write_text("gitdir: elsewhere\n")
-    said = provenance.git_in(folder)(["--version"])
-    assert said is not None and said.startswith("git version")
+    output = provenance.git_in(folder)(["--version"])
+    assert output is not None and output.startswith("git version")
 
 
 def test_git_dir_of_the_caller_is_ignored(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    said = provenance.git_in(tmp_path)(["--version"])
-    assert said is not None and said.startswith("git version")
+    output = provenance.git_in(tmp_path)(["--version"])
+    assert output is not None and output.startswith("git version")
 
 
 class Tree:
@@ -188,27 +188,27 @@ def _attack(tree: Tree, attack: str) -> None:
 )
 def test_the_repositorys_configuration_executes_nothing(tree: Tree, attack: str) -> None:
     _attack(tree, attack)
-    found = tree.collect(tree.folder / "bare" if attack.startswith("bare") else None)
+    record = tree.collect(tree.folder / "bare" if attack.startswith("bare") else None)
     assert tree.executed() == ""
     if not attack.startswith("bare"):
-        assert found["git_commit"] == tree.git("rev-parse", "HEAD").strip()
+        assert record["git_commit"] == tree.git("rev-parse", "HEAD").strip()
 
 
 def test_changes_of_an_ordinary_tree(tree: Tree) -> None:
     (tree.folder / "new.py").write_text("new\n")
     tree.config("color.ui=always")
-    found = tree.collect()
-    assert found["git_dirty"] is True
-    assert found["git_status"] == " M data.bin\n M train.py\n?? new.py\n"
-    assert "-one\n+two\n" in found["git_diff"]
-    assert (found["git_diff_cut"], found["git_filters_off"]) == (False, [])
+    record = tree.collect()
+    assert record["git_dirty"] is True
+    assert record["git_status"] == " M data.bin\n M train.py\n?? new.py\n"
+    assert "-one\n+two\n" in record["git_diff"]
+    assert (record["git_diff_cut"], record["git_filters_off"]) == (False, [])
 
 
 def test_another_commit_of_a_submodule_is_a_change(tree: Tree) -> None:
     _attack(tree, "submodule")
-    found = tree.collect()
-    assert f" M {_SUBMODULE}\n" in found["git_status"]
-    assert "+Subproject commit " in found["git_diff"]
+    record = tree.collect()
+    assert f" M {_SUBMODULE}\n" in record["git_status"]
+    assert "+Subproject commit " in record["git_diff"]
 
 
 def test_files_behind_a_filter_are_recorded_as_they_are(tree: Tree) -> None:
@@ -217,11 +217,11 @@ def test_files_behind_a_filter_are_recorded_as_they_are(tree: Tree) -> None:
         f'[filter "lfs"]\nclean = {tree.program} %f\nprocess = {tree.program}\nrequired = true\n'
     )
     tree.attributes("*.bin filter=lfs")
-    found = tree.collect()
+    record = tree.collect()
     assert tree.executed() == ""
-    assert found["git_status"] == " M data.bin\n M train.py\n"
-    assert "-one\n+two two\n" in found["git_diff"]
-    assert found["git_filters_off"] == ["lfs"]
+    assert record["git_status"] == " M data.bin\n M train.py\n"
+    assert "-one\n+two two\n" in record["git_diff"]
+    assert record["git_filters_off"] == ["lfs"]
 
 
 def test_a_filtered_file_that_did_not_change_is_clean(tree: Tree) -> None:
@@ -233,23 +233,23 @@ def test_a_filtered_file_that_did_not_change_is_clean(tree: Tree) -> None:
     tree.git("update-index", "--refresh")
     tree.config("filter.lfs.clean=PROGRAM", "filter.lfs.required=true")
     tree.attributes("*.bin filter=lfs")
-    found = tree.collect()
-    assert (found["git_dirty"], found["git_status"]) == (False, "")
+    record = tree.collect()
+    assert (record["git_dirty"], record["git_status"]) == (False, "")
 
 
 def test_a_filter_that_cannot_be_switched_off(tree: Tree) -> None:
     _attack(tree, "filter with = in its name")
-    found = tree.collect()
-    assert (found["git_dirty"], found["git_status"], found["git_diff"]) == (None, None, None)
+    record = tree.collect()
+    assert (record["git_dirty"], record["git_status"], record["git_diff"]) == (None, None, None)
 
 
 def test_a_huge_diff_is_not_read_to_its_end(tree: Tree, monkeypatch) -> None:
     monkeypatch.setattr(provenance, "DIFF_LIMIT_BYTES", 1000)
     monkeypatch.setattr(provenance, "_OUTPUT_LIMIT_BYTES", 4000)
     (tree.folder / "train.py").write_text("line of a very large file\n" * 1_000_000)
-    found = tree.collect()
-    assert found["git_diff_cut"] is True
-    assert len(found["git_diff"]) == 1000
+    record = tree.collect()
+    assert record["git_diff_cut"] is True
+    assert len(record["git_diff"]) == 1000
 
 
 def test_hung_git_is_abandoned(tree: Tree, monkeypatch) -> None:

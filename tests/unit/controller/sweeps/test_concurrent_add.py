@@ -1,4 +1,4 @@
-"""Adding points that another process added or cancelled meanwhile."""
+"""Adding points that another process adds or cancels concurrently."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_add_points_after_another_process(tmp_path: Path, database_url: str, by:
                 folder="/home/a",
                 created_at=NOW,
             )
-        more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
-        new = more.points[2:]
-        # Both looked, and found the same points new; nothing is to be sent here.
-        prepared = plan.Prepared(context=context, ready=(), totals=sweeps.total(more.points))
+        extra = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
+        new = extra.points[2:]
+        # Both processes consider the same points new; nothing is submitted here.
+        prepared = plan.Prepared(context=context, ready=(), totals=sweeps.total(extra.points))
         if by == "a cancel":
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")

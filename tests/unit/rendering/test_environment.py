@@ -1,4 +1,4 @@
-"""The environment a program gets: variables, secrets, modules, conda, venv, container, launcher."""
+"""The environment of a program: variables, secrets, modules, conda, venv, container, launcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ json.dump([sys.argv[1:], dict(os.environ), sys.prefix], open("seen", "w"))
 
 
 def _run(machine: Machine, *, environ: dict[str, str] | None = None, **changes: object) -> str:
-    """Run a Python program in a job; returns what the job said on stderr."""
+    """Run a Python program in a job; return the job's stderr."""
     (machine.folder / "work" / "show.py").write_text(SHOW)
     launch = jobs.Launch(launcher="python", script="show.py")
     result = machine.run(machine.render(**{"launch": launch, **changes}), **(environ or {}))
@@ -51,7 +51,7 @@ def test_variables_arrive_as_they_were_written(machine: Machine) -> None:
     assert environ["SRUN_CPUS_PER_TASK"] == "8"
     assert environ["SLURM_EXPORT_ENV"] == "ALL"
     assert environ["PYTHONUNBUFFERED"] == "1"
-    # A program of the user may import what lies beside it, and from ~/.local.
+    # A user's program may import modules beside it and from ~/.local.
     assert not environ.keys() & {"PYTHONSAFEPATH", "PYTHONNOUSERSITE"}
 
 

@@ -32,8 +32,8 @@ def test_hold_and_release(site: sites.Site) -> None:
     # Until its next round the scheduler has no reason for them (24.11).
     lines = rf"{first} is PENDING( \(BeginTime\))?\n{second} is PENDING( \(Dependency\))?\n"
     assert re.fullmatch(lines, done.stdout), done.stdout
-    told = sites.details(site.job(first))
-    assert "scontrol hold requested" in told and "scontrol release requested" in told
+    details = sites.details(site.job(first))
+    assert "scontrol hold requested" in details and "scontrol release requested" in details
     assert site.run("cancel", "--label", "set=held").returncode == 0
     assert f"Error: {first} has ended (CANCELLED)\n" == site.run("release", first, check=6).stderr
 
@@ -154,11 +154,11 @@ def test_resubmit_of_jobs_that_never_reached_slurm(site: sites.Site) -> None:
     log = site.run("logs", job_id).stdout.splitlines()
     assert log[1:] == [site.home, f"WorkDir={site.home}"]
     anew = site.run("resubmit", job_id).stdout
-    found = re.fullmatch(r"Submitted batch job (\d+) \((@\d+), refused\)\n", anew)
-    assert found is not None and found[2] != row
-    site.run("wait", found[1])
-    new = site.job(found[2])
+    match = re.fullmatch(r"Submitted batch job (\d+) \((@\d+), refused\)\n", anew)
+    assert match is not None and match[2] != row
+    site.run("wait", match[1])
+    new = site.job(match[2])
     assert new["run_dir"] != folder
-    assert site.run("show", row, "--script").stdout == site.run("show", found[2], "--script").stdout
+    assert site.run("show", row, "--script").stdout == site.run("show", match[2], "--script").stdout
     assert f"resubmits {row}" in sites.details(new)
     lab.run(["scontrol", "delete", "partitionname=spare"], user="root").check_returncode()

@@ -1,4 +1,4 @@
-"""Batch files of the user's, and jobs that were submitted without us: submit FILE, track JOBID."""
+"""Users' batch files and jobs submitted without orchestrator: submit FILE, track JOBID."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     assert (job["state"], job["exit_code"], job["labels"]) == ("FAILED", 3, ["a=b"])
     (metric,) = cli("metrics", "old", "--json").items
     assert (metric["value"], metric["attempt"]) == (7.5, 0)
-    papers = json.loads((folder / "provenance.json").read_text())
-    assert (papers["spec"], papers["template"]) == ("run.sbatch", "batch.sbatch.j2")
+    record = json.loads((folder / "provenance.json").read_text())
+    assert (record["spec"], record["template"]) == ("run.sbatch", "batch.sbatch.j2")
 
-    # The stored text is what counts; --fresh reads the file anew.
+    # The stored text is used; --fresh reads the file again.
     script = cli("show", "old", "--script").out
     write(cli, "run.sbatch", BATCH.replace("7.5", "9.5"))
     assert cli("resubmit", "1").out == "Submitted batch job 2 (@2, old)\n"
@@ -221,15 +221,15 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
 
     def task():
-        (found,) = cli("show", "@3", "--refresh", "--json", **grace).items
-        return found
+        (items,) = cli("show", "@3", "--refresh", "--json", **grace).items
+        return items
 
     cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
-    found = task()
-    # As many as the grace had room for.
-    answers = int(found["reason"].split()[2])
+    items = task()
+    # As many as fit into the grace period.
+    answers = int(items["reason"].split()[2])
     assert answers >= 3
-    assert (found["state"], found["reason"]) == (
+    assert (items["state"], items["reason"]) == (
         "CANCELLED",
         f"missing from {answers} results of squeue while pending: Slurm has no record of this "
         "task, and it never started",

@@ -1,4 +1,4 @@
-"""Row 49: thousands of foreign jobs in squeue's answer."""
+"""Row 49: thousands of other users' jobs in squeue's output."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def test_row_49_twenty_thousand_jobs_of_others(row: rows.Row, tell: Callable[[st
         assert done.returncode == 0, done.stderr
         used = json.loads(lab.read(f"{home}/use.json"))
         cpu, memory = used["cpu_seconds"], used["max_rss_bytes"]
-        told = f"{cpu:.2f} s of CPU, {memory / 2**20:.0f} MiB"
-        tell(f"a refresh beside {lines} foreign jobs: {told}")
-        assert cpu < CPU_SECONDS, told
-        assert memory < MEMORY_BYTES, told
+        usage = f"{cpu:.2f} s of CPU, {memory / 2**20:.0f} MiB"
+        tell(f"a refresh beside {lines} foreign jobs: {usage}")
+        assert cpu < CPU_SECONDS, usage
+        assert memory < MEMORY_BYTES, usage
         return done.stderr
 
     refresh(0)
-    told = refresh(CROWD)
-    assert "lines could not be parsed" in told, "the crowd was there"
-    assert told.count("\n") <= 3, "and was told of once"
+    output = refresh(CROWD)
+    assert "lines could not be parsed" in output, "the crowd was there"
+    assert output.count("\n") <= 3, "and was reported once"
     lab.run(["scontrol", "release", waits]).check_returncode()
     assert row.site.wait_state(waits, "COMPLETED")["job_id"] == waits
     assert row.site.job(running)["state"] == "RUNNING"

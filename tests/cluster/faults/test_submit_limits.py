@@ -1,4 +1,4 @@
-"""Rows 18, 22 and 23: a limit that denies at once, a queue that is full, a disk that is full."""
+"""Rows 18, 22 and 23: DenyOnLimit, a full queue, a full disk."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_row_18_qos_with_deny_on_limit(row: rows.Row) -> None:
     must(lab, *sacctmgr, "modify", "qos", "deny", "set", "MaxWall=2", "Flags=DenyOnLimit")
     must(lab, *sacctmgr, "modify", "user", "alice", "set", "qos+=deny")
     try:
-        said = row.refused("long", "--qos=deny")
-        assert said.startswith("Error: Slurm refused the job: QOSMaxWallDurationPerJobLimit; ")
-        assert said.endswith("Correct it and submit again. (stored as @1)\n")
+        output = row.refused("long", "--qos=deny")
+        assert output.startswith("Error: Slurm refused the job: QOSMaxWallDurationPerJobLimit; ")
+        assert output.endswith("Correct it and submit again. (stored as @1)\n")
         # It can never go, so it does not wait.
-        said = row.refused("queued", "--qos=deny", "--queue")
-        assert said.endswith("Correct it and submit again. (stored as @2)\n")
+        output = row.refused("queued", "--qos=deny", "--queue")
+        assert output.endswith("Correct it and submit again. (stored as @2)\n")
         assert [job["resend_at"] for job in row.jobs()] == [None, None]
         fits = row.submit("fits", "true", "--qos=deny", job='time_limit = "1"')
         row.site.wait_state(fits, "COMPLETED")
@@ -65,9 +65,9 @@ def test_row_22_queue_is_full(lab: cluster.Lab, row: rows.Row) -> None:
     stdout, stderr = blocked.communicate(timeout=120)
     assert blocked.returncode == 0, stderr
     assert "Submitting (sbatch) ..." in stderr
-    found = re.fullmatch(r"Submitted batch job (\d+) \(@4, fourth\)\n", stdout)
-    assert found is not None, stdout
-    row.site.wait_state(found[1], "COMPLETED")
+    match = re.fullmatch(r"Submitted batch job (\d+) \(@4, fourth\)\n", stdout)
+    assert match is not None, stdout
+    row.site.wait_state(match[1], "COMPLETED")
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> No
     move(f"cp -a {STATE} {ASIDE}; {small}; cp -a {ASIDE}/. {STATE}")
     try:
         lab.run(["dd", "if=/dev/zero", f"of={STATE}/filler", "bs=4k"], user="root")
-        said = row.refused("refused")
-        assert said.startswith("Error: Slurm refused the job for now: ")
-        assert "I/O error writing script/environment to file. Submit it again later." in said
+        message = row.refused("refused")
+        assert message.startswith("Error: Slurm refused the job for now: ")
+        assert "I/O error writing script/environment to file. Submit it again later." in message
         output = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
         words = "deferred: I/O error writing script/environment to file"
         assert output.startswith(f"@3 {words}; next try at ")
@@ -111,7 +111,10 @@ def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> No
         quick.run("wait", "@3")
         tries = row.seen.calls("sbatch")
         row.most["sbatch"] = len(tries)
-        assert [number for number, one in enumerate(tries, 1) if not one.real_rc] == [1, len(tries)]
+        assert [number for number, item in enumerate(tries, 1) if not item.real_rc] == [
+            1,
+            len(tries),
+        ]
     finally:
         lab.run(["rm", "-f", f"{STATE}/filler"], user="root")
         move(f"cp -a {STATE}/. {ASIDE}; umount {STATE}; cp -a {ASIDE}/. {STATE}; rm -r {ASIDE}")

@@ -1,4 +1,4 @@
-"""What a script does between its start and its end, run by bash with a fake srun and scontrol."""
+"""Execution of job scripts by bash, with a simulated srun and scontrol."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ def test_kill_leaves_no_record(machine: Machine) -> None:
 
 def _running(group: int) -> list[str]:
     # From /proc: a bare Debian has no ps.
-    found = []
+    result = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # The command's name stands in brackets and may hold anything (man 5 proc).
+            # The command name is in parentheses and may contain anything (man 5 proc).
             state, _, pgrp = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
-            # A process that nobody has reaped yet has a group too, and state Z.
+            # A zombie process has a group too, and state Z.
             if int(pgrp) == group and state != "Z":
-                found.append((folder / "cmdline").read_text(errors="replace").replace("\0", " "))
-    return found
+                result.append((folder / "cmdline").read_text(errors="replace").replace("\0", " "))
+    return result
 
 
 def _terminate(process: subprocess.Popen[str]) -> None:
-    """Send TERM to the batch shell alone, as Slurm does, once the program said `ready`."""
+    """Send TERM to the batch shell alone, as Slurm does, after the program has printed `ready`."""
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
@@ -323,7 +323,7 @@ def test_a_folder_that_slurm_made_for_the_log_is_not_ours(machine: Machine) -> N
     assert not (machine.folder / "work" / "ran").exists()
 
 
-def test_outside_of_slurm_it_says_so(machine: Machine) -> None:
+def test_outside_of_slurm_is_an_error(machine: Machine) -> None:
     result = machine.run(machine.render(launch=_command("true")), SLURM_JOB_ID="")
     assert result.returncode == 78
     assert result.stderr == "orchestrator: not a Slurm job: run this script with sbatch\n"

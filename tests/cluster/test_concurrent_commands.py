@@ -1,4 +1,4 @@
-"""Several processes of one user at work on one SQLite file, on a real Slurm."""
+"""Concurrent commands of one user on one SQLite file, with a real Slurm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ done
 """
 #: How often these must have submitted, however slow the machine is.
 LEAST = {"submits": 2, "plain": 5}
-#: What the site's profile says.
+#: The site's profile.
 FLOOR_SECONDS = 1
 
 
@@ -81,9 +81,9 @@ def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: in
     going = ("--state", "PENDING,RUNNING,COMPLETING,SUBMITTING,SUBMIT_UNKNOWN", "--refresh")
     lab.wait_for(lambda: not site.items("status", *going), 120, "the end of all jobs", 1)
     jobs = site.items("status", "--all", "--limit", "9999")
-    for name, told in (("plain", plain), ("tick", submitted)):
+    for name, job_ids in (("plain", plain), ("tick", submitted)):
         states = {job["job_id"]: job["state"] for job in jobs if job["name"] == name}
-        assert states == dict.fromkeys(told, "COMPLETED")
+        assert states == dict.fromkeys(job_ids, "COMPLETED")
     for job_id in submitted:
         assert_once(site, job_id)
 
@@ -99,23 +99,23 @@ def read(site: sites.Site, name: str) -> str:
 
 def codes(site: sites.Site, name: str) -> list[str]:
     """The exit codes so far."""
-    place = site.lab.path(f"{site.home}/{name}.rc")
-    return place.read_text().split() if place.exists() else []
+    path = site.lab.path(f"{site.home}/{name}.rc")
+    return path.read_text().split() if path.exists() else []
 
 
 def assert_never_backwards(text: str) -> None:
-    """No later answer has lost a job, or knows less of one, than an earlier answer."""
+    """No later output lacks a job of an earlier one, or shows an earlier state."""
     order = ["SUBMITTING", "PENDING", "RUNNING", "COMPLETING", "COMPLETED"]
     reached: dict[int, int] = {}
     answers = [json.loads(line) for line in text.splitlines()]
-    # Newest first: a row number that is higher than the last one begins the next answer.
+    # Newest first: a row number higher than the previous one begins the next output.
     for before, job in itertools.pairwise([{"row": 0}, *answers]):
         if job["row"] > before["row"]:
             assert before["row"] <= 1, "an answer without the first job"
             assert job["row"] >= max(reached, default=0)
-        place = order.index(job["state"])
-        assert place >= reached.get(job["row"], 0), f"{job['name']} went back to {job['state']}"
-        reached[job["row"]] = place
+        position = order.index(job["state"])
+        assert position >= reached.get(job["row"], 0), f"{job['name']} went back to {job['state']}"
+        reached[job["row"]] = position
         assert job["stale_since"] is None
 
 
@@ -127,4 +127,4 @@ def assert_once(site: sites.Site, job_id: str) -> None:
     assert details[:2] == ["intent stored", f"sbatch answered {job_id}"]
     assert details[-1].endswith("-> COMPLETED, exit code 0:0")
     numbers = site.items("metrics", job_id, "--name", "throughput")
-    assert [one["value"] for one in numbers] == [1.25, 2.25, 3.25, 4.25, 5.25]
+    assert [number["value"] for number in numbers] == [1.25, 2.25, 3.25, 4.25, 5.25]

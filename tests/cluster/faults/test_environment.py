@@ -1,4 +1,4 @@
-"""Rows 39, 48 and 50: the user's environment, a wrong clock, and other users' eyes."""
+"""Rows 39, 48 and 50: the user's environment, a wrong clock, and access of other users."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_row_39_hostile_environment(row: rows.Row) -> None:
     assert (job["partition"], job["time_limit_seconds"], job["exit_code"]) == ("gpu", 300, 0)
     hostile.site.wait_state(cancelled, "RUNNING")
     assert hostile.site.run("cancel", cancelled).stdout == f"{cancelled} is CANCELLED\n"
-    # bash says first that the node lacks the locale: the job's own environment is the user's.
+    # bash first warns that the node lacks the locale: the job has the user's environment.
     assert hostile.site.run("logs", good).stdout.splitlines()[-1] == "done"
     plain = row.site.job(good)
     times = ("submitted_at", "started_at", "ended_at")
@@ -97,10 +97,10 @@ def test_row_50_nothing_leaks_to_other_users(row: rows.Row) -> None:
             lambda: "seen" in row.site.run("logs", job_id).stdout, 120, "the job to have its secret"
         )
         places = lab.run(["find", f"{home}/state", f"{home}/runs"]).stdout.split()
-        assert {place.rpartition("/")[2] for place in places} >= {"script.sbatch", f"{job_id}.out"}
-        for place in places:
-            denied = lab.run(["sh", "-c", 'test -r "$1" || test -w "$1"', "sh", place], user="bob")
-            assert denied.returncode == 1, place
+        assert {path.rpartition("/")[2] for path in places} >= {"script.sbatch", f"{job_id}.out"}
+        for path in places:
+            denied = lab.run(["sh", "-c", 'test -r "$1" || test -w "$1"', "sh", path], user="bob")
+            assert denied.returncode == 1, path
         asked = [
             ["squeue", "-O", "ALL:0"],
             ["squeue", "-a", "--json"],

@@ -1,4 +1,4 @@
-"""Rows 36, 46 and 47: a job gone between two looks, and files that tell of another job's end."""
+"""Rows 36, 46 and 47: a job gone between two refreshes, and files about the end of another job."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_row_46_stale_log_under_the_same_id(row: rows.Row) -> None:
     assert row.site.items("metrics", job_id) == [], "it has not begun"
     row.site.lab.run(["scontrol", "release", job_id]).check_returncode()
     row.site.run("wait", job_id)
-    found = row.site.items("metrics", job_id, "--name", "throughput")
-    assert [one["value"] for one in found] == [5.5]
+    items = row.site.items("metrics", job_id, "--name", "throughput")
+    assert [item["value"] for item in items] == [5.5]
     assert "97.5" in row.site.lab.read(f"{row.site.home}/log-{job_id}.out")
 
 
 @pytest.mark.slow
 def test_row_47_exit_records_of_other_jobs(lab: cluster.Lab, row: rows.Row) -> None:
-    # Without accounts the record is the only witness of an end.
+    # Without accounts the exit record is the only evidence of an end.
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     sites.Site.make(lab, row.site.home, more="submit_grace_seconds = 4\n")
     running = row.submit("running", "sleep 300")

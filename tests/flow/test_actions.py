@@ -1,4 +1,4 @@
-"""hold, release, requeue and resubmit: what they ask of Slurm, and what they believe of it."""
+"""hold, release, requeue and resubmit: their Slurm calls, and how they check the results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FAILED = "sbatch: error: Batch job submission failed: "
 LINE = ("--launcher", "python", "--time-limit", "10", "--command")
 
 
-def submit(cli, name="demo", command="echo here", *more):
-    done = cli("submit", "--name", name, *more, *LINE, command)
+def submit(cli, name="demo", command="echo here", *options):
+    done = cli("submit", "--name", name, *options, *LINE, command)
     assert done.code == 0, done.err
 
 
@@ -87,11 +87,11 @@ def test_jobs_that_cannot_be_held(cli, fake_slurm):
 
 def test_unconfirmed_action_is_an_error(cli, fake_slurm):
     submit(cli)
-    # scontrol release answers 0 whatever becomes of it.
+    # scontrol release exits with 0 in any case.
     fake_slurm.fail("scontrol", rc=0)
     done = cli("hold", "1", "--timeout", "1.5")
     assert (done.code, done.out) == (5, "")
-    # On a slow machine the first look alone takes a second, and it says that it waits.
+    # On a slow machine the first query alone takes a second, and a progress message is printed.
     assert done.err.removeprefix("Waiting until Slurm shows it for 1 ...\n") == (
         "Error: Slurm accepted the request, but still shows 1 PENDING (Priority); "
         "check with `orchestrator status 1`\n"
@@ -213,7 +213,7 @@ def test_only_one_of_two_processes_resends(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 2
 
 
-def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
+def test_a_submission_on_another_host_gets_its_time(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     assert cli("submit", "--name", "demo", *LINE, "echo here").code == 5
     # The intent is old; the resend is not.
@@ -281,7 +281,7 @@ def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     done = cli("resubmit", "1", "--parsable", cwd=elsewhere, **moved)
     assert (done.code, done.out, done.err) == (0, "2\n", "")
     old, new = (cli("show", f"@{row}", "--json").items[0] for row in (1, 2))
-    # The script looks for its folder where it was rendered to.
+    # The script searches for its folder at the rendered path.
     assert len(cli.run_folders()) == 2 and old["run_dir"] != new["run_dir"]
     assert (new["name"], new["labels"]) == (old["name"], ["team=vision"])
     scripts = [(fake_slurm.folder / f"script.{number}").read_text() for number in (1, 2)]
@@ -290,8 +290,8 @@ def test_ended_job_is_resubmitted_as_a_new_job(cli, fake_slurm):
     assert ("user", "resubmits @1") in history(cli, "@2")
     assert cli("wait", "2").code == 0
     assert cli("logs", "2").out.splitlines()[1:] == ["here"]
-    papers = json.loads((cli.run_folders()[0] / "provenance.json").read_text())
-    assert papers["folder"] == str(cli.folder)
+    record = json.loads((cli.run_folders()[0] / "provenance.json").read_text())
+    assert record["folder"] == str(cli.folder)
     fresh = cli("resubmit", "1", "--fresh", **moved)
     assert (fresh.code, fresh.out) == (0, "Submitted batch job 3 (@3, demo)\n")
     script = (fake_slurm.folder / "script.3").read_text()
@@ -357,7 +357,7 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     )
 
 
-def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
+def test_only_unknown_dependencies_are_queried(cli, fake_slurm):
     for name in "abc":
         submit(cli, name)
     before = len(fake_slurm.calls("scontrol"))
