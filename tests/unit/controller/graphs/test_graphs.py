@@ -92,7 +92,7 @@ def test_another_cluster_cannot_submit_the_nodes(
 ) -> None:
     own, foreign = graph.cluster, dataclasses.replace(graph, cluster="lab")
     with pytest.raises(errors.ConflictError) as raised:
-        stored.restore(context, foreign, ENVIRON)
+        submit_later.restore(context, foreign, ENVIRON)
     assert str(raised.value) == f"its cluster is lab, and this host belongs to {own}"
 
 
