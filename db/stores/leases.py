@@ -51,7 +51,7 @@ class LeaseStore(base.Store):
         )
 
     def add(self) -> None:
-        """Add the lease, without a holder; IntegrityError if another process was faster."""
+        """Add the lease, without a holder. Raises DatabaseError if another process was faster."""
         values = {"name": _NAME, "fence": 0, "renewals": 0, "seconds": 0.0}
         self._insert_many(LEASES, [values])
 

@@ -235,11 +235,11 @@ class SweepStore(base.Store):
         )
         whole = sa.func.coalesce(_JOB.array_job_id, _JOB.job_id)
         ended = _JOB.state.in_(jobs.TERMINAL)
-        goes_on = sa.and_(_JOB.recovers.is_(True), ended, _JOB.state != "COMPLETED")
+        may_continue = sa.and_(_JOB.recovers.is_(True), ended, _JOB.state != "COMPLETED")
         # Slurm treats a dependency on a purged job as satisfied, however the job ended.
         not_shown = sa.and_(_JOB.missing_since.is_not(None), sa.not_(ended))
         job_id = sa.case(
-            (sa.or_(goes_on, not_shown), sa.null()),
+            (sa.or_(may_continue, not_shown), sa.null()),
             (_JOB.submission_id.in_(partly), _JOB.job_id),
             else_=whole,
         )

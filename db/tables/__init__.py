@@ -1,4 +1,4 @@
-"""The tables. Their types are those that SQLite and PostgreSQL share."""
+"""The tables. They use only types that SQLite and PostgreSQL share."""
 
 from db.tables import jobs, metrics, service, sweeps
 from db.tables.columns import METADATA

@@ -140,7 +140,7 @@ def show_metrics(
     ),
     plot: Path | None = option(
         "--plot",
-        "Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
+        "Plot into FILE.svg, .png or .pdf (needs matplotlib).",
         value_types.OUTPUT_FILE,
     ),
     follow: bool = option("-f --follow", "Print new metrics until the jobs end."),

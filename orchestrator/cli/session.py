@@ -20,14 +20,14 @@ from orchestrator.cli import output
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import freshness
     from orchestrator.controller.session import contexts
-    from orchestrator.slurm import process
+    from orchestrator.processes import process
     from orchestrator.slurm.client import Client
 
 #: Notes of the configuration that were printed, in the click context's meta.
 _PRINTED_NOTES = "orchestrator.notes"
-#: A progress message is printed after this time,
+#: The first progress message is printed after this time.
 FIRST_SECONDS = 1.0
-#: and again after each of these. sbatch retries for two minutes while slurmctld is down.
+#: It is repeated at this interval. sbatch retries for two minutes while slurmctld is down.
 REPEAT_SECONDS = 30.0
 
 

@@ -1,1 +1,1 @@
-"""Leaps of the host's clock, and deadlines on one that nobody sets."""
+"""Leaps of the host's clock, and deadlines on a monotonic clock."""

@@ -12,10 +12,11 @@ from orchestrator.toml import values
 
 #: Accepted difference between clocks, and between two readings. NTP steps for larger ones.
 TOLERANCE = datetime.timedelta(minutes=5)
-#: After a reboot, or on another host, the time between two readings cannot be measured: after a
-#: longer gap other clocks are consulted ...
+#: After a reboot, or on another host, the time between two readings cannot be measured. If the gap
+#: is longer than this, other clocks are consulted.
 ASKED_AFTER = datetime.timedelta(hours=1)
-#: ... and without any, a longer gap may be a wrong clock as well as a machine that was off.
+#: If there are no other clocks, a gap longer than this may be a wrong clock as well as a machine
+#: that was off.
 USUAL_GAP = datetime.timedelta(days=1)
 #: Without another clock a leap is accepted after this time. NTP clients poll their servers every
 #: 17 (ntpd, chrony) to 34 minutes (systemd-timesyncd), and have corrected a wrong clock by then.

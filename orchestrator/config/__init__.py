@@ -1,4 +1,4 @@
-"""The configuration: settings and cluster profiles of files, variables and the command line."""
+"""The configuration: settings and cluster profiles from files, variables and the command line."""
 
 from __future__ import annotations
 

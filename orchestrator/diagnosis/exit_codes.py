@@ -22,10 +22,12 @@ _SHELL_CODES: Mapping[int, tuple[Cause, str]] = {
     126: ("missing_program", "the program could not be executed"),
     127: ("missing_program", "the program was not found"),
 }
-#: Also the exit codes of our job scripts (docs/design.md, "Scripts").
+#: The job script cannot use its run folder, or the folder is missing.
+NO_RUN_FOLDER = 73
+#: Also the exit codes of our job scripts (docs/design.md, "Batch scripts").
 _SCRIPT_CODES: Mapping[int, tuple[Cause, str]] = {
     **_SHELL_CODES,
-    73: ("run_folder", "the compute node cannot see the run folder"),
+    NO_RUN_FOLDER: ("run_folder", "the compute node cannot see the run folder"),
     75: (
         "duplicate",
         "another job with the same token is running or has run: nothing was run",

@@ -109,9 +109,8 @@ class LogReader:
         """Return the last line that was read."""
         return None if self._last_line is None else self._evidence(*self._last_line)
 
-    @property
-    def findings(self) -> tuple[records.Finding, ...]:
-        """Return the findings in the order of the file."""
+    def finish(self) -> tuple[records.Finding, ...]:
+        """Return the findings in the order of the file, after its last line."""
         if self._summary:
             self._end_summary()
         self._count_ordinary_lines()

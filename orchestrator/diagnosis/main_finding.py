@@ -1,6 +1,6 @@
 """Which of the findings is the cause. Pure.
 
-The first of these that exists (docs/design.md, "Causes"):
+The first of these that exists (docs/design.md, "Failure causes"):
 
 1. what the kernel or Slurm did: the states NODE_FAIL, PREEMPTED, OUT_OF_MEMORY and DEADLINE, or a
    line that reports it;

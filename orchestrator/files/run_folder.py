@@ -1,6 +1,6 @@
 """The folder of a submission: script, spec, logs, metrics, and files that its tasks write.
 
-docs/design.md, "Identity and the run folder", lists the files and who writes them.
+docs/design.md, "Identity and run folder", lists the files and who writes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_RC = 255
 #: The kernel accepts at most 6 MiB of arguments and variables; JSON makes up to six times of it.
 _ENVIRONMENT_LIMIT_BYTES = 64 * 1024 * 1024
 _EMPTY: Mapping[str, str] = types.MappingProxyType({})
-#: In the file of an attempt that must not start.
+#: In the file of an attempt that must not start. Never changed: it is compared with stored files.
 _CLOSED = "another job goes on with this one\n"
 #: JSON; only while a submission is deferred.
 ENVIRONMENT = "environment.json"

@@ -116,7 +116,8 @@ class Entry:
     started_at: float | None = None
     keeper: Identity | None = None
     runner: Identity | None = None
-    #: request of the user to the runner: "", cancel, requeue, hold (requeue and hold)
+    #: request of the user to the runner: "", cancel, requeue, hold (requeue and hold); the name is
+    #: a key of files
     wish: str = ""
     #: the attempts that have ended, oldest first
     ended: tuple[Ended, ...] = ()

@@ -1,3 +1,3 @@
-"""Metrics of jobs between their files, the database and the user. Frozen records; no I/O."""
+"""Records of metrics, their queries and the cursors of logs. Frozen; no I/O."""
 
 from orchestrator.metrics.records import LogCursor, MetricQuery, MetricRow, ParsedLine

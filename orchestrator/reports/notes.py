@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from orchestrator import scaling
 from orchestrator.reports import curves, display, records
 
-#: A repeat is named if it differs from the median of its size by this share; noise of 1 to 3 % is
-#: usual ...
+#: A repeat that is named differs from the median of its size by more than this share. Noise of 1 to
+#: 3 % is usual.
 _OUTLIER_SHARE = 0.05
-#: ... and by this many standard deviations of its size alone. Only those that scaling.study finds,
-#: which knows the deviation of all sizes, are left out.
+#: It also differs by more than this many standard deviations of its own size. Only the outliers of
+#: scaling.study, which knows the deviation of all sizes, are left out.
 _OUTLIER_DEVIATIONS = 5.0
 _SOURCES = {
     "jsonl": "measured in the trainer (metrics.jsonl)",

@@ -169,9 +169,9 @@ class Targets:
 
     #: find the largest size with this efficiency
     efficiency: float = 0.8
-    #: find the cheapest size that trains so many epochs ...
+    #: find the cheapest size that trains this many epochs in `within_seconds`
     epochs: int | None = None
-    #: ... in this time
+    #: time limit for `epochs`
     within_seconds: float | None = None
 
 

@@ -25,10 +25,10 @@ MAX_EFFICIENCY = 1.05
 CONFIDENCE = 0.95
 #: The median absolute deviation times this is a standard deviation.
 NORMAL_MAD = 1.4826
-#: A run this many deviations from the median is an outlier. Without a noisy node, one run in a
-#: hundred studies is; the intervals then still cover in 93 to 96 of 100 studies ...
+#: An outlier differs from the median by more than this many deviations. Without a noisy node, one
+#: run in a hundred studies does; the intervals then still cover in 93 to 96 of 100 studies.
 _OUTLIER_DEVIATIONS = 6.0
-#: ... but only if it differs by this share.
+#: An outlier also differs from the median by more than this share.
 _OUTLIER_SHARE = 0.05
 #: With two runs it is unknown which one is wrong.
 _OUTLIER_RUNS = 3

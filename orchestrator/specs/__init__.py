@@ -1,4 +1,4 @@
-"""Job specs: a TOML file, `--set` and flags become a JobSpec; a spec is stored as JSON."""
+"""Job specs: build a JobSpec from a TOML file, `--set` and flags, and store it as JSON."""
 
 from __future__ import annotations
 

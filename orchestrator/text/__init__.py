@@ -1,1 +1,1 @@
-"""Text from outside: escaped, written as CSV and JSON, matched by expressions of users."""
+"""Escape untrusted text, write it as CSV and JSON, and match it with expressions of users."""

@@ -1,1 +1,1 @@
-"""TOML: documents with the place of each key, their shapes, limits, and Slurm's value forms."""
+"""TOML: documents with the line of each key, and checks of their keys and values."""

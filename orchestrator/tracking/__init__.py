@@ -1,4 +1,4 @@
-"""From what Slurm and the run folder report about a job to what is stored. No clock, no I/O.
+"""Derives the stored state of a job from reports of Slurm and the run folder. No clock, no I/O.
 
 Order of trust: live row of squeue, terminal row of sacct for this attempt, exit record. A missing
 row proves nothing by itself: LOST and NOT_SUBMITTED need several successful queries and a grace.

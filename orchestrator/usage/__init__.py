@@ -1,1 +1,1 @@
-"""What jobs used: hours by period and label, efficiency of one job, GPU samples."""
+"""Usage of jobs: hours by period and label, efficiency of one job, GPU samples."""

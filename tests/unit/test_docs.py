@@ -67,3 +67,30 @@ def test_varying_parts_of_sessions_are_ignored() -> None:
     sessions.check(step, output.format("a"))
     assert not sessions.is_as_shown(step, output.format("b"))
     assert not sessions.is_as_shown(step, output.format("a").replace("COMPLETED", "FAILED"))
+
+
+def test_tests_named_in_the_tables_of_reliability_exist(checkout: Path) -> None:
+    rows = re.findall(r"^\|.*\|$", (checkout / "docs/reliability.md").read_text(), flags=re.M)
+    missing = []
+    for row in rows:
+        text = ""
+        for name in re.findall(r"[\w/]*\btest_\w+", row):
+            paths = [checkout / "tests" / floor / f"{name}.py" for floor in ("", "unit", "cluster")]
+            found = [path for path in paths if path.exists()]
+            if found:
+                text = found[0].read_text()
+            elif f"def {name}(" not in text:
+                missing.append(name)
+    assert missing == []
+
+
+def test_sections_of_the_design_named_in_code_exist(checkout: Path) -> None:
+    headings = re.findall(r"^#+ (.+)$", (checkout / "docs/design.md").read_text(), flags=re.M)
+    named = [
+        section
+        for folder in ("orchestrator", "db", "trainers", "templates")
+        for path in (checkout / folder).rglob("*.[pj]*")
+        if path.suffix in (".py", ".j2")
+        for section in re.findall(r'design\.md, "(.+?)"', path.read_text())
+    ]
+    assert named and set(named) <= set(headings)

@@ -19,11 +19,11 @@ from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
 from orchestrator.files import run_folder
 
-#: One process checks jobs at this interval ...
+#: One process checks running jobs at this interval.
 EVERY_SECONDS = 60.0
-#: ... so many jobs each time, in turn ...
+#: Number of jobs per check; more jobs are checked in turn.
 JOBS_PER_CHECK = 50
-#: ... and reads their logs for so long.
+#: Time for reading logs in one check.
 READING_SECONDS = 1.0
 #: Setting in the database that stores the time and the last job of the check.
 KEY = "watched"

@@ -1,1 +1,1 @@
-"""What Slurm says of our jobs, compared with the database."""
+"""Update stored job states from Slurm."""

@@ -36,7 +36,7 @@ def of(work: unit_of_work.UnitOfWork, cluster: str) -> Freshness:
 def nothing_is_due(context: contexts.Context) -> bool:
     """Return whether a refresh that no user insists on would query and submit nothing.
 
-    resend.refresh_and_send() finds the same, but imports everything that calls Slurm.
+    deferred_jobs.refresh_and_send() finds the same, but imports everything that calls Slurm.
     """
     due = jobs.JobQuery(due=context.clock.now(), limit=1)
     deferred = jobs.JobQuery(deferred=True, limit=1)

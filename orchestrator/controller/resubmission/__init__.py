@@ -1,1 +1,1 @@
-"""What is sent again: deferred submissions, and jobs that ended."""
+"""Submit deferred jobs and resubmit ended ones."""

@@ -1,1 +1,1 @@
-"""Schedules: managed, triggered and checked for regressions."""
+"""Manage schedules, start their jobs at the planned times, and check for regressions."""

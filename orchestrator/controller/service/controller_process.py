@@ -37,7 +37,7 @@ class LogLine:
 
     at: datetime.datetime
     level: _Level
-    #: start, standby, done, failed, said, lease, clock, stop
+    #: start, standby, done, failed, message, lease, clock, stop
     event: str
     #: one of passes.steps; "": the controller itself
     step: str = ""
@@ -200,7 +200,7 @@ class _Controller:
             self._plain,
             store=lease.store,
             actor="controller",
-            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
+            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "message", text)),
             guard=contexts.Guard(check=check, confirm_lease=lease.confirm),
         )
         with lease.renewing(lambda text: self.log("warning", "lease", text), self._stop.wake):
@@ -289,7 +289,7 @@ class _Controller:
         except OSError as exc:
             # The error of a full disk names no file.
             path = health.path_of(self._plain.configuration.state_dir)
-            self.log("warning", "said", f"{path} cannot be written: {exc.strerror}")
+            self.log("warning", "message", f"{path} cannot be written: {exc.strerror}")
 
 
 def _error_line(error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""doctor, config init, and restoring a database."""
+"""The commands doctor and config init, and restoring a database."""

@@ -107,7 +107,7 @@ def _end(job: jobs.Job, facts: _Facts) -> site_checks.Check:
     code = "" if job.exit_code is None else f", exit code {job.exit_code}:{job.exit_signal or 0}"
     ended = f"job {job.job_id} on {node} ended {job.state}{code}"
     is_launch_failure = job.exit_signal == exit_codes.LAUNCH_FAILED_SIGNAL
-    if is_launch_failure or job.exit_code == 73 or not facts:
+    if is_launch_failure or job.exit_code == exit_codes.NO_RUN_FOLDER or not facts:
         return site_checks.bad(
             "runs_dir from a node",
             f"{ended}: {Path(job.run_dir).parent} is not the same folder there",

@@ -1,1 +1,1 @@
-"""From a spec to one job in Slurm or on this machine."""
+"""Submit the job of a spec exactly once, to Slurm or to this machine."""

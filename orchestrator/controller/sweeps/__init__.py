@@ -1,1 +1,1 @@
-"""Sweeps: planned, submitted, resumed and queried."""
+"""Plan, submit, resume and query sweeps."""

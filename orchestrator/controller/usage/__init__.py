@@ -1,1 +1,1 @@
-"""What jobs used."""
+"""Usage and efficiency of jobs."""

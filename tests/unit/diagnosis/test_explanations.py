@@ -52,7 +52,7 @@ def explained(lines: list[str], job: jobs.Job | None = None) -> Explanation:
     for number, line in enumerate(lines, 1):
         reader.feed(number, line)
     return explanations.explain(
-        JobFacts(job=job, findings=reader.findings, last_line=reader.last_line)
+        JobFacts(job=job, findings=reader.finish(), last_line=reader.last_line)
     )
 
 

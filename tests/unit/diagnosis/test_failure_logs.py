@@ -23,7 +23,7 @@ def explained(path: Path) -> Explanation:
     reader = log_reader.LogReader(RULES, str(path))
     for line in head_and_tail.scan(str(path), head_and_tail.Scan()):
         reader.feed(line.number, line.text)
-    return explanations.explain(JobFacts(findings=reader.findings, last_line=reader.last_line))
+    return explanations.explain(JobFacts(findings=reader.finish(), last_line=reader.last_line))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["log"] for case in CASES])
@@ -135,7 +135,7 @@ def test_advice_for_several_ranks() -> None:
 def test_warnings(line: str, text: str) -> None:
     reader = log_reader.LogReader(RULES, "a.log")
     reader.feed(1, line)
-    result = explanations.explain(JobFacts(findings=reader.findings))
+    result = explanations.explain(JobFacts(findings=reader.finish()))
     assert result.cause is None
     assert text in result.also[0].summary
 
@@ -198,7 +198,7 @@ says = "all seats for {what} are taken"
     reader = log_reader.LogReader(log_rules.load_rules(text, "own.toml").before(RULES), "a.log")
     for number, line in enumerate(["ValueError: no seat left for solver", "MemoryError"], 1):
         reader.feed(number, line)
-    result = explanations.explain(JobFacts(findings=reader.findings))
+    result = explanations.explain(JobFacts(findings=reader.finish()))
     assert (result.cause, result.summary) == (
         "limit_reached",
         "all seats for solver are taken",

@@ -57,8 +57,8 @@ def test_a_replaced_controller_stores_its_end(
     assert health.load(state_dir) == ended
     assert [(line.level, line.event, line.job) for line in log] == [
         ("info", "start", None),
-        ("info", "said", "@3"),
-        ("warning", "said", "@4"),
+        ("info", "message", "@3"),
+        ("warning", "message", "@4"),
         ("error", "lease", None),
     ]
 
