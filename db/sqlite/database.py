@@ -20,7 +20,7 @@ from sqlalchemy import exc
 
 from db import database, tables, upgrades
 from db.database import Mode
-from db.sqlite import backups, error_messages, filesystem
+from db.sqlite import error_messages, filesystem
 from orchestrator import errors
 
 if typing.TYPE_CHECKING:
@@ -171,6 +171,8 @@ class SqliteDatabase(database.Database):
         self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
+        from db.sqlite import backups
+
         with contextlib.closing(self._engine.raw_connection()) as connection:
             driver = connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
@@ -223,6 +225,8 @@ class SqliteDatabase(database.Database):
         return super()._is_current(connection) and is_wal == is_local
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
+        from db.sqlite import backups
+
         is_local = self._look_up_locality() is filesystem.Locality.LOCAL
         timeout_seconds = database.UPGRADE_TIMEOUT_SECONDS
         with filesystem.file_lock(self._lock_path, timeout_seconds=timeout_seconds):

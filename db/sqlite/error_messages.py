@@ -8,7 +8,6 @@ import re
 import shutil
 import sqlite3
 
-from db.sqlite import backups
 from orchestrator import errors
 
 #: WAL's -shm file grows by this.
@@ -62,6 +61,8 @@ def translate(error: Exception, path: pathlib.Path) -> errors.DatabaseError:
 
 
 def _repair(path: pathlib.Path) -> str:
+    from db.sqlite import backups
+
     newest = next(iter(backups.find(path)), None)
     hint = "there is none beside it" if newest is None else f"newest: {newest.path}"
     return (

@@ -13,7 +13,10 @@ from sqlalchemy.sql import functions
 
 _Record = TypeVar("_Record")
 #: Columns whose names differ from those of the records.
-_RENAMED = {"row": "id", "sweep_row": "sweep_id", "schedule_row": "schedule_id"}
+_RENAMED = {
+    **{"row": "id", "sweep_row": "sweep_id", "schedule_row": "schedule_id"},
+    "continuation": "turned_to",
+}
 
 
 class _Elements(functions.FunctionElement[Any]):

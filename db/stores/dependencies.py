@@ -29,14 +29,16 @@ class DependencyStore(base.Store):
         """Return the dependencies of the submission of this job."""
         submission = sa.select(_JOB.submission_id).where(_JOB.row == job_row).scalar_subquery()
         siblings = sa.select(_JOB.row).where(_JOB.submission_id == submission)
-        statement = sa.select(DEPENDENCIES).where(_DEPENDENCY.job_row.in_(siblings))
+        selected = base.select(DEPENDENCIES, dependency.StoredDependency)
+        statement = selected.add_columns(_DEPENDENCY.kind, _DEPENDENCY.on_job, _DEPENDENCY.on_sweep)
+        statement = statement.where(_DEPENDENCY.job_row.in_(siblings))
         return [
             dependency.StoredDependency(
                 id=row.id,
                 dependency=dependency.Dependency(
                     kind=row.kind, on_job=row.on_job, on_sweep=row.on_sweep
                 ),
-                continuation=row.turned_to,
+                continuation=row.continuation,
             )
             for row in self._rows(statement.order_by(_DEPENDENCY.id))
         ]
@@ -78,7 +80,7 @@ class DependencyStore(base.Store):
 
     def set_continuation(self, number: int, job_row: int) -> None:
         """Store that in Slurm this dependency is now one on this continuation job."""
-        self._update(DEPENDENCIES, {"turned_to": job_row}, _DEPENDENCY.id == number)
+        self._update(DEPENDENCIES, {"continuation": job_row}, _DEPENDENCY.id == number)
 
     def may_be_recovered(self, job_rows: Collection[int]) -> set[int]:
         """Return those of the ended jobs that a recovery rule continues, or may still continue."""

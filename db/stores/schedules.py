@@ -8,12 +8,12 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from db.stores import base
-from db.tables.service import FIRINGS, SCHEDULES
+from db.tables.service import SCHEDULES, TRIGGERS
 from orchestrator.schedules import records
 
-_SCHEDULE, _TRIGGER = SCHEDULES.c, FIRINGS.c
+_SCHEDULE, _TRIGGER = SCHEDULES.c, TRIGGERS.c
 _SELECT_SCHEDULES = base.select(SCHEDULES, records.Schedule)
-_SELECT_TRIGGERS = base.select(FIRINGS, records.Trigger)
+_SELECT_TRIGGERS = base.select(TRIGGERS, records.Trigger)
 _HAS_NO_VERDICT = _TRIGGER.verdict_at.is_(None)
 
 
@@ -61,7 +61,7 @@ class ScheduleStore(base.Store):
         shared = {"schedule_id": schedule.row, "by_hand": False, "decided_at": now}
         names = ("planned_at", "due_at", "state", "reason")
         self._insert_many(
-            FIRINGS,
+            TRIGGERS,
             [
                 {**shared, **{name: getattr(planned, name) for name in names}}
                 for planned in decided.planned
@@ -82,7 +82,7 @@ class ScheduleStore(base.Store):
             at += datetime.timedelta(seconds=1)
         fields = {"schedule_row": schedule.row, "by_hand": True, "state": "waiting"}
         times = {"planned_at": at, "due_at": now, "decided_at": now}
-        return self.trigger(self._insert(FIRINGS, {**fields, **times}))
+        return self.trigger(self._insert(TRIGGERS, {**fields, **times}))
 
     def trigger(self, row: int) -> records.Trigger:
         return self._triggers(_TRIGGER.id == row)[0]
@@ -130,7 +130,7 @@ class ScheduleStore(base.Store):
         newest = sa.select(_TRIGGER.id).order_by(_TRIGGER.id.desc()).limit(limit)
         statement = (
             _SELECT_TRIGGERS.add_columns(_SCHEDULE.name)
-            .join_from(FIRINGS, SCHEDULES)
+            .join_from(TRIGGERS, SCHEDULES)
             .where(_TRIGGER.id.in_(newest))
             .where(sa.or_(_TRIGGER.decided_at >= since, _TRIGGER.verdict_at >= since))
             .order_by(_TRIGGER.id)
@@ -157,7 +157,7 @@ class ScheduleStore(base.Store):
     def change_trigger(self, trigger: records.Trigger, **fields: object) -> bool:
         """Change fields of a trigger; return False if its state changed or it has a verdict."""
         is_same = _TRIGGER.id == trigger.row, _TRIGGER.state == trigger.state, _HAS_NO_VERDICT
-        return self._update(FIRINGS, fields, *is_same) == 1
+        return self._update(TRIGGERS, fields, *is_same) == 1
 
     def _triggers(
         self, *conditions: sa.ColumnElement[bool], limit: int | None = None

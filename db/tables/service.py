@@ -54,8 +54,9 @@ SCHEDULES = table(
     numbered=True,
 )
 
-#: The triggers of schedules: planned times, and what followed.
-FIRINGS = table(
+#: The triggers of schedules: planned times, and what followed. The table keeps its earlier name,
+#: because another one is not worth a migration.
+TRIGGERS = table(
     "firings",
     key("id"),
     reference("schedule_id", "schedules.id", with_parent=True),

@@ -14,7 +14,7 @@ from orchestrator.cli import actions, commands, options, output, session
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.graphs import graphs as graph_management
-from orchestrator.controller.schedules import stored
+from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts
 
 NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")
@@ -108,7 +108,7 @@ def cancel(
 def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str) -> None:
     with context.store.reading() as work:
         rows = [
-            _node_row(graph, node, stored.jobs_of(work, node))
+            _node_row(graph, node, submit_later.jobs_of(work, node))
             for node in work.graphs.nodes(graph.row)
         ]
     output.print_rows("graph_nodes", rows, NODE_COLUMNS, form, line=_node_line)

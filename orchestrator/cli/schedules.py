@@ -17,7 +17,7 @@ from orchestrator.cli import (
     commands,
     options,
     output,
-    service,
+    schedule_install,
     session,
     spec_options,
     sweeps,
@@ -339,7 +339,7 @@ def _change_state(context: contexts.Context, name: str, state: records.ScheduleS
     click.echo(f"Schedule {stored.name} is {stored.state}")
 
 
-schedule_commands.add_command(service.install)
+schedule_commands.add_command(schedule_install.install)
 
 
 def note_controller(

@@ -20,7 +20,7 @@ from orchestrator.cli import output
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import freshness
     from orchestrator.controller.session import contexts
-    from orchestrator.slurm import process
+    from orchestrator.processes import process
     from orchestrator.slurm.client import Client
 
 #: Notes of the configuration that were printed, in the click context's meta.

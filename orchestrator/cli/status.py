@@ -14,7 +14,7 @@ from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
-from orchestrator.slurm import fields
+from orchestrator.slurm import states
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
@@ -28,7 +28,7 @@ def _parse_states(text: str) -> tuple[jobs.JobState, ...]:
 def _parse_state(word: str) -> jobs.JobState:
     with contextlib.suppress(ValueError):
         return jobs.JobState(word.upper())
-    state = fields.parse_state(word)
+    state = states.parse_state(word)
     if state is jobs.JobState.UNKNOWN:
         known = ", ".join(jobs.JobState)
         raise click.BadParameter(f"{word!r} is not a state; states are {known}")

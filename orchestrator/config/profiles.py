@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from orchestrator import errors, jobs
-from orchestrator.specs import retry_checks
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -96,8 +95,11 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     for table, record in tables.items():
         for path, error in schema.value_errors(record):
             yield (*at, *table, *path), error
-    for path, error in retry_checks.findings(profile.retry):
-        yield (*at, "retry", *path), error
+    if profile.retry != jobs.Retry():
+        from orchestrator.specs import retry_checks
+
+        for path, error in retry_checks.findings(profile.retry):
+            yield (*at, "retry", *path), error
     for name in profile.variables:
         if error := values.variable_name_error(name):
             yield (*at, "variables", name), error

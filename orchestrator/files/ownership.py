@@ -15,7 +15,6 @@ import errno
 import grp
 import os
 import pwd
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -108,32 +107,6 @@ def make_private_folder(
     _refuse_exposed(folder, shared_folders, setting)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-
-
-def replace(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Replace a file atomically by one that only the user can read. Raises OSError.
-
-    durable: its content is on disk before it replaces the old one.
-    """
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:
@@ -237,21 +210,3 @@ def _group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
-
-
-def user_name() -> str:
-    """Return the user's name; the user ID without a user database, as in a container."""
-    if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def home_folder() -> str:
-    """Return the home folder in the user database; / without one."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return "/"

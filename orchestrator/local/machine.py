@@ -43,7 +43,7 @@ _INHERITED = re.compile(
     r"|ORCHESTRATOR_LOCAL_PYTHONPATH"
 )
 #: Run as `python -m MODULE SPOOL KEY [SHARED_FOLDER...]`.
-_KEEPER_MODULE = "orchestrator.controller.keeper"
+_KEEPER_MODULE = "orchestrator.controller.submission.local_keeper"
 #: The folder of this package, whatever the submitter's PYTHONPATH is.
 _PACKAGES = Path(__file__).resolve().parents[2]
 #: A job can be requeued and depended on for this long after its end.

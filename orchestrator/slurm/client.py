@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from orchestrator import tracking
 from orchestrator.diagnosis import pending_facts
-from orchestrator.slurm import failures, process, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
+from orchestrator.processes import process
+from orchestrator.slurm import failures, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
 from orchestrator.usage import efficiency
 
 _log = logging.getLogger(__name__)

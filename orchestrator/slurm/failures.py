@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from orchestrator import errors
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Texts measured on 22.05, 24.11 and 26.05 with slurmctld, slurmdbd and munged stopped or hung.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from orchestrator import tracking
 from orchestrator.jobs import TERMINAL, JobState
-from orchestrator.slurm import fields, job_ids
+from orchestrator.slurm import fields, job_ids, states
 from orchestrator.usage import efficiency
 
 #: The largest number of job IDs in one call.
@@ -156,7 +156,7 @@ def _tasks(
     row: Row, steps: Sequence[Row], observed_at: datetime.datetime
 ) -> Iterator[tracking.Observation]:
     """Yield the observation of a job, or of each pending task of an array."""
-    state = fields.parse_state(row["State"])
+    state = states.parse_state(row["State"])
     # The row of an earlier attempt ends as REQUEUED (up to 24.11 at least; 26.05 keeps the state
     # in which a job ended that was requeued afterwards).
     ended = state in TERMINAL or state in (JobState.REQUEUED, JobState.RESIZING)
@@ -181,7 +181,7 @@ def _tasks(
             state=state,
             raw_state=row["State"].strip(),
             # The former pending reason of a job that has started explains nothing.
-            reason=None if started_at else fields.parse_reason(row["Reason"], state),
+            reason=None if started_at else states.parse_reason(row["Reason"], state),
             exit_code=exit_code,
             exit_signal=exit_signal,
             partition=fields.parse_text(row["Partition"]),
@@ -210,13 +210,13 @@ def _worst_step(row: Row, steps: Sequence[Row]) -> tuple[JobState | None, int | 
         return (None, *(derived if any(derived) else (None, None)))
 
     def severity(step: Row) -> tuple[int, int, int]:
-        state = fields.parse_state(step["State"])
+        state = states.parse_state(step["State"])
         code, number = fields.parse_exit_code(step["ExitCode"])
         rank = len(_SEVERITY) - _SEVERITY.index(state) if state in _SEVERITY else 0
         return rank, number or 0, code or 0
 
     worst = max(steps, key=severity)
-    return (fields.parse_state(worst["State"]), *fields.parse_exit_code(worst["ExitCode"]))
+    return (states.parse_state(worst["State"]), *fields.parse_exit_code(worst["ExitCode"]))
 
 
 def _used(row: Row, steps: Sequence[Row]) -> efficiency.Used:

@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from orchestrator.slurm import failures, process
+from orchestrator.processes import process
+from orchestrator.slurm import failures
 
 #: sbatch retries for up to 120 s, and connecting takes time too
 TIMEOUT_SECONDS = 180.0

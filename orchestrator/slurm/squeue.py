@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from orchestrator import tracking
 from orchestrator.files import run_folder
 from orchestrator.jobs import TERMINAL, JobState
-from orchestrator.slurm import fields, job_ids
+from orchestrator.slurm import fields, job_ids, states
 
 #: Does not occur in names, paths or reasons; squeue prints it unchanged.
 DELIMITER = "\x1f"
@@ -74,7 +74,7 @@ def _parse_line(
     if not keep(row["Name"], job_id.text, row["STDOUT"]):
         return
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text
-    state = fields.parse_state(row["State"])
+    state = states.parse_state(row["State"])
     ended = state in _ENDED
     started = state not in _NOT_STARTED
     node_list = fields.parse_text(row["NodeList"])
@@ -88,7 +88,7 @@ def _parse_line(
         state=state,
         raw_state=row["State"].strip(),
         # A running job keeps its former pending reason ("JobHeldUser", 24.11).
-        reason=fields.parse_reason(row["Reason"], state) if ended or not started else None,
+        reason=states.parse_reason(row["Reason"], state) if ended or not started else None,
         exit_code=exit_code,
         exit_signal=exit_signal,
         partition=fields.parse_text(row["Partition"]),

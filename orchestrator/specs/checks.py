@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.specs import retry_checks, sbatch_options, toml_tables
+from orchestrator.specs import sbatch_options, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -235,11 +235,13 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if spec.retry == jobs.Retry():
+        return
+    from orchestrator.specs import changes, retry_checks
+
     for path, message in retry_checks.findings(spec.retry):
         yield _at("retry", *path), message
     for cause, changed in spec.retry.changes.items():
-        from orchestrator.specs import changes
-
         for key, value in changed.items():
             try:
                 changes.changed(spec, key, value, task=0 if spec.array.tasks else None)

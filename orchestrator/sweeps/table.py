@@ -99,7 +99,8 @@ def _check_kind(table: records.Table, data: Mapping[str, Any], problems: Problem
     if kind is None:
         kinds = ", ".join(f'"{name}"' for name in _KINDS)
         problems.add(("sweep", "kind"), f"is missing: one of {kinds}")
-    if kind not in _KINDS:
+    # A value of another type is reported already; a table or an array cannot be looked up.
+    if not isinstance(kind, str) or kind not in _KINDS:
         return
     for key in data:
         takers = [name for name, (required, more) in _KINDS.items() if key in (*required, *more)]

@@ -23,7 +23,7 @@ from db.stores import jobs
 from orchestrator import cli
 from orchestrator.controller.submission import sbatch_call, sbatch_outcomes
 from orchestrator.files import run_folder
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 
 def die(*_: object, **__: object) -> None:

@@ -174,7 +174,7 @@ def test_the_environment_of_a_local_job_is_not_public(site: sites.Site, lab: clu
     assert done.returncode == 0, done.stderr
     lab.wait_for(lambda: site.job("sleeper")["state"] == "RUNNING", 60, "the job to run")
     lines = lab.run(["ps", "-eww", "-o", "args="], user="bob").stdout
-    assert "orchestrator.controller.keeper" in lines
+    assert "orchestrator.controller.submission.local_keeper" in lines
     assert "very-secret-value" not in lines
     result = lab.run(["grep", "-rl", "very-secret-value", site.home], user="root")
     assert result.stdout == ""

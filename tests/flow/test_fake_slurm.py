@@ -9,7 +9,8 @@ import subprocess
 import pytest
 
 from orchestrator import jobs
-from orchestrator.slurm import failures, process, sbatch, variables
+from orchestrator.processes import process
+from orchestrator.slurm import failures, sbatch, variables
 from orchestrator.slurm.client import Client
 
 

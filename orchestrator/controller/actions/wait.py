@@ -17,7 +17,7 @@ from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
-from orchestrator.slurm import process
+from orchestrator.processes import process
 from orchestrator.slurm.client import Client
 
 #: how long to wait for the accounting record of an ended job
@@ -147,10 +147,10 @@ def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
         lease = work.leases.read(context.clock.now())
     if lease is not None and lease.holder is not None and not lease.lapsed:
         return
-    from orchestrator.controller.recovery import retry
+    from orchestrator.controller.recovery import recover_jobs
 
     try:
-        for sentence in retry.step(context):
+        for sentence in recover_jobs.step(context):
             context.reporter.info(sentence)
     except errors.OrchestratorError as error:
         context.reporter.warn(f"Recovery rules were not applied: {error}")

@@ -24,7 +24,7 @@ from orchestrator.diagnosis import (
 from orchestrator.diagnosis.records import Explanation, JobFacts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
-from orchestrator.slurm import fields, scontrol
+from orchestrator.slurm import scontrol, states
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
 READING_SECONDS = 5.0
@@ -193,7 +193,7 @@ def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
 def _facts(
     job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
 ) -> JobFacts:
-    user_id = fields.cancelled_by(job.raw_state or "")
+    user_id = states.cancelled_by(job.raw_state or "")
     return JobFacts(
         job=job,
         attempts=tuple(attempts),

@@ -14,7 +14,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
-from orchestrator.controller.schedules import stored
+from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, job_scripts
 from orchestrator.controller.sweeps import plan, queries, submit_points
@@ -63,7 +63,7 @@ def submit_graph(
     if problems:
         raise errors.SpecError(problems)
     fields = clusters.current_fields(context)
-    environment = stored.variables(context, inherit)
+    environment = submit_later.variables(context, inherit)
     with context.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=name, limit=1):
             if other.state == "open" and not has_ended(work, other):
@@ -128,7 +128,7 @@ def find(context: contexts.Context, reference: str) -> graphs.StoredGraph:
 def has_ended(work: unit_of_work.UnitOfWork, graph: graphs.StoredGraph) -> bool:
     """Return whether every node has been given up or has ended, and no retry follows."""
     return all(
-        (node.is_bound or node.given_up is not None) and stored.has_ended(work, node)
+        (node.is_bound or node.given_up is not None) and submit_later.has_ended(work, node)
         for node in work.graphs.nodes(graph.row)
     )
 
@@ -155,7 +155,7 @@ def advance(context: contexts.Context, graph: graphs.StoredGraph, report: Report
                     sweep = work.sweeps.get(node.sweep_row)
                 assert sweep is not None, "sweeps are never deleted"
                 if points := submit_points.submit_remaining(context, sweep, graph.argv):
-                    report(f"{name}: {stored.points_message(points)}")
+                    report(f"{name}: {submit_later.points_message(points)}")
             elif node.job_row is not None:
                 continue
             elif lost:
@@ -177,7 +177,7 @@ def _dependency(work: unit_of_work.UnitOfWork, kind: str, node: graphs.StoredNod
     """Return the dependency on a node in our notation: "afterok:@1"."""
     if node.sweep_row is not None:
         return f"{kind}:sweep/@{node.sweep_row}"
-    return ":".join([kind, *(f"@{job.row}" for job in stored.jobs_of(work, node))])
+    return ":".join([kind, *(f"@{job.row}" for job in submit_later.jobs_of(work, node))])
 
 
 def _submit(
@@ -201,11 +201,11 @@ def _submit(
         document = documents.with_value(document, key, text, "the graph")
     if node.kind == "sweep":
         sweep = sweeps.expand(document, context.profile, folder=context.folder)
-        message = stored.submit_sweep(context, sweep, node.source, graph.argv, assign)
+        message = submit_later.submit_sweep(context, sweep, node.source, graph.argv, assign)
     else:
         spec = specs.build(document, (), context.folder)
         spec = config.with_profile(spec, context.configuration.profile)
-        message = stored.submit_job(context, spec, node.source, graph.argv, assign)
+        message = submit_later.submit_job(context, spec, node.source, graph.argv, assign)
     report(f"{node.name}: {message}")
 
 
@@ -223,7 +223,7 @@ def step(context: contexts.Context) -> list[str]:
         with context.store.reading() as work:
             environment = work.graphs.environment(graph.row)
         try:
-            graph_context = stored.restore(context, graph, environment)
+            graph_context = submit_later.restore(context, graph, environment)
         except errors.ConfigurationError as error:
             messages.append(f"Graph {graph.name}: {error}")
             continue
@@ -248,4 +248,6 @@ def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job
         assert sweep is not None, "sweeps are never deleted"
         queries.close(context, sweep)
     with context.store.reading() as work:
-        return [job for node in nodes for job in stored.jobs_of(work, node) if not job.is_over]
+        return [
+            job for node in nodes for job in submit_later.jobs_of(work, node) if not job.is_over
+        ]

@@ -28,7 +28,7 @@ from orchestrator import config, errors, files
 from orchestrator.config import channels
 from orchestrator.notices import formats, redaction
 from orchestrator.notices.records import Message
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 _T = TypeVar("_T")
 

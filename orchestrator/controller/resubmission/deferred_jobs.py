@@ -11,8 +11,8 @@ from pathlib import Path
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import submit_limit
 from orchestrator.files import run_folder
+from orchestrator.slurm import deferral
 
 #: of one group in one pass; the rest stay due
 MAX_PER_GROUP = 20
@@ -37,7 +37,7 @@ def make_plan(context: contexts.Context, *, floor_seconds: float | None = None) 
         context = clock_check.checked(context)
         host = socket.gethostname()
         deferred, _ = _deferred(context)
-        expecting = any(submit_limit.failed_elsewhere(job, host) for job in deferred)
+        expecting = any(deferral.failed_elsewhere(job, host) for job in deferred)
         return Plan(
             context=context,
             refreshes=refresh.plans(context, floor_seconds=floor_seconds, expecting=expecting),
@@ -61,10 +61,10 @@ def refresh_and_send(
         return fresh
     host, now = socket.gethostname(), context.clock.now()
     deferred, tasks = _deferred(context) if plan.has_deferred else ([], {})
-    for group in submit_limit.groups(deferred):
+    for group in deferral.groups(deferred):
         # After a job has ended another one fits, whatever the time of the next attempt.
-        may_fit = fresh.ended > 0 and submit_limit.is_limit(group[0])
-        if may_fit or any(submit_limit.is_due(job, host, context.profile, now) for job in group):
+        may_fit = fresh.ended > 0 and deferral.is_limit(group[0])
+        if may_fit or any(deferral.is_due(job, host, context.profile, now) for job in group):
             if not _send_group(context, group, tasks):
                 break
     if fresh.asked and plan.checks_alerts:
@@ -123,7 +123,7 @@ def _send_group(
             _defer_on_host(context, job, f"another version wrote its spec: {error.problems[0]}")
             continue
         except resubmit.NotReadyError as error:
-            changes = submit_limit.deferred(str(error), context.profile, context.clock.now())
+            changes = deferral.deferred(str(error), context.profile, context.clock.now())
             is_new = job.reason != changes["reason"]
             _change_tasks(context, [job], changes, str(changes["reason"]) if is_new else None)
             continue
@@ -142,7 +142,7 @@ def _send_group(
             job_id = sent.array_job_id or sent.job_id
             context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
             continue
-        behind = submit_limit.behind(sent, remaining, tasks)
+        behind = deferral.behind(sent, remaining, tasks)
         rows = {job.row for job in behind}
         remaining = [job for job in remaining if job.row not in rows]
         # All of the group are tried again when the first refused job is.
@@ -154,8 +154,8 @@ def _send_group(
 def _defer_on_host(context: contexts.Context, job: jobs.Job, reason: str) -> None:
     """Store that this host cannot submit the job; the event and the message come once."""
     host, now = socket.gethostname(), context.clock.now()
-    changes = submit_limit.failed_on_host(job, host, reason, context.profile, now)
-    is_new = submit_limit.failure_on_host(job)[1] != reason
+    changes = deferral.failed_on_host(job, host, reason, context.profile, now)
+    is_new = deferral.failure_on_host(job)[1] != reason
     _change_tasks(context, [job], changes, str(changes["reason"]) if is_new else None)
     if is_new:
         context.reporter.warn(f"@{job.row} cannot be submitted from here: {reason}")

@@ -20,12 +20,12 @@ from orchestrator.controller.submission import (
     provenance,
     sbatch_outcomes,
     submit,
-    submit_limit,
 )
 from orchestrator.files import run_folder
 from orchestrator.jobs import naming
 from orchestrator.local import processes
 from orchestrator.rendering import templates
+from orchestrator.slurm import deferral
 
 
 class BusyError(errors.ConflictError):
@@ -174,7 +174,7 @@ def send_again(
         "state": jobs.JobState.SUBMITTING,
         "submitter": processes.this_process(),
         "grace_since": now,
-        "resend_at": submit_limit.after(job.refusals + 1, context.profile, now) if queue else None,
+        "resend_at": deferral.after(job.refusals + 1, context.profile, now) if queue else None,
     }
 
     detail = "sent again, with the same token and folder"

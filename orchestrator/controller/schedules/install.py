@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, errors, files
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 BEGIN = "# >>> orchestrator tick >>>"
 END = "# <<< orchestrator tick <<<"

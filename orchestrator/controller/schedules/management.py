@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from db import unit_of_work
 from orchestrator import errors, files
-from orchestrator.controller.schedules import stored, triggers
+from orchestrator.controller.schedules import submit_later, triggers
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.schedules import calendars, records
 
@@ -40,7 +40,7 @@ def add(
         fields: the other fields of records.Schedule that the user chooses.
     """
     clock_check.require(context)
-    environment = stored.variables(context, inherit)
+    environment = submit_later.variables(context, inherit)
     payload = records.Payload(spec=spec, environment=environment, argv=tuple(argv))
     fields |= {
         "state": "active",
@@ -176,7 +176,7 @@ def run_now(context: contexts.Context, name: str) -> tuple[records.Trigger, list
     """
     with context.store.writing(durable=True) as work:
         schedule = _named(work, name)
-        if schedule.overlap == "skip" and stored.any_live(work, schedule):
+        if schedule.overlap == "skip" and submit_later.any_live(work, schedule):
             raise errors.ConflictError(
                 f"an earlier run of {name} has not ended, and its overlap is skip: "
                 f"`orchestrator schedule show {name}` shows it"

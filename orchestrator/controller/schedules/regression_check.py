@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator import errors, jobs, reports
-from orchestrator.controller.schedules import stored
+from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts
 from orchestrator.schedules import records
 
@@ -32,7 +32,7 @@ def step(context: contexts.Context) -> list[str]:
     messages = []
     with context.store.reading() as work:
         fired = work.schedules.triggers_without_verdict()
-        ended = [trigger for trigger in fired if stored.has_ended(work, trigger)]
+        ended = [trigger for trigger in fired if submit_later.has_ended(work, trigger)]
     for trigger in ended[:_MAX_RUNS]:
         context.guard.check()
         with context.store.reading() as work:
@@ -64,7 +64,7 @@ def _check(
     # Warnings about missing files of earlier runs would come in each pass.
     context = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
-        run = stored.jobs_of(work, trigger)
+        run = submit_later.jobs_of(work, trigger)
         points, renamed = len(run), {}
         if trigger.sweep_row is not None:
             sweep = work.sweeps.get(trigger.sweep_row)
@@ -135,7 +135,7 @@ def _reference(
         earlier = work.schedules.triggers_to_compare(
             trigger, schedule, except_verdicts=_EXCLUDED, limit=_HISTORY
         )
-        earlier_jobs = [job for each in earlier for job in stored.jobs_of(work, each)]
+        earlier_jobs = [job for each in earlier for job in submit_later.jobs_of(work, each)]
     before = measurements.measure(context, earlier_jobs, renamed=renamed)
     if not before.measurements:
         return None, "no earlier run to compare with"

@@ -15,7 +15,7 @@ import json
 from db import unit_of_work
 from orchestrator import errors, specs, sweeps
 from orchestrator.clocks import leaps
-from orchestrator.controller.schedules import regression_check, stored
+from orchestrator.controller.schedules import regression_check, submit_later
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.schedules import calendars, records
@@ -124,36 +124,36 @@ def attempt(context: contexts.Context, trigger: records.Trigger) -> list[str]:
     with context.store.reading() as work:
         schedule = work.schedules.get(trigger.schedule_row)
         waiting = work.schedules.waiting_triggers()
-        is_live = stored.any_live(work, schedule)
+        is_live = submit_later.any_live(work, schedule)
     others = [
         other
         for other in waiting
         if other.schedule_row == schedule.row and other.row != trigger.row
     ]
-    firing = _Firing(context=context, schedule=schedule, trigger=trigger)
+    due = _DueTrigger(context=context, schedule=schedule, trigger=trigger)
     now = context.clock.now()
     try:
         action, reason = rules.next_step(schedule, trigger, now, others=others, is_live=is_live)
     except calendars.ScheduleError as exc:
-        return firing.keep(str(exc))
+        return due.keep(str(exc))
     if action == "skip":
-        return firing.end("skipped", reason or "")
+        return due.end("skipped", reason or "")
     if action == "keep":
-        return firing.keep(reason)
+        return due.keep(reason)
     try:
-        return firing.report(firing.submit())
+        return due.report(due.submit())
     except errors.FencedError:
         raise
     except (*_TEMPORARY, *_PERMANENT, errors.ConfigurationError) as exc:
         if not _is_waiting(context, trigger):
-            return firing.report(str(exc))
+            return due.report(str(exc))
         # `schedule run` reports an invalid configuration at once.
         age = context.clock.now() - max(trigger.due_at, trigger.decided_at)
         is_new = not trigger.by_hand and age.total_seconds() < _EDITING_SECONDS
         is_edited = isinstance(exc, errors.ConfigurationError) and is_new
         if isinstance(exc, _TEMPORARY) or is_edited:
-            return firing.keep(str(exc))
-        return firing.end("failed", str(exc))
+            return due.keep(str(exc))
+        return due.end("failed", str(exc))
 
 
 def _is_waiting(context: contexts.Context, trigger: records.Trigger) -> bool:
@@ -180,11 +180,11 @@ def _continue_sweep(context: contexts.Context, trigger: records.Trigger) -> list
     if sweep.state != "open" or len(started) == len(groups) or is_submitting:
         return []
     context.guard.check()
-    firing = _Firing(context=context, schedule=schedule, trigger=trigger)
+    due = _DueTrigger(context=context, schedule=schedule, trigger=trigger)
     try:
-        there, payload = firing.restore()
+        there, payload = due.restore()
         result = submit_points.submit_remaining(there, sweep, payload.argv)
-        return firing.report(stored.points_message(result)) if result is not None else []
+        return due.report(submit_later.points_message(result)) if result is not None else []
     except errors.FencedError:
         raise
     except (submit_points.BaselineError, *_PERMANENT) as exc:
@@ -195,13 +195,13 @@ def _continue_sweep(context: contexts.Context, trigger: records.Trigger) -> list
         with context.store.writing() as work:
             work.schedules.change_trigger(trigger, reason=str(exc))
         points = f"{remaining} points of {sweep.name} (@{sweep.row})"
-        return firing.report(f"{points} will not be submitted: {exc}")
+        return due.report(f"{points} will not be submitted: {exc}")
     except (*_TEMPORARY, errors.ConfigurationError) as exc:
-        return firing.keep(str(exc))
+        return due.keep(str(exc))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Firing:
+class _DueTrigger:
     """A trigger that is to submit something."""
 
     context: contexts.Context
@@ -232,7 +232,7 @@ class _Firing:
         """Return the context in which the schedule was added, and what it submits."""
         with self.context.store.reading() as work:
             payload = work.schedules.payload(self.schedule.row)
-        return stored.restore(self.context, self.schedule, payload.environment), payload
+        return submit_later.restore(self.context, self.schedule, payload.environment), payload
 
     def submit(self) -> str:
         """Submit the job or sweep; return a message."""
@@ -240,12 +240,12 @@ class _Firing:
         source = self.schedule.source
         if self.schedule.kind == "job":
             spec = specs.from_json(json.dumps(payload.spec))
-            return stored.submit_job(context, spec, source, payload.argv, self._mark_fired)
+            return submit_later.submit_job(context, spec, source, payload.argv, self._mark_fired)
         sweep = sweeps.expand(documents.of(payload.spec, source), context.profile)
         # Runs may overlap, and unfinished sweeps need different names.
         form = "%Y%m%dT%H%M%SZ" if self.trigger.by_hand else "%Y%m%dT%H%MZ"
         sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{self.trigger.planned_at:{form}}")
-        return stored.submit_sweep(context, sweep, source, payload.argv, self._mark_fired)
+        return submit_later.submit_sweep(context, sweep, source, payload.argv, self._mark_fired)
 
     def _mark_fired(self, work: unit_of_work.UnitOfWork, **rows: int) -> None:
         now = self.context.clock.now()

@@ -14,7 +14,7 @@ from orchestrator import errors
 from orchestrator.controller.graphs import graphs
 from orchestrator.controller.metrics import ended_jobs
 from orchestrator.controller.notices import delivery
-from orchestrator.controller.recovery import retry
+from orchestrator.controller.recovery import recover_jobs
 from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.schedules import triggers
 from orchestrator.controller.session import contexts
@@ -72,7 +72,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     return (
         Step("refresh", functools.partial(_refresh, floor_seconds=floor_seconds), by_clock=False),
         Step("logs", ended_jobs.step, by_clock=False),
-        Step("recover", retry.step),
+        Step("recover", recover_jobs.step),
         Step("graphs", graphs.step),
         Step("schedules", triggers.step),
         Step("notices", delivery.step),

@@ -82,12 +82,12 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
     Returns the (first) job. ConflictError if it can never start.
     """
     spec = intent.spec
-    depends, deferral = _deferral(context, intent)
+    depends, deferred = _deferral(context, intent)
     with context.store.reading() as work:
         token = run_folder.new_token(work.settings.installation_id())
     # The folder comes first. A folder without a row does no harm; a row whose script cannot be
     # written would be an intent that nobody can carry out.
-    folder = _create_folder(context, intent, token, is_kept=intent.queue or deferral is not None)
+    folder = _create_folder(context, intent, token, is_kept=intent.queue or deferred is not None)
     now = context.clock.now()
     submission = jobs.Submission(
         token=token,
@@ -101,15 +101,15 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
         created_at=now,
     )
     state: dict[str, Any]
-    if deferral is not None:
-        state = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **deferral}
+    if deferred is not None:
+        state = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **deferred}
     else:
         # If this process is killed before sbatch answers, the controller tries again then.
         state = {"submitter": processes.this_process()}
         if intent.queue:
-            from orchestrator.controller.submission import submit_limit
+            from orchestrator.slurm import deferral
 
-            state["resend_at"] = submit_limit.after(1, context.profile, now)
+            state["resend_at"] = deferral.after(1, context.profile, now)
     try:
         with context.store.writing(durable=True) as work:
             added = work.jobs.add_submission(
@@ -167,9 +167,9 @@ def _deferral(
             f"{status.unsent[0]}. A local job can only depend on jobs in this machine's queue. "
             "Nothing was submitted."
         )
-    from orchestrator.controller.submission import submit_limit
+    from orchestrator.slurm import deferral
 
-    return depends, submit_limit.deferred(status.unsent[0], context.profile, context.clock.now())
+    return depends, deferral.deferred(status.unsent[0], context.profile, context.clock.now())
 
 
 def _create_folder(

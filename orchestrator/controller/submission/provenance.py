@@ -14,7 +14,7 @@ import orchestrator
 from orchestrator import files
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import job_scripts
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 #: A longer diff is cut: it shows what ran and is no backup.
 DIFF_LIMIT_BYTES = 1024 * 1024

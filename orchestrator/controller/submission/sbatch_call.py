@@ -10,7 +10,8 @@ from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
 from orchestrator.jobs import dependency as dependencies
 from orchestrator.jobs import naming
-from orchestrator.slurm import process, sbatch, variables
+from orchestrator.processes import process
+from orchestrator.slurm import sbatch, variables
 
 
 class NotAcceptedError(errors.SlurmError):

@@ -58,16 +58,16 @@ def store_job_id(
 
 def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store that Slurm refused the job, and return it if it is deferred; else raise SlurmError."""
-    from orchestrator.controller.submission import submit_limit
+    from orchestrator.slurm import deferral
 
-    is_for_now = outcome.kind in submit_limit.FOR_NOW
+    is_for_now = outcome.kind in deferral.FOR_NOW
 
-    def deferral(current: jobs.Job) -> Mapping[str, object]:
+    def deferred_fields(current: jobs.Job) -> Mapping[str, object]:
         if not is_for_now or current.resend_at is None:
             return NOT_DEFERRED
-        return submit_limit.refused(current, outcome.cause, context.profile, context.clock.now())
+        return deferral.refused(current, outcome.cause, context.profile, context.clock.now())
 
-    stored = _store_unsubmitted(context, job, outcome.sentence, deferral)
+    stored = _store_unsubmitted(context, job, outcome.sentence, deferred_fields)
     if stored.is_deferred:
         return stored
     advice = f"stored as @{job.row}"
@@ -83,28 +83,28 @@ def store_unsent(
 ) -> None:
     """Store that sbatch could not be started on this host."""
 
-    def deferral(current: jobs.Job) -> Mapping[str, object]:
+    def deferred_fields(current: jobs.Job) -> Mapping[str, object]:
         if not keep_deferred or current.resend_at is None:
             return NOT_DEFERRED
-        from orchestrator.controller.submission import submit_limit
+        from orchestrator.slurm import deferral
 
-        return submit_limit.failed_on_host(
+        return deferral.failed_on_host(
             current, socket.gethostname(), reason, context.profile, context.clock.now()
         )
 
-    _store_unsubmitted(context, job, reason, deferral)
+    _store_unsubmitted(context, job, reason, deferred_fields)
 
 
 def _store_unsubmitted(
     context: contexts.Context,
     job: jobs.Job,
     reason: str,
-    deferral: Callable[[jobs.Job], Mapping[str, object]],
+    deferred_fields: Callable[[jobs.Job], Mapping[str, object]],
 ) -> jobs.Job:
     state = jobs.JobState.NOT_SUBMITTED
     unsubmitted = context.event("submit", reason, source="sbatch", state=state)
     with context.store.writing() as work:
-        changes = {"reason": reason, "settled": True, **deferral(_stored(work, job))}
+        changes = {"reason": reason, "settled": True, **deferred_fields(_stored(work, job))}
         stored = _store(work, job, unsubmitted, lambda task: changes)
     if not stored.is_deferred:
         _drop_environment(job)

@@ -14,8 +14,9 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, provenance, submit, submit_limit
+from orchestrator.controller.submission import intents, provenance, submit
 from orchestrator.controller.sweeps import plan, queries
+from orchestrator.slurm import deferral
 
 #: Is called with the jobs of each submission.
 Report = Callable[[Sequence[jobs.Job]], None]
@@ -87,7 +88,7 @@ def submit_prepared(
         count = len(ready.submission.points)
         spec = ready.submission.spec
         behind = next(
-            (job for job, tasks in refused if submit_limit.keeps_out(job, tasks, spec, count)), None
+            (job for job, tasks in refused if deferral.keeps_out(job, tasks, spec, count)), None
         )
         try:
             if behind is None:

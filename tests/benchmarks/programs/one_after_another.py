@@ -14,7 +14,7 @@ import time
 import in_process
 
 from orchestrator.files import run_folder
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 
 def sbatch(script: str) -> None:

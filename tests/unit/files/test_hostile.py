@@ -23,8 +23,8 @@ _ALLOWED = {
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",
     "orchestrator/controller/notices/senders.py:post": "a web address",
-    "orchestrator/files/ownership.py:sync": "syncs what was just written, reads nothing",
-    "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
+    "orchestrator/files/writing.py:sync": "syncs what was just written, reads nothing",
+    "orchestrator/processes/process.py": "pipes and memory of its own, and /dev/null",
 }
 
 

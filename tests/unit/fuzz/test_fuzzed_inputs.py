@@ -47,6 +47,7 @@ from orchestrator.slurm import (
     scontrol,
     sinfo,
     squeue,
+    states,
 )
 from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
@@ -228,10 +229,10 @@ def slurm_fields(rng: random.Random) -> None:
         *(fields.parse_exit_code, fields.parse_wait_status, fields.parse_time),
         *(fields.parse_duration_seconds, fields.parse_count),
         *(fields.parse_gpus, fields.parse_tres, fields.parse_cpus, fields.parse_text),
-        *(fields.parse_state, fields.cancelled_by, fields.expand_hosts),
+        *(states.parse_state, states.cancelled_by, fields.expand_hosts),
     ):
         read(text)
-    fields.parse_reason(text, jobs.JobState.PENDING)
+    states.parse_reason(text, jobs.JobState.PENDING)
     for key in values.FORMS:
         values.form_error(key, text)
     values.form_error("time_limit", text)

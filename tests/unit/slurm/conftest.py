@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 RECORDED = Path(__file__).parent / "recorded"
 RELEASES = ("22.05", "24.11", "26.05")

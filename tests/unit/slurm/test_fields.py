@@ -6,50 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import jobs
-from orchestrator.slurm import fields
-
-SLURM_STATES = [
-    state
-    for state in jobs.JobState
-    if state.value not in {"UNKNOWN", "SUBMITTING", "SUBMIT_UNKNOWN", "NOT_SUBMITTED", "LOST"}
-]
-
-
-@pytest.mark.parametrize(
-    ("raw", "state"),
-    [
-        ("COMPLETED", "COMPLETED"),
-        ("CD", "COMPLETED"),
-        ("OOM", "OUT_OF_MEMORY"),
-        ("CANCELLED by 1000", "CANCELLED"),
-        ("completing", "COMPLETING"),
-        ("C+", "UNKNOWN"),
-        ("", "UNKNOWN"),
-        ("HIBERNATING", "UNKNOWN"),
-        # Only the orchestrator has this state.
-        ("LOST", "UNKNOWN"),
-    ],
-)
-def test_states(raw, state):
-    assert fields.parse_state(raw) == state
-
-
-def test_every_state_of_slurm_is_parsed():
-    assert [fields.parse_state(state.value) for state in SLURM_STATES] == SLURM_STATES
-    assert len(SLURM_STATES) == 24
-
-
-def test_cancelled_by():
-    assert fields.cancelled_by("CANCELLED by 1000") == 1000
-    assert fields.cancelled_by("CANCELLED") is None
-
-
-def test_a_cancelled_job_has_no_pending_reason():
-    assert fields.parse_reason("BeginTime", jobs.JobState.CANCELLED) is None
-    assert fields.parse_reason("BeginTime", jobs.JobState.PENDING) == "BeginTime"
-    never = "DependencyNeverSatisfied"
-    assert fields.parse_reason(never, jobs.JobState.CANCELLED) == never
+from orchestrator.slurm import fields, states
 
 
 def test_exit_code():
@@ -128,7 +85,7 @@ def test_counts():
 @given(st.text())
 def test_nothing_raises(raw):
     for parse in (
-        fields.parse_state,
+        states.parse_state,
         fields.parse_exit_code,
         fields.parse_wait_status,
         fields.parse_time,

@@ -74,6 +74,11 @@ sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
             '"weak", "batch", "workers" (got "gird"). Did you mean "grid"?',
         ),
         (
+            '[sweep]\nkind = ["grid"]\n',
+            'sweep.toml:11: sweep.kind: must be one of "grid", "zip", "list", "random", "strong", '
+            '"weak", "batch", "workers" (got ["grid"])',
+        ),
+        (
             '[sweep]\nkind = "list"\n',
             'sweep.toml:10: sweep.points: is missing: kind "list" needs it',
         ),

@@ -13,9 +13,9 @@ import pytest
 from orchestrator import errors, jobs
 from orchestrator.controller.actions import cancel
 from orchestrator.controller.graphs import graphs
-from orchestrator.controller.recovery import continuation, retry
+from orchestrator.controller.recovery import continuation, recover_jobs
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.schedules import stored
+from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts, stores
 from orchestrator.controller.submission import dependencies, submit
 from orchestrator.controller.sweeps import queries, submit_points
@@ -75,7 +75,7 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records
 def rows_of(context: contexts.Context, graph: records.StoredGraph) -> list[list[int]]:
     with context.store.reading() as work:
         nodes = work.graphs.nodes(graph.row)
-        return [[job.row for job in stored.jobs_of(work, node)] for node in nodes]
+        return [[job.row for job in submit_later.jobs_of(work, node)] for node in nodes]
 
 
 def test_only_inherited_variables_are_stored(
@@ -92,7 +92,7 @@ def test_another_cluster_cannot_submit_the_nodes(
 ) -> None:
     own, foreign = graph.cluster, dataclasses.replace(graph, cluster="lab")
     with pytest.raises(errors.ConflictError) as raised:
-        stored.restore(context, foreign, ENVIRON)
+        submit_later.restore(context, foreign, ENVIRON)
     assert str(raised.value) == f"its cluster is lab, and this host belongs to {own}"
 
 
@@ -100,7 +100,7 @@ def test_node_has_the_continuation_job(
     context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     assert rows_of(context, graph) == [[1], [2]]
-    retry.step(context)
+    recover_jobs.step(context)
     assert rows_of(context, graph) == [[3], [2]]
     assert [job.row for job in graphs.close(context, graph) or []] == [3, 2]
 
@@ -115,7 +115,7 @@ def test_cancelled_graph_is_not_retried(
     assert live and [job.row for job in live] == [1]
     (outcome,) = cancel.cancel(context, live)
     assert outcome.withdrawn
-    assert retry.step(context) == []
+    assert recover_jobs.step(context) == []
     assert rows_of(context, graph) == [[1], [2]]
     with context.store.reading() as work:
         assert graphs.has_ended(work, graph)
@@ -142,9 +142,9 @@ def test_planned_retry_of_a_cancelled_graph(
 
     monkeypatch.setattr(continuation, "_close", cancelled)
     message = "local-1 is not continued: its graph g was cancelled"
-    assert retry.step(context)[1:] == [message]
+    assert recover_jobs.step(context)[1:] == [message]
     assert [job.row for job in result] == [1, 2] and rows_of(context, graph) == [[1], [2]]
-    assert retry.step(context) == []
+    assert recover_jobs.step(context) == []
 
 
 def test_cancelled_sweep_of_a_graph(

@@ -16,7 +16,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.cli import schedules as schedule_cli
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.schedules import management, stored, triggers
+from orchestrator.controller.schedules import management, submit_later, triggers
 from orchestrator.controller.service import health, leases
 from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submitit
@@ -362,7 +362,7 @@ def test_an_invalid_configuration_does_not_lose_points_of_a_sweep(
         def wrong(*rest: object, **fields: object) -> None:
             raise errors.ConfigurationError(["config.toml:1: no"])
 
-        patch.setattr(stored, "restore", wrong)
+        patch.setattr(submit_later, "restore", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
         for messages in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
             assert triggers.step(context) == messages

@@ -16,8 +16,8 @@ from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
+from orchestrator.processes import process
 from orchestrator.schedules import records
-from orchestrator.slurm import process
 from orchestrator.slurm.client import Client
 from tests import builders
 

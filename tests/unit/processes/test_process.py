@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.slurm import process
+from orchestrator.processes import process
 
 ENVIRON = {"PATH": os.environ["PATH"]}
 
@@ -80,7 +80,7 @@ def test_output_without_end_does_not_fill_the_memory(monkeypatch):
 def test_a_command_dies_with_its_parent(tmp_path):
     code = (
         "import os, sys\n"
-        "from orchestrator.slurm import process\n"
+        "from orchestrator.processes import process\n"
         f"argv = ['sh', '-c', 'sleep 600 & echo $! $$ > {tmp_path}/new; "
         f"mv {tmp_path}/new {tmp_path}/pids; wait']\n"
         "process.run(argv, 600, dict(os.environ), die_with_parent=True)\n"

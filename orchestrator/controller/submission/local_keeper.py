@@ -1,6 +1,6 @@
 """The process that runs a local job: the runner of orchestrator.local, plus the database.
 
-    python -S -P -m orchestrator.controller.keeper SPOOL KEY [SHARED_FOLDER...]
+    python -S -P -m orchestrator.controller.submission.local_keeper SPOOL KEY [SHARED_FOLDER...]
 
 It lives as long as the job, so it loads the standard library alone; a child reads the database.
 """

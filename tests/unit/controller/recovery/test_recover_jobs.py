@@ -17,7 +17,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.actions import cancel, confirmed, wait
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.recovery import chains, continuation, retry
+from orchestrator.controller.recovery import chains, continuation, recover_jobs
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import intents, sbatch_call, submit
@@ -122,8 +122,8 @@ def test_one_continuation_job_if_a_pass_is_killed_anywhere(
         with monkeypatch.context() as patch:
             patch.setattr(module, name, killed)
             with pytest.raises(Killed):
-                retry.step(context)
-    assert retry.step(context) == []
+                recover_jobs.step(context)
+    assert recover_jobs.step(context) == []
     first, second = all_jobs(context)
     assert (first.recovers, second.recovers, second.continues) == (None, True, first.row)
     assert second.state is jobs.JobState.SUBMITTING and sent == []
@@ -133,7 +133,7 @@ def test_one_continuation_job_if_a_pass_is_killed_anywhere(
     with context.store.writing() as work:
         lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
         work.jobs.change(second.row, lost)
-    assert retry.step(context) == ["@2 was submitted"]
+    assert recover_jobs.step(context) == ["@2 was submitted"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
     chain = chains.chain_of(context, second)
     assert [(link.job.row, link.decision is not None) for link in chain] == [
@@ -162,7 +162,7 @@ def test_wait_ends_with_the_chain_that_another_process_continues(
                 patch.setattr(stores.Store, "reading", reading)
                 # With its own connection, like another process.
                 with stores.Store(database_url) as store:
-                    retry.step(dataclasses.replace(context, store=store))
+                    recover_jobs.step(dataclasses.replace(context, store=store))
 
     def ends(seconds: float) -> None:
         with context.store.writing() as work:
@@ -184,14 +184,14 @@ def test_wait_ends_with_the_chain_that_another_process_continues(
 def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jobs.Job]) -> None:
     waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
     job = failed(context, "node_fail", retry=waits)
-    (message,) = retry.step(context)
+    (message,) = recover_jobs.step(context)
     assert message.startswith(
         "local-1 node_fail: a continuation job is submitted in 00:01:00 (1 of"
     )
     (outcome,) = cancel.cancel(context, all_jobs(context))
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
-    assert retry.step(later) == [] and len(all_jobs(context)) == 1
+    assert recover_jobs.step(later) == [] and len(all_jobs(context)) == 1
     (link,) = chains.chain_of(context, job)
     assert link.decision.state == "refused"
 
@@ -199,14 +199,14 @@ def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jo
 def test_no_retry_without_rules(context: contexts.Context, sent: list[jobs.Job]) -> None:
     job = failed(context, "node_fail", retry=jobs.Retry())
     assert job.recovers is None
-    assert retry.step(context) == [] and len(all_jobs(context)) == 1
+    assert recover_jobs.step(context) == [] and len(all_jobs(context)) == 1
 
 
 def test_changed_job_is_rendered_again(context: contexts.Context, sent: list[jobs.Job]) -> None:
     rules = dataclasses.replace(SPEC.retry, changes={"oom_host": {"resources.mem": "x2"}})
     resources = jobs.Resources(mem="2G")
     failed(context, "oom_host", retry=rules, resources=resources, dependency="afterok:local-9")
-    assert len(retry.step(context)) == 2
+    assert len(recover_jobs.step(context)) == 2
     (new,) = sent
     with context.store.reading() as work:
         stored = work.jobs.submission_of(new.row)
@@ -221,7 +221,7 @@ def test_continuation_of_a_batch_file_has_no_dependency(
     for dependency in ("afterok:local-9", None):
         sbatch = {"mem": "2G"} | ({"dependency": dependency} if dependency else {})
         failed(context, "node_fail", launch=launch, dependency="afterok:local-9", sbatch=sbatch)
-    retry.step(context)
+    recover_jobs.step(context)
     for new in sent:
         with context.store.reading() as work:
             spec = specs.from_json(work.jobs.submission_of(new.row).spec)
@@ -260,10 +260,10 @@ def test_all_requeues_with_one_refresh(
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
             work.jobs.change(row, {"job_id": f"local-{row}"})
-    reported = retry.step(context)[3:]
+    reported = recover_jobs.step(context)[3:]
     assert reported == ["local-1 was requeued", "@4 (@4) continues local-3"]
     assert looks == [3, -2] and [job.continues for job in sent] == [3]
-    assert retry.step(context) == []
+    assert recover_jobs.step(context) == []
     with context.store.reading() as work:
         events = [item for row in (1, 2, 3, 4) for item in work.events.of_job(row)]
     automatic = {
@@ -304,7 +304,7 @@ def test_cancel_during_a_requeue(
     monkeypatch.setattr(confirmed, "refreshed", looked)
     monkeypatch.setattr(Machine, "change", requeue_job)
     monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
-    done = retry.step(context)[1:]
+    done = recover_jobs.step(context)[1:]
     if when == "after":
         assert done == ["local-1 was requeued"] and ended == []
         # As somebody saw it before.
@@ -312,13 +312,13 @@ def test_cancel_during_a_requeue(
         assert (outcome.already, outcome.job.ended, outcome.withdrawn) == (False, True, False)
     else:
         assert done == ["local-1 was cancelled again"]
-    assert ended == ["local-1"] and retry.step(context) == []
+    assert ended == ["local-1"] and recover_jobs.step(context) == []
 
 
 def test_decisions_of_another_host_do_not_block(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
+    monkeypatch.setattr(recover_jobs, "JOBS_PER_PASS", 1)
     away, mine = failed(context, "node_fail"), failed(context, "node_fail")
     continue_job = continuation.continue_job
 
@@ -327,7 +327,7 @@ def test_decisions_of_another_host_do_not_block(
 
     monkeypatch.setattr(continuation, "continue_job", here)
     for _ in range(2):
-        retry.step(context)
+        recover_jobs.step(context)
     assert [job.continues for job in sent] == [mine.row]
 
 
@@ -352,7 +352,7 @@ def test_a_failing_continuation_does_not_block_the_others(
     sentence: str,
     state: str,
 ) -> None:
-    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
+    monkeypatch.setattr(recover_jobs, "JOBS_PER_PASS", 1)
     broken, sound = failed(context, "node_fail"), failed(context, "node_fail")
     with context.store.writing() as work:
         work.jobs.change(sound.row, {"job_id": "local-2"})
@@ -364,7 +364,7 @@ def test_a_failing_continuation_does_not_block_the_others(
         return continue_job(context, job, planned)
 
     monkeypatch.setattr(continuation, "continue_job", fail)
-    sentences = [sentence for _ in range(2) for sentence in retry.step(context)]
+    sentences = [sentence for _ in range(2) for sentence in recover_jobs.step(context)]
     assert f"local-1{' ' * (state == 'refused')}{sentence}" in sentences
     assert [job.continues for job in sent] == [sound.row]
     with context.store.reading() as work:
@@ -382,7 +382,7 @@ def test_a_pass_ends_without_lease_or_database(
     failed(context, "node_fail")
     monkeypatch.setattr(continuation, "continue_job", fail)
     with pytest.raises(type(failure)):
-        retry.step(context)
+        recover_jobs.step(context)
 
 
 def test_a_failing_decision_does_not_block_the_others(
@@ -394,7 +394,7 @@ def test_a_failing_decision_does_not_block_the_others(
     monkeypatch.setattr(ingest, "ingest", fail)
     failed(context, "time_limit")
     sound = failed(context, "node_fail")
-    sentences = retry.step(context)
+    sentences = recover_jobs.step(context)
     assert sentences[0] == "local-1: 0 problems; nothing was done."
     assert [job.continues for job in sent] == [sound.row]
 
@@ -402,11 +402,11 @@ def test_a_failing_decision_does_not_block_the_others(
 def test_invisible_folders_do_not_block(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
+    monkeypatch.setattr(recover_jobs, "JOBS_PER_PASS", 1)
     failed(context, "node_fail", runs="scratch")
     mine = failed(context, "node_fail")
     (context.folder / "scratch").rename(context.folder / "elsewhere")
-    retry.step(context)
+    recover_jobs.step(context)
     assert [job.continues for job in sent] == [mine.row]
 
 
@@ -428,9 +428,9 @@ def test_invisible_folders_are_recorded_together(
             return transaction(store, *args)
 
         monkeypatch.setattr(stores.Store, name, counted)
-    assert len(retry.step(context)) == 3
+    assert len(recover_jobs.step(context)) == 3
     assert calls.count("writing") == 1
-    assert retry.step(context) == []
+    assert recover_jobs.step(context) == []
     assert calls.count("writing") == 1
 
 
@@ -441,14 +441,14 @@ def test_a_cancelled_job_is_refused_although_a_folder_is_not_visible(
     there.folder.mkdir()
     rules = jobs.Retry(max_retries=2, backoff_seconds=60)
     job = failed(there, "peer_lost", runs=str(context.folder / "scratch"), retry=rules)
-    retry.step(context)
+    recover_jobs.step(context)
     with context.store.writing() as work:
         event = jobs.JobEvent(at=NOW, kind="cancel", attempt=job.attempt, source="user", detail="")
         work.events.add(job.row, event)
     there.folder.rename(context.folder / "elsewhere")
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
     refused = ["local-1 is not continued: its cancellation was requested"]
-    assert retry.step(later) == refused and sent == []
+    assert recover_jobs.step(later) == refused and sent == []
 
 
 @pytest.mark.parametrize("gone", ["scratch", "calling"])
@@ -464,11 +464,11 @@ def test_invisible_folder_counts_as_lost_after_two_days(
     why = f"the submission folder {there.folder} is not visible on {host}"
     if gone == "scratch":
         why = f"the run folder {job.run_dir} is not visible on {host}"
-    assert retry.step(context)[-1] == f"local-1: {why}; the decision is postponed"
-    assert retry.step(context) == []
+    assert recover_jobs.step(context)[-1] == f"local-1: {why}; the decision is postponed"
+    assert recover_jobs.step(context) == []
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=48))
-    retry.step(later)
-    assert retry.step(later) == [] == sent
+    recover_jobs.step(later)
+    assert recover_jobs.step(later) == [] == sent
     (now,) = all_jobs(context)
     with context.store.reading() as work:
         newest = work.events.of_job(now.row)[-1]

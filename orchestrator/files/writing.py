@@ -1,0 +1,33 @@
+"""Writing of files: replaced as a whole, and brought to disk."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def replace(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Replace a file atomically by one that only the user can read. Raises OSError.
+
+    durable: its content is on disk before it replaces the old one.
+    """
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

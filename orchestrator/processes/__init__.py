@@ -1,0 +1,1 @@
+"""Programs that this one runs: commands of Slurm, git, crontab, commands of notices."""
