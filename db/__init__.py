@@ -1,1 +1,4 @@
-"""The store: tables, sessions, queries and migrations. It imports nothing of orchestrator."""
+"""The store: tables, sessions, queries and migrations.
+
+Of orchestrator it imports only records and errors.
+"""
