@@ -116,7 +116,7 @@ DEPENDENCIES = table(
     *required(column_types.word("afterok", "afterany", "afternotok"), "kind"),
     reference("on_job", "jobs.row", optional=True),
     reference("on_sweep", "sweeps.id", optional=True),
-    # Row of the newest continuation job that the dependency in Slurm names.
+    # Row of the newest continuation job that the dependency in Slurm names: `continuation`.
     *optional(column_types.WHOLE, "turned_to"),
     *(index(name) for name in ("job_row", "on_job", "on_sweep")),
 )
