@@ -13,7 +13,7 @@ from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
 
 #: Only these start processes.
-STARTERS = {"processes", "submission", "local", "provenance"}
+STARTERS = {"processes", "local"}
 
 #: Ways to start a process without `subprocess`, which an import contract covers.
 CALLS = {"fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "startfile", "system"}
