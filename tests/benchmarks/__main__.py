@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 #: Benchmark -> its module and help.
@@ -34,6 +35,8 @@ def main() -> int:
             benchmark.add_arguments(subparser)
             subparser.set_defaults(run=benchmark.run)
     arguments = parser.parse_args()
+    # Users have bytecode: compiling takes most of the time of an import.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return arguments.run(arguments)
 
 

@@ -136,7 +136,7 @@ def filled(folder: pathlib.Path, count: int) -> dict[str, str]:
                 "ended_at": at + datetime.timedelta(minutes=10),
                 "attempt": 0,
                 "restart_count": 0,
-                "labels": "[]",
+                "labels": (),
                 "misses": 0,
                 "version": 3,
             }

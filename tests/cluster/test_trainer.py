@@ -31,7 +31,7 @@ def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     assert (job["nodes"], job["gpus"]) == (2, 4)
     # Not the last line: torchrun of the host that ends last warns that the other's store is gone.
     assert "preflight: ready" in log.splitlines()
-    assert "ok       clock: 2 node(s) within a second\n" in log
+    assert "ok       clock: 2 node(s) within 1 s\n" in log
     assert "ok       data: digits, 1438 samples for training and 359 for testing" in log
     sums = re.findall(r"^ok       all-reduce: +(\S+ \S+) ", log, re.MULTILINE)
     assert sums == ["1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB"]

@@ -6,7 +6,6 @@ import datetime
 import itertools
 import math
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -171,6 +170,9 @@ _UNLIMITED = 10_000
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    # Help is to need no more than click.
+    import shutil
+
     from rich import cells, console, table, text
 
     lines = [{name: escaping.one_line(_cell(row, name)) for name in columns} for row in rows]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 import typing
 from collections.abc import Iterable, Iterator
@@ -85,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
         # A pipe or /dev/stdout is written to, not replaced.
         yield path
         return
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    new = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         yield new
         os.replace(new, path)
