@@ -6,6 +6,8 @@ import time
 
 import in_process
 
+from orchestrator.controller.submission import submitit  # noqa: F401
+
 if __name__ == "__main__":
     context = in_process.open_context()
     began = time.perf_counter()
