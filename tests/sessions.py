@@ -34,9 +34,10 @@ HOST = "workstation"
 VARYING = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "WHEN"),
     (r"\b\d\d:\d\d:\d\d\b", "TIME"),
-    # Seconds, images/second, losses, accuracies.
+    # Seconds, images/second, losses, accuracies; a range of values may begin or end at an integer.
+    (r"\b\d+(\.\d+)? to \d+(\.\d+)?\b", "RANGE"),
+    (r"\b\d+(\.\d+)? \(RANGE\)", "NUMBERS"),
     (r"\b\d+\.\d+\b", "NUMBER"),
-    (r"\b\d+ \(\d+ to \d+\)", "NUMBERS"),
     (r"[▁▂▃▄▅▆▇█]+", "SPARKS"),
     (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),
