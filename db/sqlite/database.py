@@ -258,6 +258,9 @@ class SqliteDatabase(database.Database):
                 if backup is not None:
                     backup.unlink(missing_ok=True)
                 raise
+            finally:
+                # Its connection has no foreign keys.
+                self._engine.dispose()
         return before, backup
 
     def _make_file(self) -> None:
@@ -291,6 +294,7 @@ class SqliteDatabase(database.Database):
 
     def _on_connect(self, connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA journal_size_limit={_JOURNAL_SIZE_LIMIT_BYTES}")
+        connection.execute("PRAGMA foreign_keys=ON")
         if self._locality is filesystem.Locality.NETWORK:
             # Unlike WAL this mode is not kept in the file.
             connection.execute("PRAGMA journal_mode=TRUNCATE")
@@ -303,11 +307,14 @@ class SqliteDatabase(database.Database):
     def _begin(self, mode: Mode) -> Iterator[str]:
         is_reader = mode is Mode.READ
         is_full = self._locality is not filesystem.Locality.LOCAL or mode is Mode.WRITE_DURABLY
-        # These cannot be changed inside a transaction. An upgrade copies and drops tables; with
-        # foreign keys on, a dropped table would delete its children.
-        yield f"PRAGMA foreign_keys={'OFF' if mode is Mode.UPGRADE else 'ON'}"
+        # These cannot be changed inside a transaction.
         yield f"PRAGMA query_only={'ON' if is_reader else 'OFF'}"
-        yield f"PRAGMA synchronous={'FULL' if is_full else 'NORMAL'}"
+        if not is_reader:
+            yield f"PRAGMA synchronous={'FULL' if is_full else 'NORMAL'}"
+        if mode is Mode.UPGRADE:
+            # An upgrade copies and drops tables; with foreign keys on, a dropped table would delete
+            # its children.
+            yield "PRAGMA foreign_keys=OFF"
         yield "BEGIN" if is_reader else "BEGIN IMMEDIATE"
 
     def _translate(self, error: Exception) -> errors.DatabaseError:

@@ -14,6 +14,9 @@ from orchestrator import jobs
 from orchestrator.jobs import dependency
 
 _JOB, _DEPENDENCY, _POINT = JOBS.c, DEPENDENCIES.c, SWEEP_POINTS.c
+_SELECT_DEPENDENCIES = base.select(DEPENDENCIES, dependency.StoredDependency).add_columns(
+    _DEPENDENCY.kind, _DEPENDENCY.on_job, _DEPENDENCY.on_sweep
+)
 
 
 class DependencyStore(base.Store):
@@ -29,9 +32,7 @@ class DependencyStore(base.Store):
         """Return the dependencies of the submission of this job."""
         submission = sa.select(_JOB.submission_id).where(_JOB.row == job_row).scalar_subquery()
         siblings = sa.select(_JOB.row).where(_JOB.submission_id == submission)
-        selected = base.select(DEPENDENCIES, dependency.StoredDependency)
-        statement = selected.add_columns(_DEPENDENCY.kind, _DEPENDENCY.on_job, _DEPENDENCY.on_sweep)
-        statement = statement.where(_DEPENDENCY.job_row.in_(siblings))
+        statement = _SELECT_DEPENDENCIES.where(_DEPENDENCY.job_row.in_(siblings))
         return [
             dependency.StoredDependency(
                 id=row.id,

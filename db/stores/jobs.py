@@ -18,13 +18,16 @@ _ATTEMPT, _USED, _EVENT = ATTEMPTS.c, USED_FIGURES.c, JOB_EVENTS.c
 #: Columns of the submission that identify its jobs to people.
 _OF_SUBMISSION = ("token", "cluster", "scheduler", "name", "run_dir")
 #: All columns of jobs, with _OF_SUBMISSION; `records` converts the rows.
-SELECT_JOBS = sa.select(*_JOB, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).join_from(
+SELECT_JOBS = sa.select(JOBS, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).join_from(
     JOBS, SUBMISSIONS
 )
 _SELECT_SUBMISSIONS = base.select(SUBMISSIONS, jobs.Submission)
+_SELECT_TASKS = base.select(JOBS, jobs.Task).join(SUBMISSIONS)
 _SELECT_EVENTS = base.select(JOB_EVENTS, jobs.JobEvent)
 _IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
-_UPDATE_JOB = sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row"))
+_UPDATE_JOB = (
+    sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row")).values(version=_JOB.version + 1)
+)
 _SUBMITTER_FIELDS = ("host", "boot_id", "pid", "start_ticks")
 #: Columns that are fields of a job.
 _CHANGEABLE = {*_JOB.keys()} - {"row", "submission_id", "array_task", "created_at", "version"}
@@ -72,11 +75,14 @@ class JobStore(base.Store):
         }
         new = [{**columns, "array_task": task or 0, "array_task_id": task} for task in tasks]
         self._insert_many(JOBS, new)
-        added = SELECT_JOBS.where(
-            _JOB.submission_id == number,
-            base.among(_JOB.array_task, [job["array_task"] for job in new]),
-        )
-        return records(self._rows(added.order_by(_JOB.row)))
+        statement = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == number)
+        rows = self._pairs(statement)
+        shared: dict[str, Any] = {
+            **{name: getattr(submission, name) for name in _OF_SUBMISSION},
+            "created_at": submission.created_at,
+            **fields,
+        }
+        return [jobs.Job(row=rows[task or 0], array_task_id=task, **shared) for task in tasks]
 
     def submission(self, token: str) -> jobs.Submission | None:
         statement = _SELECT_SUBMISSIONS.where(_SUBMISSION.token == token)
@@ -122,8 +128,7 @@ class JobStore(base.Store):
 
     def tasks(self, token: str) -> list[jobs.Task]:
         """Return the jobs of a submission (the tasks of an array), oldest first."""
-        of_token = base.select(JOBS, jobs.Task).join(SUBMISSIONS)
-        of_token = of_token.where(_SUBMISSION.token == token)
+        of_token = _SELECT_TASKS.where(_SUBMISSION.token == token)
         return self._records(jobs.Task, of_token.order_by(_JOB.row))
 
     def live(self, cluster: str) -> list[jobs.Job]:
@@ -161,10 +166,10 @@ class JobStore(base.Store):
     def change(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None
     ) -> bool:
-        """Change fields of a job; return False if there is no such job.
+        """Change fields of a job.
 
-        With `version`, that of the record that the changes are based on, return False if the job
-        has changed since.
+        Return False if the job has changed since it had this version, that of the record that the
+        changes are based on.
         """
         return bool(self.change_many([(row, changes, version)]))
 
@@ -176,18 +181,17 @@ class JobStore(base.Store):
         Return the rows that were changed. Needs a write transaction: no other process writes
         between the check of the versions and the change.
         """
-        rows = base.among(_JOB.row, [row for row, _, _ in changes])
-        statement = sa.select(_JOB.row, _JOB.version).where(rows)
-        versions = self._pairs(statement)
+        checked = [row for row, _, version in changes if version is not None]
+        statement = sa.select(_JOB.row, _JOB.version).where(base.among(_JOB.row, checked))
+        versions = self._pairs(statement) if checked else {}
         by_columns: dict[frozenset[str], list[dict[str, object]]] = {}
         changed: set[int] = set()
         for row, fields, version in changes:
             columns = _columns(fields)
-            if row in changed or row not in versions or version not in (None, versions[row]):
+            if row in changed or version not in (None, versions.get(row)):
                 continue
             changed.add(row)
-            values = {**columns, "version": versions[row] + 1, "this_row": row}
-            by_columns.setdefault(frozenset(columns), []).append(values)
+            by_columns.setdefault(frozenset(columns), []).append({**columns, "this_row": row})
         for same_columns in by_columns.values():
             self._connection.execute(_UPDATE_JOB, same_columns)
         return changed

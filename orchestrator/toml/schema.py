@@ -75,12 +75,14 @@ def hint_at(record: Any, path: KeyPath) -> Any:
     return hint
 
 
+@functools.cache
 def bare(hint: Any) -> Any:
     """Return a type without its `| None`."""
     kinds = [kind for kind in kinds_of(hint) if kind is not types.NoneType]
     return kinds[0] if len(kinds) == 1 else hint
 
 
+@functools.cache
 def kinds_of(hint: Any) -> tuple[Any, ...]:
     """Return the members of a union; any other type alone."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

@@ -179,7 +179,8 @@ def send_again(
 
     detail = "sent again, with the same token and folder"
     _change_tasks(context, tasks, changes, detail, is_automatic=is_automatic)
-    return submit.send(context, job, keep_deferred=True)
+    stored = intents.Stored(job=job, submission=submission, spec=spec)
+    return submit.send(context, stored, keep_deferred=True)
 
 
 def _check_script(folder: run_folder.RunFolder, job: jobs.Job, submission: jobs.Submission) -> None:
@@ -321,4 +322,4 @@ def _submit_new(
         in_transaction=link_to_old,
     )
     new = intents.store(context, intent)
-    return new if new.is_deferred else submit.send(context, new)
+    return new.job if new.job.is_deferred else submit.send(context, new)

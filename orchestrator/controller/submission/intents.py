@@ -58,6 +58,17 @@ class Intent:
     in_transaction: InTransaction = nothing
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A stored intent."""
+
+    #: the (first) job of the submission
+    job: jobs.Job
+    submission: jobs.Submission
+    #: that of the submission
+    spec: jobs.JobSpec
+
+
 def check(
     context: contexts.Context,
     spec: jobs.JobSpec,
@@ -76,10 +87,10 @@ def check(
     dependencies.check(context, spec.dependency, advice=advice)
 
 
-def store(context: contexts.Context, intent: Intent) -> jobs.Job:
+def store(context: contexts.Context, intent: Intent) -> Stored:
     """Create the run folder, and store the job or one row for each array task.
 
-    Returns the (first) job. ConflictError if it can never start.
+    Raises ConflictError if it can never start.
     """
     spec = intent.spec
     depends, deferred = _deferral(context, intent)
@@ -136,7 +147,7 @@ def store(context: contexts.Context, intent: Intent) -> jobs.Job:
         if not _may_be_stored(context, token, error):
             run_folder.remove(folder)
         raise
-    return added[0]
+    return Stored(job=added[0], submission=submission, spec=spec)
 
 
 def _deferral(

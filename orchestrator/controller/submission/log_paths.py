@@ -23,8 +23,11 @@ class LogPaths:
     stderr: str | None
 
     @classmethod
-    def of_submission(cls, submission: jobs.Submission) -> LogPaths:
-        spec = specs.from_json(submission.spec)
+    def of_submission(
+        cls, submission: jobs.Submission, spec: jobs.JobSpec | None = None
+    ) -> LogPaths:
+        """Return the patterns; spec: that of the submission, if it is read already."""
+        spec = spec or specs.from_json(submission.spec)
         own = run_folder.RunFolder(Path(submission.run_dir))
         return cls(
             name=run_folder.slurm_name(submission.name, submission.token),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from orchestrator import errors, jobs, specs
+from orchestrator import errors, jobs
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
@@ -57,18 +57,19 @@ def submit(
         depends=depends,
         in_transaction=in_transaction,
     )
-    job = intents.store(context, intent)
-    return job if job.is_deferred else send(context, job)
+    stored = intents.store(context, intent)
+    return stored.job if stored.job.is_deferred else send(context, stored)
 
 
-def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = False) -> jobs.Job:
+def send(
+    context: contexts.Context, stored: intents.Stored, *, keep_deferred: bool = False
+) -> jobs.Job:
     """Call sbatch for a stored intent and store the outcome; return the job.
 
     keep_deferred: a job that was deferred stays so if sbatch cannot even be started.
     """
+    job, submission, spec = stored.job, stored.submission, stored.spec
     with context.store.reading() as work:
-        submission = work.jobs.submission_of(job.row)
-        spec = specs.from_json(submission.spec)
         tasks = work.jobs.tasks(job.token)
         status = dependencies.status_of(work, job.row)
         text = dependencies.text(work, spec, job, status)
@@ -108,7 +109,7 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
             f"`orchestrator status @{job.row}` looks for it in Slurm."
         )
         raise
-    paths = log_paths.LogPaths.of_submission(submission)
+    paths = log_paths.LogPaths.of_submission(submission, spec)
     return sbatch_outcomes.store_job_id(context, job, job_id, paths)
 
 

@@ -182,10 +182,10 @@ def _submit_one(
         sweep=sweep.name,
         in_transaction=assign_jobs,
     )
-    job = intents.store(context, intent)
-    if not job.is_deferred:
-        submit.send(context, job)
-    return submit.tasks_of(context, job)
+    stored = intents.store(context, intent)
+    if not stored.job.is_deferred:
+        submit.send(context, stored)
+    return submit.tasks_of(context, stored.job)
 
 
 def _how_to_resume(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:

@@ -132,7 +132,7 @@ def test_a_change_from_an_older_view_is_refused(store: stores.Store) -> None:
     assert change(None)
     assert change(first.version + 2)
     with store.writing() as work:
-        assert not work.jobs.change(first.row + 1, {"cause": "x"})
+        assert not work.jobs.change(first.row + 1, {"cause": "x"}, version=0)
         job = work.jobs.get(first.row)
     assert job is not None and (job.reason, job.version) == ("2", first.version + 3)
 
@@ -199,7 +199,7 @@ def test_many_changes_at_once(store: stores.Store) -> None:
                 (first.row, {"reason": "x", "ended_at": NOW}, first.version),
                 (second.row, {"reason": "older"}, second.version),
                 (third.row, {"state": jobs.JobState.RUNNING}, None),
-                (999, {"reason": "nobody"}, None),
+                (999, {"reason": "nobody"}, 0),
             ]
         )
         assert changed == {first.row, third.row}

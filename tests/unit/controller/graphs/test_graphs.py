@@ -17,7 +17,7 @@ from orchestrator.controller.recovery import continuation, recover_jobs
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts, stores
-from orchestrator.controller.submission import dependencies, submit
+from orchestrator.controller.submission import dependencies, intents, submit
 from orchestrator.controller.sweeps import queries, submit_points
 from orchestrator.graphs import records
 from orchestrator.jobs import dependency
@@ -53,7 +53,8 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.StoredGraph:
     """Two nodes; this machine has the job of each, the first has failed and may go on."""
 
-    def send(context: Any, job: jobs.Job, **fields: Any) -> jobs.Job:
+    def send(context: Any, stored: intents.Stored, **fields: Any) -> jobs.Job:
+        job = stored.job
         with context.store.writing() as work:
             seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
             work.jobs.change(job.row, seen)

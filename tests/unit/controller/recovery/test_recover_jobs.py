@@ -71,7 +71,7 @@ def failed(
         cluster=clusters.machine_cluster(),
         runs_dir=folder,
     )
-    job = intents.store(there, intent)
+    job = intents.store(there, intent).job
     with context.store.writing() as work:
         seen = {
             "state": jobs.JobState.FAILED,
@@ -97,10 +97,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     """The jobs that were sent, each with what it was sent with; nothing runs."""
     result: list[jobs.Job] = []
 
-    def send(context: Any, job: jobs.Job, **changes: Any) -> jobs.Job:
+    def send(context: Any, stored: intents.Stored, **changes: Any) -> jobs.Job:
         assert context.environ["LANG"] == "of the submission"
-        result.append(job)
-        return job
+        result.append(stored.job)
+        return stored.job
 
     monkeypatch.setattr(submit, "send", send)
     return result
