@@ -135,6 +135,7 @@ def send_again(
     """
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
+        depends = dependencies.of(work, job.row)
     folder = run_folder.RunFolder(Path(job.run_dir))
     if exposure := contexts.run_folder_exposure(context, folder.path):
         raise WrongHostError(f"{exposure} Nothing was submitted.")
@@ -179,7 +180,7 @@ def send_again(
 
     detail = "sent again, with the same token and folder"
     _change_tasks(context, tasks, changes, detail, is_automatic=is_automatic)
-    stored = intents.Stored(job=job, submission=submission, spec=spec)
+    stored = intents.Stored(job=job, submission=submission, spec=spec, depends=depends)
     return submit.send(context, stored, keep_deferred=True)
 
 
@@ -305,7 +306,7 @@ def _submit_new(
                 work.events.add(row, context.event("resubmit", detail))
 
     with context.store.reading() as work:
-        depends = [stored.dependency for stored in work.dependencies.of(job.row)]
+        depends = dependencies.of(work, job.row)
     intent = intents.Intent(
         spec=spec,
         script=script,

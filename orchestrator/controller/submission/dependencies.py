@@ -114,9 +114,14 @@ def _rows_named(work: unit_of_work.UnitOfWork, reference: records.Reference) -> 
     return sorted(job.row for job in matching if job.token == token)
 
 
+def of(work: unit_of_work.UnitOfWork, job_row: int) -> list[records.Dependency]:
+    """Return the dependencies of the job's submission on jobs and sweeps of ours."""
+    return [stored.dependency for stored in work.dependencies.of(job_row)]
+
+
 def status_of(work: unit_of_work.UnitOfWork, job_row: int) -> records.Status:
     """Return the current status of the dependencies of the job's submission."""
-    return status(work, [stored.dependency for stored in work.dependencies.of(job_row)])
+    return status(work, of(work, job_row))
 
 
 def status(

@@ -67,6 +67,8 @@ class Stored:
     submission: jobs.Submission
     #: that of the submission
     spec: jobs.JobSpec
+    #: the dependencies on jobs and sweeps of ours
+    depends: Sequence[dependency.Dependency]
 
 
 def check(
@@ -147,7 +149,7 @@ def store(context: contexts.Context, intent: Intent) -> Stored:
         if not _may_be_stored(context, token, error):
             run_folder.remove(folder)
         raise
-    return Stored(job=added[0], submission=submission, spec=spec)
+    return Stored(job=added[0], submission=submission, spec=spec, depends=depends)
 
 
 def _deferral(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,7 +35,7 @@ def store_job_id(
         source = "machine"
     submitted = context.event("submit", detail, source=source, state=jobs.JobState.PENDING)
 
-    def changes(task: jobs.Task) -> Mapping[str, object]:
+    def changes(task: jobs.Job) -> Mapping[str, object]:
         if task.array_task_id is None:
             # SLURM_JOB_ID of local-7 is 7. The raw ID of an array task is known when it starts.
             ids = {"job_id": job_id, "raw_job_id": job_id.removeprefix("local-")}
@@ -139,15 +140,21 @@ def _store(
     work: unit_of_work.UnitOfWork,
     job: jobs.Job,
     event: jobs.JobEvent,
-    changes: Callable[[jobs.Task], Mapping[str, object]],
+    changes: Callable[[jobs.Job], Mapping[str, object]],
 ) -> jobs.Job:
     """Change the submission's jobs that have no ID: a refresh may have found some of them."""
-    tasks = [task for task in work.jobs.tasks(job.token) if task.job_id is None]
-    work.jobs.change_many(
-        [(task.row, {"state": event.state, **changes(task)}, None) for task in tasks]
-    )
-    work.events.add_many((task.row, event) for task in tasks)
-    return _stored(work, job)
+    stored = {task.row: task for task in work.jobs.of_submissions([job.token])}
+    fields = {
+        row: {"state": event.state, **changes(task)}
+        for row, task in stored.items()
+        if task.job_id is None
+    }
+    work.jobs.change_many([(row, changed, None) for row, changed in fields.items()])
+    work.events.add_many((row, event) for row in fields)
+    current = stored[job.row]
+    if job.row not in fields:
+        return current
+    return dataclasses.replace(current, version=current.version + 1, **fields[job.row])  # type: ignore[arg-type]
 
 
 def _stored(work: unit_of_work.UnitOfWork, job: jobs.Job) -> jobs.Job:

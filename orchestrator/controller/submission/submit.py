@@ -71,7 +71,7 @@ def send(
     job, submission, spec = stored.job, stored.submission, stored.spec
     with context.store.reading() as work:
         tasks = work.jobs.tasks(job.token)
-        status = dependencies.status_of(work, job.row)
+        status = dependencies.status(work, stored.depends)
         text = dependencies.text(work, spec, job, status)
     if any(task.state is not jobs.JobState.SUBMITTING for task in tasks):
         # This process was suspended for so long that a refresh took it for dead.
