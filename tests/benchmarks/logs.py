@@ -41,7 +41,7 @@ WORDS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--mib", type=int, default=1024, help="size of a log")
+    parser.add_argument("--mib", type=int, default=256, help="size of a log")
     parser.add_argument(
         "--memory-mib", type=int, default=MEMORY_MIB, help="size of a log to measure memory"
     )
