@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -131,10 +132,25 @@ class JobStore(base.Store):
         of_token = _SELECT_TASKS.where(_SUBMISSION.token == token)
         return self._records(jobs.Task, of_token.order_by(_JOB.row))
 
-    def live(self, cluster: str) -> list[jobs.Job]:
-        """Return the jobs that are not settled, oldest first."""
-        statement = SELECT_JOBS.where(_IS_LIVE, _SUBMISSION.cluster == cluster)
-        return records(self._rows(statement.order_by(_JOB.row)))
+    def live(
+        self, cluster: str, known: Mapping[int, jobs.Job] = types.MappingProxyType({})
+    ) -> list[jobs.Job]:
+        """Return the jobs that are not settled, oldest first.
+
+        known: jobs by row, which are read again only if they have changed. Their `observed_at` may
+        be older than the stored one.
+        """
+        live = SELECT_JOBS.where(_IS_LIVE, _SUBMISSION.cluster == cluster)
+        same: dict[int, jobs.Job] = {}
+        if known:
+            versions = self._pairs(live.with_only_columns(_JOB.row, _JOB.version))
+            same = {
+                row: known[row]
+                for row, version in versions.items()
+                if row in known and known[row].version == version
+            }
+        read = records(self._rows(live.where(sa.not_(base.among(_JOB.row, same.keys())))))
+        return sorted([*read, *same.values()], key=lambda job: job.row)
 
     def settled_after(
         self,

@@ -170,7 +170,6 @@ class Machine:
 
     def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
         """Return the pending and running jobs that `keep(name, job_id, log_path)` selects."""
-        observed_at = datetime.datetime.now(datetime.UTC)
         if not self.folder.is_dir():
             return []
         with self.spool.locked():
@@ -178,17 +177,16 @@ class Machine:
             entries = [entry for entry in self.spool.queue() if entry.host == self.host]
             reasons = list(queue.reasons(entries, functools.cache(self.jobs)))
         return [
-            observations.live(entry, observed_at, reason)
+            observations.live(entry, reason)
             for entry, reason in reasons
             if keep(entry.name, entry.job_id, entry.stdout_path)
         ]
 
     def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the attempts that have ended, oldest first."""
-        observed_at = datetime.datetime.now(datetime.UTC)
         keys = [key for job_id in job_ids for key in self._keys(job_id)]
         entries = [entry for key in keys if (entry := self.spool.ended_entry(key)) is not None]
-        return [row for entry in entries for row in observations.attempts(entry, observed_at)]
+        return [row for entry in entries for row in observations.attempts(entry)]
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the ended attempts of jobs with these full names."""

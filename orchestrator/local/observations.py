@@ -12,11 +12,10 @@ from orchestrator.local.records import Entry
 from orchestrator.usage import efficiency
 
 
-def live(entry: Entry, observed_at: datetime.datetime, reason: str | None) -> tracking.Observation:
+def live(entry: Entry, reason: str | None) -> tracking.Observation:
     """Return a pending or running job as squeue would show it."""
     return tracking.Observation(
         source="machine",
-        observed_at=observed_at,
         name=entry.name,
         job_id=entry.job_id,
         raw_job_id=str(entry.raw_number),
@@ -37,14 +36,14 @@ def live(entry: Entry, observed_at: datetime.datetime, reason: str | None) -> tr
     )
 
 
-def attempts(entry: Entry, observed_at: datetime.datetime) -> Iterator[tracking.Observation]:
+def attempts(entry: Entry) -> Iterator[tracking.Observation]:
     """Yield the attempts that have ended as sacct would show them, oldest first."""
     for number, ended in enumerate(entry.ended):
         row = dataclasses.replace(
             entry, state=ended.state, started_at=ended.started_at, restart_count=number
         )
         yield dataclasses.replace(
-            live(row, observed_at, ended.reason),
+            live(row, ended.reason),
             exit_code=ended.exit_code,
             exit_signal=ended.exit_signal,
             ended_at=_time(ended.ended_at),

@@ -37,15 +37,22 @@ class Client:
     #: for sacct: a hung slurmdbd took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
     run: Run = process.run
+    #: by line of the last squeue, the jobs that were selected: a line says the same again
+    _squeue_rows: dict[str, tuple[tracking.Observation, ...]] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def squeue(self, keep: Keep) -> list[tracking.Observation]:
         """Return the user's jobs that `keep(name, job_id, log_path)` selects."""
-        observed_at = datetime.datetime.now(datetime.UTC)
-        lines = self._output(squeue.command()).split("\n")
         invalid: list[str] = []
-        observations = list(squeue.parse(lines, observed_at, keep, invalid.append))
+        rows_of: dict[str, tuple[tracking.Observation, ...]] = {}
+        for line in self._output(squeue.command()).split("\n"):
+            rows = self._squeue_rows.get(line)
+            rows_of[line] = rows or tuple(squeue.parse([line], keep, invalid.append))
+        self._squeue_rows.clear()
+        self._squeue_rows.update(rows_of)
         _warn_of_invalid_lines("squeue", invalid)
-        return observations
+        return [row for rows in rows_of.values() for row in rows]
 
     def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return all attempts of 1 to 200 jobs, oldest first."""
@@ -186,10 +193,9 @@ class Client:
         return None if failures.is_unknown_job(result) else _check(result).stdout
 
     def _sacct(self, argv: Sequence[str]) -> list[tracking.Observation]:
-        observed_at = datetime.datetime.now(datetime.UTC)
         invalid: list[str] = []
         lines = self._accounting(argv).split("\n")
-        observations = sacct.parse(lines, observed_at, invalid.append)
+        observations = sacct.parse(lines, invalid.append)
         _warn_of_invalid_lines("sacct", invalid)
         return observations
 

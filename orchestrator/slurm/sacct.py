@@ -37,6 +37,7 @@ _JOB_ID = re.compile(r"\d+(?:_\d+)?", re.ASCII)
 _JOB_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _CPU_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
 #: Some releases print NO_VAL64 ("no value") as a number.
+_LAST = datetime.datetime.max.replace(tzinfo=datetime.UTC)
 _MAX_JOULES = 1 << 60
 #: Step states, worst first.
 _SEVERITY = (
@@ -82,7 +83,6 @@ def parse_newest(lines: Iterable[str], columns: Sequence[str]) -> Row:
 
 def parse(
     lines: Iterable[str],
-    observed_at: datetime.datetime,
     on_invalid: Callable[[str], object] = lambda line: None,
 ) -> list[tracking.Observation]:
     """Parse sacct's lines; steps are merged into the job that they follow.
@@ -91,9 +91,8 @@ def parse(
     parsed go to `on_invalid`.
     """
     attempts = _attempts(lines, COLUMNS, on_invalid)
-    rows = [task for row, steps in attempts for task in _tasks(row, steps, observed_at)]
-    # A missing time sorts last.
-    rows.sort(key=lambda row: (row.submitted_at is None, row.submitted_at or observed_at))
+    rows = [task for row, steps in attempts for task in _tasks(row, steps)]
+    rows.sort(key=lambda row: row.submitted_at or _LAST)
     counts: collections.Counter[str] = collections.Counter()
     for index, row in enumerate(rows):
         rows[index] = dataclasses.replace(row, row_number=counts[row.job_id])
@@ -152,9 +151,7 @@ def _parse_row(line: str, columns: Sequence[str]) -> Row | None:
     return row
 
 
-def _tasks(
-    row: Row, steps: Sequence[Row], observed_at: datetime.datetime
-) -> Iterator[tracking.Observation]:
+def _tasks(row: Row, steps: Sequence[Row]) -> Iterator[tracking.Observation]:
     """Yield the observation of a job, or of each pending task of an array."""
     state = states.parse_state(row["State"])
     # The row of an earlier attempt ends as REQUEUED (up to 24.11 at least; 26.05 keeps the state
@@ -172,7 +169,6 @@ def _tasks(
     for task in job_ids.each_task(job_ids.parse_job_id(row["JobID"])):
         yield tracking.Observation(
             source="sacct",
-            observed_at=observed_at,
             name=row["JobName"],
             job_id=task.text,
             raw_job_id=job_ids.parse_job_id(row["JobIDRaw"]).text,

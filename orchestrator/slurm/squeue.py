@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator
 
@@ -48,7 +47,6 @@ def command() -> list[str]:
 
 def parse(
     lines: Iterable[str],
-    observed_at: datetime.datetime,
     keep: Keep,
     on_invalid: Callable[[str], object] = lambda line: None,
 ) -> Iterator[tracking.Observation]:
@@ -60,14 +58,12 @@ def parse(
     for line in lines:
         if line.strip():
             try:
-                yield from _parse_line(line, observed_at, keep)
+                yield from _parse_line(line, keep)
             except ValueError:
                 on_invalid(line)
 
 
-def _parse_line(
-    line: str, observed_at: datetime.datetime, keep: Keep
-) -> Iterator[tracking.Observation]:
+def _parse_line(line: str, keep: Keep) -> Iterator[tracking.Observation]:
     columns = line.rstrip("\n").split(DELIMITER, len(_FIELDS) - 1)
     row = dict(zip(_FIELDS, columns, strict=True))
     job_id = job_ids.parse_job_id(row["JobArrayID"])
@@ -81,7 +77,6 @@ def _parse_line(
     exit_code, exit_signal = fields.parse_wait_status(row["exit_code"] if ended else "")
     shared = tracking.Observation(
         source="squeue",
-        observed_at=observed_at,
         name=row["Name"],
         job_id=job_id.text,
         raw_job_id=raw_job_id,

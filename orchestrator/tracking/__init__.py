@@ -9,7 +9,13 @@ from __future__ import annotations
 from orchestrator import jobs
 from orchestrator.tracking import submitted_jobs, unconfirmed_jobs
 from orchestrator.tracking.records import Evidence, Observation, Transition
-from orchestrator.tracking.submitted_jobs import is_news, needs_sacct, needs_steps, never_started
+from orchestrator.tracking.submitted_jobs import (
+    is_news,
+    is_steady,
+    needs_sacct,
+    needs_steps,
+    never_started,
+)
 from orchestrator.tracking.updates import with_exact_exit_code
 
 

@@ -12,12 +12,10 @@ from orchestrator.jobs import JobState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What one source reported about one job at one time, with our names and units."""
+    """What one source reported about one job, with our names and units."""
 
     #: squeue, sacct, record (the exit record in the run folder) or machine (of a local job)
     source: Literal["squeue", "sacct", "record", "machine"]
-    #: taken before the command was started
-    observed_at: datetime.datetime
     #: full Slurm job name, NAME.TOKEN
     name: str
     #: "123", "123_4"

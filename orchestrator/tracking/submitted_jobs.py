@@ -52,6 +52,15 @@ def never_started(row: Observation) -> bool:
     return (row.reason or "").startswith("BadConstraints")
 
 
+def is_steady(job: jobs.Job, squeue_rows: Sequence[Observation]) -> bool:
+    """Return whether these rows alone decide about the job, at any time: it is pending or runs."""
+    return (
+        job.state not in jobs.TERMINAL
+        and {row.job_id for row in squeue_rows} == {job.job_id}
+        and not any(row.state in jobs.TERMINAL for row in squeue_rows)
+    )
+
+
 def is_news(job: jobs.Job, squeue_rows: Sequence[Observation]) -> bool:
     """Return whether squeue reports about a settled job what is not stored yet."""
     accepted = [row for row in squeue_rows if not never_started(row)]
@@ -221,7 +230,7 @@ def _with_exact_code(row: Observation, codes: Sequence[int]) -> Observation:
 def _settles(row: Observation, evidence: Evidence) -> bool:
     if not evidence.accounting:
         return True
-    ended_at = row.ended_at or row.observed_at
+    ended_at = row.ended_at or evidence.squeue_at
     return (evidence.now - ended_at).total_seconds() > DETAILS_WAIT_SECONDS
 
 

@@ -42,7 +42,7 @@ def apply(
         "reason": row.reason,
         "attempt": number,
         "restart_count": max(number, row.restart_count or 0),
-        "observed_at": max(row.observed_at, job.observed_at or row.observed_at),
+        "observed_at": max(evidence.squeue_at, job.observed_at or evidence.squeue_at),
         "misses": 0,
         "missing_since": None,
         "settled": settled,

@@ -110,7 +110,7 @@ class Collector:
         record = folder.exit_record(task, attempt, token=job.token, owner=owner)
         if record is None or owner is None:
             return None
-        return observation(job, record, owner, attempt, self.observed_at)
+        return observation(job, record, owner, attempt)
 
 
 def observation(
@@ -118,13 +118,11 @@ def observation(
     record: run_folder.ExitRecord,
     job_id: str,
     attempt: int,
-    observed_at: datetime.datetime,
 ) -> tracking.Observation:
     """Return an exit record as an observation of a job."""
     state = jobs.JobState.COMPLETED if record.rc == 0 else jobs.JobState.FAILED
     return tracking.Observation(
         source="record",
-        observed_at=observed_at,
         name=run_folder.slurm_name(job.name, job.token),
         job_id=job_id,
         raw_job_id=job_id,

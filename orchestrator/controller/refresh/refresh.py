@@ -8,7 +8,7 @@ import datetime
 import functools
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
@@ -119,7 +119,8 @@ def _run(plan: Plan) -> freshness.Freshness:
             last = freshness.of(work, facts.cluster)
             return dataclasses.replace(last, busy=last.holder not in (None, holder))
         # Read after the claim: what another process stored before it is not decided again.
-        stored = _read(work, facts, now)
+        steady = context.steady_jobs.setdefault(facts.cluster, {})
+        stored = _read(work, facts, now, {row: job for row, (job, _) in steady.items()})
     try:
         return _query(context, facts, stored, holder, force=plan.floor_seconds == 0)
     except BaseException:
@@ -146,8 +147,13 @@ class _Stored:
     sacct_error: str
 
 
-def _read(work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime) -> _Stored:
-    live = work.jobs.live(facts.cluster)
+def _read(
+    work: unit_of_work.UnitOfWork,
+    facts: clusters.Facts,
+    now: datetime.datetime,
+    known: Mapping[int, jobs.Job],
+) -> _Stored:
+    live = work.jobs.live(facts.cluster, known)
     since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
     settled = jobs.JobQuery(settled=True, cluster=facts.cluster, since=since, limit=None)
     tracked = dataclasses.replace(settled, tracked=True, since=now - REOPENED_WITHIN)
@@ -197,6 +203,13 @@ def _query(
             observed_at=observed_at,
             cancel_requested=stored.cancel_requested,
         )
+        before = context.steady_jobs.pop(facts.cluster, {})
+        steady = {
+            job.row: before[job.row]
+            for job in selected
+            if before.get(job.row) == (job, queue.of(job))
+        }
+        selected = [job for job in selected if job.row not in steady]
         # Before anything is stored: a failure is one of the whole refresh.
         for job in selected:
             collector.query_renamed(job)
@@ -207,6 +220,8 @@ def _query(
         part = selected[start : start + JOBS_AT_ONCE]
         decided = [(job, tracking.decide(job, collector.evidence(job))) for job in part]
         with context.store.writing() as work:
+            if start == 0:
+                work.jobs.confirm(steady.keys(), observed_at)
             changed += _store(work, decided, observed_at)
             if start + JOBS_AT_ONCE >= len(selected):
                 work.refreshes.finish(
@@ -228,10 +243,16 @@ def _query(
             job.state not in jobs.TERMINAL and transition.changes.get("state") in jobs.TERMINAL
             for job, transition in decided
         )
+        steady |= {
+            job.row: (job, queue.of(job))
+            for job, transition in decided
+            if _is_unchanged(transition) and tracking.is_steady(job, queue.of(job))
+        }
         # Slurm has the job after all, or refused it for good: it is not submitted again.
         sent = [job for job, each in decided if job.resend_at and "resend_at" in each.changes]
         for run_dir in sorted({job.run_dir for job in sent}):
             run_folder.RunFolder(Path(run_dir)).drop_environment()
+    context.steady_jobs[facts.cluster] = steady
     if unexplained:
         # It reads logs, so it is imported only for failures.
         from orchestrator.controller.diagnosis import explanations
@@ -272,7 +293,7 @@ def _store(
     submission_of = functools.cache(work.jobs.submission)
     unchanged, changes = [], []
     for job, transition in decided:
-        if not transition.events and transition.changes.keys() == {"observed_at"}:
+        if _is_unchanged(transition):
             unchanged.append(job.row)
         elif transition.events or transition.changes:
             paths = _log_paths(job, transition, submission_of)
@@ -292,6 +313,10 @@ def _store(
     )
     work.events.add_many((job.row, event) for job, each in kept for event in each.events)
     return sum(bool(transition.events) for _, transition in kept)
+
+
+def _is_unchanged(transition: tracking.Transition) -> bool:
+    return not transition.events and transition.changes.keys() == {"observed_at"}
 
 
 def _log_paths(

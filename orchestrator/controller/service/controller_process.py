@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import os
 import re
 import select
@@ -200,6 +201,8 @@ class _Controller:
             self._plain,
             store=lease.store,
             actor="controller",
+            # It remembers the last output of squeue.
+            slurm_client=functools.cache(self._plain.slurm_client),
             reporter=contexts.Reporter(write=lambda level, text: self.log(level, "message", text)),
             guard=contexts.Guard(check=check, confirm_lease=lease.confirm),
         )

@@ -127,6 +127,11 @@ class Context:
     actor: Literal["user", "controller"] = "user"
     #: jobs run on this machine, without Slurm
     is_local: bool = False
+    #: by cluster and row: a live job, and the rows of squeue that did not change it. The next
+    #: refresh skips it if both are the same
+    steady_jobs: dict[str, dict[int, tuple[jobs.Job, tuple[tracking.Observation, ...]]]] = (
+        dataclasses.field(default_factory=dict)
+    )
 
     @property
     def profile(self) -> config.Profile:

@@ -194,13 +194,13 @@ def batch_directives(rng: random.Random) -> None:
 @kind(120)
 def squeue_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    list(squeue.parse(lines, NOW, lambda *_: True))
+    list(squeue.parse(lines, lambda *_: True))
 
 
 @kind(120)
 def sacct_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    sacct.parse(lines, NOW)
+    sacct.parse(lines)
     sacct.parse_usage(lines, None)
 
 

@@ -15,7 +15,7 @@ SINCE = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.timezone(datetime.tim
 
 def read(recorded, name):
     odd = []
-    result = sacct.parse(recorded.lines(name), AT, odd.append)
+    result = sacct.parse(recorded.lines(name), odd.append)
     # Only the second line of a foreign job's command line.
     assert set(odd) <= {"echo second line"}
     rows = {}
@@ -133,14 +133,14 @@ def test_a_command_line_of_several_lines_is_one_column():
         "\x1f".join([job_id, job_id, *columns, command])
         for job_id, command in zip(ids, commands, strict=True)
     ]
-    (seen,) = sacct.parse("\n".join(rows).split("\n"), AT, odd.append)
+    (seen,) = sacct.parse("\n".join(rows).split("\n"), odd.append)
     assert (seen.submit_line, seen.step_exit_code, odd) == ("sbatch x", 3, [])
 
 
 def test_a_step_without_its_job_is_invalid():
     odd = []
     columns = ["1.batch", "1.batch", *[""] * (len(sacct.COLUMNS) - 2)]
-    assert sacct.parse(["\x1f".join(columns)], AT, odd.append) == []
+    assert sacct.parse(["\x1f".join(columns)], odd.append) == []
     assert len(odd) == 1
 
 
@@ -156,7 +156,7 @@ ids = st.sampled_from(["7", "7.batch", "8", "8_[1-3]", "8_[1,...]", "8_2", "8_2.
 def test_any_line_is_parsed_or_reported_as_invalid(rows):
     odd = []
     lines = ["\x1f".join([job_id, *rest]) for job_id, rest in rows]
-    result = sacct.parse(lines, AT, odd.append)
+    result = sacct.parse(lines, odd.append)
     assert len(odd) <= sum(bool(line.strip()) for line in lines)
     for seen in result:
         same = [row.row_number for row in result if row.job_id == seen.job_id]

@@ -18,7 +18,7 @@ def ours(name, job_id, stdout_path):
 
 
 def read(recorded, when):
-    result = list(squeue.parse(recorded.lines(f"squeue-{when}.txt"), AT, ours))
+    result = list(squeue.parse(recorded.lines(f"squeue-{when}.txt"), ours))
     return {seen.name.partition(".")[0]: seen for seen in result}, result
 
 
@@ -37,7 +37,7 @@ def test_running_jobs(recorded):
     assert runs.submitted_at is not None
     assert runs.time_limit_seconds == 600
     assert runs.stdout_path == f"/home/alice/runs/{runs.name}/{runs.job_id}.out"
-    assert (runs.source, runs.observed_at, runs.restart_count) == ("squeue", AT, 0)
+    assert (runs.source, runs.restart_count) == ("squeue", 0)
     assert (runs.partition, runs.account, runs.qos) == ("gpu", "proj", "normal")
     scavenger = by_name["preempted"]
     assert (scavenger.nodes, scavenger.gpus) == (2, 2)
@@ -112,7 +112,7 @@ def test_lines_that_are_not_selected_are_not_parsed(recorded):
 
     odd = []
     lines = recorded.lines("squeue-live.txt")
-    assert list(squeue.parse(lines, AT, keep, odd.append)) == []
+    assert list(squeue.parse(lines, keep, odd.append)) == []
     assert "foreign a|b  ü" in asked
     assert odd == []
 
@@ -128,20 +128,20 @@ def line(**columns):
 
 
 def test_names_may_contain_anything():
-    (seen,) = squeue.parse([line(Name="a\x1fb|.zoo98765 ")], AT, ours)
+    (seen,) = squeue.parse([line(Name="a\x1fb|.zoo98765 ")], ours)
     assert seen.name == "a\x1fb|.zoo98765 "
 
 
 def test_gpus_without_gpu_accounting():
     row = {"tres-alloc": "cpu=2,node=2", "NumNodes": "2"}
-    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "gres/gpu:4"})], AT, ours)
+    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "gres/gpu:4"})], ours)
     assert seen.gpus == 8
-    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "N/A"})], AT, ours)
+    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "N/A"})], ours)
     assert seen.gpus == 0
 
 
 def test_an_unknown_state_is_not_an_end():
-    (seen,) = squeue.parse([line(State="HIBERNATING", exit_code="3:0")], AT, ours)
+    (seen,) = squeue.parse([line(State="HIBERNATING", exit_code="3:0")], ours)
     assert (seen.state, seen.raw_state) == (jobs.JobState.UNKNOWN, "HIBERNATING")
     assert seen.exit_code is None
 
@@ -152,7 +152,7 @@ def test_lines_are_parsed_one_by_one():
             yield line(Name="foreign")
             yield line()
 
-    assert len(list(islice(squeue.parse(endless(), AT, ours), 3))) == 3
+    assert len(list(islice(squeue.parse(endless(), ours), 3))) == 3
 
 
 columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=20)
@@ -162,19 +162,19 @@ columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=
 def test_any_line_is_parsed_or_reported_as_invalid(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)
-    result = list(squeue.parse([text], AT, lambda *line: True, odd.append))
+    result = list(squeue.parse([text], lambda *line: True, odd.append))
     assert bool(result) + len(odd) == (1 if text.strip() else 0)
 
 
 @given(st.fixed_dictionaries({name: columns for name in squeue._FIELDS[2:]}))
 def test_odd_columns_of_a_known_job_never_raise(values):
-    (seen,) = squeue.parse([line(**values)], AT, lambda *line: True)
+    (seen,) = squeue.parse([line(**values)], lambda *line: True)
     assert seen.job_id == "7"
 
 
 def test_the_default_log_of_array_tasks_on_22_05() -> None:
     columns = {"JobArrayID": "4_2", "JobID": "7", "STDOUT": "/home/alice/slurm-7.out"}
-    (row,) = squeue.parse([line(**columns)], AT, lambda *columns: True)
+    (row,) = squeue.parse([line(**columns)], lambda *columns: True)
     assert row.stdout_path == "/home/alice/slurm-4_2.out"
 
 
@@ -190,5 +190,5 @@ def test_the_default_log_of_array_tasks_on_22_05() -> None:
     ],
 )
 def test_log_paths(pattern, job_id, path):
-    (row,) = squeue.parse([line(JobArrayID=job_id, STDOUT=pattern)], AT, ours)
+    (row,) = squeue.parse([line(JobArrayID=job_id, STDOUT=pattern)], ours)
     assert row.stdout_path == path

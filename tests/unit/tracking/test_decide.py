@@ -39,7 +39,6 @@ def job(**fields: Any) -> jobs.Job:
 def row(state: JobState, **fields: Any) -> tracking.Observation:
     values: dict[str, Any] = {
         "source": "squeue",
-        "observed_at": at(60),
         "name": "digits.abcd12345678",
         "job_id": "41",
         "raw_job_id": "41",

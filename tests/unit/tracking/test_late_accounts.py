@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "slurm/recorded/22.05"
 def rows(name: str) -> dict[str, tracking.Observation]:
     """By job name; the steps are merged in."""
     lines = (RECORDED / name).read_text(encoding="utf-8").split("\n")
-    return {row.name: row for row in sacct.parse(lines, cases.at(60))}
+    return {row.name: row for row in sacct.parse(lines)}
 
 
 EARLY = rows("sacct-slurmdbd-back.txt")

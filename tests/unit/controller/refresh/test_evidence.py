@@ -33,5 +33,5 @@ def test_state_in_an_exit_record(rc: int, outcome: str, state: JobState) -> None
         created_at=now,
     )
     record = run_folder.ExitRecord(rc=rc, outcome=outcome)
-    observed = evidence.observation(job, record, "41", 0, now)
+    observed = evidence.observation(job, record, "41", 0)
     assert (observed.state, observed.exit_code) == (state, rc)

@@ -37,7 +37,6 @@ def job(restarts: int = 0, submitted: int = 0) -> jobs.Job:
 def row(minutes: int, restarts: int | None = None, **changes: object) -> tracking.Observation:
     columns: dict[str, object] = {
         "source": "squeue",
-        "observed_at": later(60),
         "name": "hand",
         "job_id": "41",
         "raw_job_id": "41",

@@ -37,7 +37,6 @@ def task(array: int, index: int) -> jobs.Job:
 def failed(job_id: str) -> tracking.Observation:
     return tracking.Observation(
         source="sacct",
-        observed_at=NOW,
         name="demo.abcd00000001",
         job_id=job_id,
         raw_job_id=job_id,
