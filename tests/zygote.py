@@ -4,7 +4,7 @@
 
 Four fifths of a short command are imports, and a test calls some ten commands. Nothing has run when
 they are forked, so each begins as a process that was just started does; that modules load when they
-are needed, and by themselves, other tests see (tests/unit/test_imports.py, and all that start the
+are needed, and by themselves, other tests see (tests/flow/test_imports.py, and all that start the
 command itself). The descriptor is a socket; each message is the JSON of a `Request`, with stdin,
 stdout, stderr and one end of a socket pair, on which the exit code is written as text (negative:
 the signal). Whoever closes the other end before kills the command. The end of the socket ends the

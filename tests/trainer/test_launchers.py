@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
-from tests.unit.rendering import machine as machines
-from tests.unit.rendering.machine import Machine
+from tests.flow.scripts import machine as machines
+from tests.flow.scripts.machine import Machine
 
 pytestmark = pytest.mark.trainer
 

@@ -121,7 +121,7 @@ def test_the_same_as_a_refresh_from_nothing(
         both = (new, same)
 
         @hypothesis.settings(
-            max_examples=12, deadline=None, database=None, phases=[hypothesis.Phase.generate]
+            max_examples=5, deadline=None, database=None, phases=[hypothesis.Phase.generate]
         )
         @hypothesis.given(PASSES)
         def check(passes: list[tuple[tuple[Listed, ...], set[int]]]) -> None:

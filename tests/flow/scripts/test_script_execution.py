@@ -14,7 +14,7 @@ import subprocess
 import pytest
 
 from orchestrator import jobs
-from tests.unit.rendering.machine import TOKEN, Machine, wait_for
+from tests.flow.scripts.machine import TOKEN, Machine, wait_for
 
 
 def _command(text: str) -> jobs.Launch:

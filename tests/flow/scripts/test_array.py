@@ -10,7 +10,7 @@ import pytest
 from orchestrator import config, errors, jobs
 from orchestrator.controller.submission import job_scripts
 from orchestrator.specs import arguments
-from tests.unit.rendering import machine as machines
+from tests.flow.scripts import machine as machines
 
 PRINT = "import json, sys; print(json.dumps(sys.argv[1:]))"
 

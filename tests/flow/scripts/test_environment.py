@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs
-from tests.unit.rendering.machine import Machine
+from tests.flow.scripts.machine import Machine
 
 SHOW = """import json, os, sys
 json.dump([sys.argv[1:], dict(os.environ), sys.prefix], open("seen", "w"))

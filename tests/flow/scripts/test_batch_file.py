@@ -12,7 +12,7 @@ from orchestrator import errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.controller.submission import sbatch_call
 from orchestrator.rendering import batch_file, batch_options, templates
-from tests.unit.rendering.machine import Machine, wait_for
+from tests.flow.scripts.machine import Machine, wait_for
 
 
 def _options(*lines: str) -> list[tuple[str, str | None]]:

@@ -1,46 +1,14 @@
-"""Modules that a command imports, and modules that start processes."""
+"""Modules that a command imports."""
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
-
-#: Only these start processes.
-STARTERS = {"processes", "local"}
-
-#: Ways to start a process without `subprocess`, which an import contract covers.
-CALLS = {"fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "startfile", "system"}
-PREFIXES = ("exec", "spawn")
-
-
-def starts_process(name: str) -> bool:
-    return name in CALLS or name.startswith(PREFIXES)
-
-
-def test_processes_are_started_in_few_places(parsed_modules: Mapping[str, ast.Module]) -> None:
-    calls = set()
-    for path, module in parsed_modules.items():
-        parts = Path(path).with_suffix("").parts
-        if parts[0] == "orchestrator" and parts[1] in STARTERS:
-            continue
-        for node in ast.walk(module):
-            match node:
-                case ast.Attribute(value=ast.Name(id="os"), attr=name) if starts_process(name):
-                    calls.add(f"{path}:{node.lineno}: os.{name}")
-                case ast.ImportFrom(module="os", names=names):
-                    calls |= {
-                        f"{path}:{node.lineno}: os.{alias.name}"
-                        for alias in names
-                        if starts_process(alias.name)
-                    }
-    assert calls == set()
 
 
 def run_python(program: str) -> str:
@@ -93,7 +61,7 @@ finally:
 
 
 def test_submit_loads_at_most_100_of_our_modules(tmp_path: Path) -> None:
-    # To measure by hand: python -m pytest tests/unit/test_imports.py -k submit
+    # To measure by hand: python -m pytest tests/flow/test_imports.py -k submit
     folder = tmp_path / "fake-slurm"
     folder.mkdir()
     cli = command_line.CommandLine(tmp_path, FakeSlurm(folder).environ, tmp_path / "pycache")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.rendering import machine as machine_module
+from tests.flow.scripts import machine as machine_module
 
 
 @pytest.fixture(scope="session", autouse=True)
