@@ -94,6 +94,8 @@ def test_mail_with_tls_and_a_login(
         assert caught.value.may_have_it is False
         return str(caught.value)
 
+    # A busy machine needs more than the usual grace to name the step that took too long.
+    monkeypatch.setattr(senders, "_GRACE_SECONDS", 10)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with servers.mail_server(
         port, security=security, certificate=certificate, password="r1ght"
