@@ -17,13 +17,22 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
-from orchestrator.cli.output import terminal
+from orchestrator.cli.output import Column, terminal
 from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
 
-COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
+COLUMNS = (
+    Column("job_id"),
+    Column("name", "name"),
+    Column("value"),
+    Column("unit", drop=3),
+    Column("epoch", drop=4),
+    Column("step", drop=5),
+    Column("time", drop=2),
+    Column("source", drop=1),
+)
 _PARQUET_COLUMNS = (
     *("row", "job_row", "job_id", "array_task_id", "job_name", "attempt", "name", "value"),
     *("unit", "step", "epoch", "rank", "world_size", "time", "source", "line"),
@@ -63,11 +72,9 @@ class View:
         return ([_row(row, self.jobs[row.job_row]) for row in page] for page in self.pages())
 
     def print_rows(
-        self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
+        self, kind: str, rows: Sequence[output.Row], columns: Sequence[Column | str], form: str
     ) -> int:
-        """Print rows, in a table with six digits; return their number."""
-        if form == "table":
-            rows = [{key: _six_digits(value) for key, value in row.items()} for row in rows]
+        """Print rows, and return their number."""
         with terminal.printing_to(self.out):
             output.print_rows(kind, rows, columns, form)
         return len(rows)
@@ -83,10 +90,6 @@ def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
         "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
         **output.fields_of(row, ("source", "line")),
     }
-
-
-def _six_digits(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def print_table(view: View) -> int:
@@ -125,7 +128,7 @@ def _print_sparklines(view: View) -> None:
             job = f"{naming.name_of(view.jobs[job_row])} " if len(view.jobs) > 1 else ""
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            limits = f"{low:.6g} to {high:.6g} {unit}"
+            limits = f"{output.number(low)} to {output.number(high)} {unit}"
             line = summaries.sparkline(values, glyphs)
             lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
     head_width = max((len(head) for head, _, _ in lines), default=0)
@@ -157,7 +160,14 @@ def print_statistics(view: View, stat: str, form: str) -> int:
             if "best" in names:
                 row |= {"best_step": summary.best_step, "best_epoch": summary.best_epoch}
             rows.append(row)
-    return view.print_rows("metric_statistics", rows, ["job_id", "name", "unit", *names], form)
+    return view.print_rows("metric_statistics", rows, _statistic_columns(names), form)
+
+
+def _statistic_columns(names: Sequence[str]) -> list[Column]:
+    columns = [Column("job_id"), Column("name", "name"), Column("unit", drop=1)]
+    # The first statistics are those that were asked for first.
+    last = len(names) + 1
+    return columns + [Column(name, drop=last - place) for place, name in enumerate(names)]
 
 
 def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
