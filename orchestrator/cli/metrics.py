@@ -189,19 +189,21 @@ def show_metrics(
         return
     ingest.ingest_for_command(context, selected)
     if plot is not None:
-        has_rows = metric_tables.plot(view, plot, by)
+        total = int(metric_tables.plot(view, plot, by))
     elif compare:
-        has_rows = metric_tables.compare(view, stat, by, form)
+        total = metric_tables.compare(view, stat, by, form)
     elif stat is not None:
-        has_rows = metric_tables.print_statistics(view, stat, form)
+        total = metric_tables.print_statistics(view, stat, form)
     elif form == "parquet":
-        has_rows = metric_tables.write_parquet(view)
+        total = metric_tables.write_parquet(view)
     elif form == "table":
-        has_rows = metric_tables.print_table(view)
+        total = metric_tables.print_table(view)
     else:
         pages = view.row_pages()
-        has_rows = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
-    if has_rows:
+        total = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
+    if out is not None:
+        output.note(f"Wrote {output.count(total, 'row')} to {out}")
+    if total:
         return
     if metric_filter.selects_all:
         output.note(

@@ -246,7 +246,7 @@ def add(
         _print_plan(prepared, form or output.default_format())
         return
     confirm(prepared, yes=yes)
-    result = resubmission.add_points(prepared, stored, new, report=_print_submission)
+    result = resubmission.add_points(prepared, stored, report=_print_submission)
     _print_result(context, result, form)
 
 
@@ -277,8 +277,9 @@ def print_plan_line(name: str, kind: str, prepared: plan.Prepared) -> None:
     unlimited = totals.points_without_time_limit
     parts = [output.count(totals.points, "point"), output.count(len(prepared.ready), "submission")]
     if unlimited < totals.points:
-        hours = f"{totals.gpu_hours:.4g} GPU-hours and {totals.node_hours:.4g} node-hours"
-        parts.append(f"at most {hours}")
+        hours = {"GPU-hours": totals.gpu_hours, "node-hours": totals.node_hours}
+        shown = [f"{number:.4g} {unit}" for unit, number in hours.items() if number]
+        parts.append(f"at most {' and '.join(shown)}")
     if unlimited:
         parts.append(f"{output.count(unlimited, 'point')} without a known time limit")
     output.note(f"{name} ({kind}): {', '.join(parts)}")

@@ -64,13 +64,13 @@ class View:
 
     def print_rows(
         self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
-    ) -> bool:
-        """Print rows, in a table with six digits; return whether there are any."""
+    ) -> int:
+        """Print rows, in a table with six digits; return their number."""
         if form == "table":
             rows = [{key: _six_digits(value) for key, value in row.items()} for row in rows]
         with terminal.printing_to(self.out):
             output.print_rows(kind, rows, columns, form)
-        return bool(rows)
+        return len(rows)
 
 
 def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def _six_digits(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def print_table(view: View) -> bool:
-    """Print metrics, and on a terminal a sparkline of each series."""
+def print_table(view: View) -> int:
+    """Print metrics, and on a terminal a sparkline of each series; return the number of rows."""
     query = view.query
     is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
@@ -105,7 +105,7 @@ def print_table(view: View) -> bool:
         )
     if view.out is None and sys.stdout.isatty() and len(rows) > 1:
         _print_sparklines(view)
-    return bool(rows)
+    return len(rows)
 
 
 def _print_sparklines(view: View) -> None:
@@ -139,8 +139,8 @@ def _of_rank(rank: int | None) -> str:
     return "" if rank is None else f" rank {rank}"
 
 
-def print_statistics(view: View, stat: str, form: str) -> bool:
-    """Print one row for each job, name and unit."""
+def print_statistics(view: View, stat: str, form: str) -> int:
+    """Print one row for each job, name and unit; return their number."""
     names = _statistics(stat)
     computed = _summaries(view)
     rows: list[dict[str, object]] = []
@@ -160,8 +160,8 @@ def print_statistics(view: View, stat: str, form: str) -> bool:
     return view.print_rows("metric_statistics", rows, ["job_id", "name", "unit", *names], form)
 
 
-def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
-    """Print jobs side by side, each with its ratio to the first."""
+def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
+    """Print jobs side by side, each with its ratio to the first; return the number of rows."""
     if len(view.jobs) < 2:
         raise click.UsageError("--compare requires two or more jobs")
     if by is not None and stat is not None:
@@ -286,8 +286,11 @@ def _plotted_lines(view: View) -> list[Any]:
     ]
 
 
-def write_parquet(view: View) -> bool:
-    """Write the fields of `--format json` and the job, one row group for each page."""
+def write_parquet(view: View) -> int:
+    """Write the fields of `--format json` and the job, one row group for each page.
+
+    Returns the number of rows.
+    """
     try:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -302,13 +305,13 @@ def write_parquet(view: View) -> bool:
     }
     schema = arrow.schema((name, types.get(name, arrow.int64())) for name in _PARQUET_COLUMNS)
     assert view.out is not None, "--format parquet requires --output"
-    has_rows = False
+    total = 0
     with terminal.replacing(view.out) as new, parquet.ParquetWriter(new, schema) as writer:
         for page in view.pages():
             rows = [_parquet_row(row, view.jobs[row.job_row]) for row in page]
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-            has_rows = has_rows or bool(rows)
-    return has_rows
+            total += len(rows)
+    return total
 
 
 def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
