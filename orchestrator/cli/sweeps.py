@@ -18,14 +18,14 @@ from orchestrator.cli import (
     session,
     spec_options,
     submit,
+    sweep_results,
 )
-from orchestrator.cli.commands import argument, option
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import sweep_rows, terminal
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-_sweep = argument(metavar="SWEEP")
 _dry_run = option("--dry-run", "Print what would be submitted.")
 
 
@@ -140,7 +140,7 @@ def list_sweeps(
 )
 def status(
     context: contexts.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     points: bool = option("--points", "Print one row for each point."),
     refresh: bool | None = options.refresh,
     form: str = options.form,
@@ -157,12 +157,15 @@ def status(
         _print_states(context, sweep, form)
 
 
+sweep_commands.add_command(sweep_results.show_results)
 sweep_commands.add_command(reports.report)
 
 
 @sweep_commands.command("resume", "orchestrator sweep resume digits-scaling")
 def resume(
-    context: contexts.Context, reference: str = _sweep, form: str | None = options.optional_form
+    context: contexts.Context,
+    reference: str = options.sweep,
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit the points of a sweep that are not submitted yet.
 
@@ -181,7 +184,7 @@ def resume(
 )
 def rerun(
     context: contexts.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     failed: bool = option("--failed", "Submit points that failed."),
     missing: bool = option("--missing", "Submit points cancelled, lost or never submitted."),
     points: tuple[str, ...] = option(
@@ -214,7 +217,7 @@ def rerun(
 )
 def add(
     ctx: click.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     job: spec_options.JobOptions = spec_options.job,
     dry_run: bool = _dry_run,
     yes: bool = options.yes,
@@ -253,7 +256,9 @@ def add(
 
 @sweep_commands.command("cancel", "orchestrator sweep cancel digits-scaling")
 def cancel(
-    context: contexts.Context, reference: str = _sweep, timeout: float = actions.timeout_option
+    context: contexts.Context,
+    reference: str = options.sweep,
+    timeout: float = actions.timeout_option,
 ) -> None:
     """Cancel the jobs of a sweep and submit no more points.
 

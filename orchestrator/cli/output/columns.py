@@ -12,7 +12,7 @@ class Column:
     """One column of a table; its heading is `name` in capitals."""
 
     name: str
-    #: What happens to a cell that is too long for its column.
+    #: What happens to a cell, or the heading, that is too long for its column.
     #: whole: nothing, such as for a state; name: it is shortened at its end; text: it continues on
     #: the next line, and a word that is too long is shortened; parts: it continues on the next
     #: line, after a separator if there is one, such as for a path or a list of nodes.

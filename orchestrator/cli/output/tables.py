@@ -95,14 +95,13 @@ def _longest(column: Column, lines: Sequence[Line]) -> int:
 
 def _least(column: Column, longest: int, lines: Sequence[Line], name_characters: int) -> int:
     """Return the smallest width of a column."""
-    least = longest
+    if column.fit == "whole":
+        return longest
     if column.fit == "name":
-        least = name_characters
-    elif column.fit in ("text", "parts"):
-        words = (word for line in lines for word in line[column.name].split())
-        word = max(map(cells.cell_len, words), default=0)
-        least = max(_MIN_TEXT_CHARACTERS, min(word, _MAX_WORD_CHARACTERS))
-    return min(longest, max(least, cells.cell_len(column.name)))
+        return min(longest, max(name_characters, cells.cell_len(column.name)))
+    contents = [column.name, *(line[column.name] for line in lines)]
+    word = max(cells.cell_len(word) for content in contents for word in content.split())
+    return min(longest, max(_MIN_TEXT_CHARACTERS, min(word, _MAX_WORD_CHARACTERS)))
 
 
 def _shared(
@@ -169,22 +168,25 @@ def shorten(name: str, width: int) -> str:
 def render(layout: Layout) -> text.Text:
     """Return the lines of a table, with a heading."""
     rendered = text.Text()
-    heading = [[column.name.upper()] for column in layout.widths]
+    heading = [_cell_lines(column, column.name.upper(), layout) for column in layout.widths]
     _append(rendered, layout, heading, ["bold"] * len(heading))
     for line in layout.lines:
-        shown, styles = [], []
-        for column, width in layout.widths.items():
-            content = line[column.name]
-            is_short = cells.cell_len(content) <= width or column.fit == "whole"
-            if is_short:
-                shown.append([content])
-            else:
-                is_name, is_text = column.fit == "name", column.fit == "text"
-                wrapped = [] if is_name else wrap(content, width, is_text=is_text)
-                shown.append(wrapped or [shorten(content, width)])
-            styles.append(_STATE_STYLES.get(content, "") if column.name == "state" else "")
+        shown = [_cell_lines(column, line[column.name], layout) for column in layout.widths]
+        styles = [
+            _STATE_STYLES.get(line[column.name], "") if column.name == "state" else ""
+            for column in layout.widths
+        ]
         _append(rendered, layout, shown, styles)
     return rendered
+
+
+def _cell_lines(column: Column, content: str, layout: Layout) -> list[str]:
+    width = layout.widths[column]
+    if column.fit == "whole" or cells.cell_len(content) <= width:
+        return [content]
+    if column.fit == "name":
+        return [shorten(content, width)]
+    return wrap(content, width, is_text=column.fit == "text")
 
 
 def _append(

@@ -158,7 +158,13 @@ def test_comparison_of_jobs(run: Run) -> None:
         "throughput\timages/second\t3\t300.0\t600.0\t2.0\n"
     )
     (item,) = json.loads(run(*asked[:6], "--stat", "max", "--json")[1])["items"]
-    assert item["jobs"][1] == {"job_row": 2, "job_id": "2", "value": 600.0, "ratio": 2.0}
+    assert item["jobs"][1] == {
+        "job_row": 2,
+        "job_id": "2",
+        "label": None,
+        "value": 600.0,
+        "ratio": 2.0,
+    }
 
 
 def test_options_that_cannot_be_combined(run: Run) -> None:

@@ -47,6 +47,8 @@ NODES = "node[0001-0008,0012,0020-0026]"
 LOG = "/cluster/home/alice/orchestrator-runs/resnet50.k3v9x2m4p7q1/48120932.out"
 MONTH = Column("month", "name")
 
+COMPARED = [f"lr=0.{n} momentum=0.9{n} seed={n}{end}" for n in (1, 2, 3) for end in ("", " ratio")]
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -118,6 +120,20 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
             "job_id name unit last median p5 p95",
             ("48120933", "throughput", "images/second", 1234.56789, 1230.123, 1000.0, 2e16),
         ),
+    ),
+    "metrics --compare": (
+        metric_tables._compared_columns(
+            ["name", "unit", "statistic", "lr=0.1 seed=1", *COMPARED], COMPARED[1::2]
+        ),
+        [
+            dict(
+                zip(
+                    ["name", "unit", "statistic", "lr=0.1 seed=1", *COMPARED],
+                    ["val_accuracy", "", "best", *(0.9312345678901, 1.0001234567) * 4],
+                    strict=False,
+                )
+            )
+        ],
     ),
     "metrics reparse": (
         metrics._REPARSE_COLUMNS,
