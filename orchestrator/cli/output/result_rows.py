@@ -11,6 +11,9 @@ from orchestrator.jobs import naming
 from orchestrator.sweeps import parameters, result_notes, results
 from orchestrator.text import formats
 
+#: Left out on a narrow terminal, before metrics other than the first.
+LEFT_OUT = ("point", "runs", "state", "job_id")
+
 
 def print_results(shown: results.Results, form: str, path: Path | None) -> None:
     """Print results in a format, or replace the file `path`."""
@@ -116,8 +119,8 @@ def line_columns(shown: results.Results) -> list[str]:
 
 def table_columns(shown: results.Results) -> list[Column]:
     """Return the columns of the table: parameters and the first metric are never left out."""
-    order = ["point", "runs", "state", "job_id", *(each.label for each in shown.choices[:0:-1])]
-    drops = {name: number for number, name in enumerate(order, start=1)}
+    further = [each.label for each in shown.choices[:0:-1]]
+    drops = {name: number for number, name in enumerate((*LEFT_OUT, *further), start=1)}
     headings = [each.heading for each in shown.columns]
     return [
         Column(name, "text" if name in headings else "whole", drop=drops.get(name))
