@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import session
+from orchestrator.cli import session, suggestions
 
 Function = Callable[..., Any]
 
@@ -138,7 +138,7 @@ def command(
     return decorate
 
 
-class Group(click.Group):
+class Group(suggestions.Group):
     """A group that lists its commands in the order of their definition."""
 
     def command(  # type: ignore[override]

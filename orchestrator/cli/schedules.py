@@ -162,7 +162,8 @@ def _checked(
         sweeps.print_plan_line(sweep.name, sweep.table.kind, prepared)
         sweeps.confirm(prepared, yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
-        fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
+        fields: dict[str, Any] = {"kind": "sweep", "spec": specs.to_store(sweep.document)}
+        fields["source"] = source
     else:
         request = spec_options.request(job, configuration)
         is_local = job_scripts.is_local(configuration, os.environ)

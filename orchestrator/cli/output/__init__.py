@@ -62,21 +62,26 @@ def print_pages(
     columns: Sequence[str],
     form: str,
     path: Path | None = None,
-) -> bool:
+) -> int:
     """Print pages of rows one after another, or replace the file `path`; a table needs all rows.
 
-    Returns whether there are any.
+    Returns the number of rows.
     """
-    pages = iter(pages)
-    first = next(pages, [])
-    pages = itertools.chain([first], pages)
+    total = 0
+
+    def counted() -> Iterator[Sequence[Row]]:
+        nonlocal total
+        for rows in pages:
+            total += len(rows)
+            yield rows
+
     with terminal.printing_to(path):
         if form == "table":
-            _print_table(list(itertools.chain.from_iterable(pages)), columns)
+            _print_table(list(itertools.chain.from_iterable(counted())), columns)
         else:
-            for text in texts(kind, pages, columns, form):
+            for text in texts(kind, counted(), columns, form):
                 click.echo(text, nl=False)
-    return bool(first)
+    return total
 
 
 def texts(

@@ -158,7 +158,13 @@ def test_comparison_of_jobs(run: Run) -> None:
         "throughput\timages/second\t3\t300.0\t600.0\t2.0\n"
     )
     (item,) = json.loads(run(*asked[:6], "--stat", "max", "--json")[1])["items"]
-    assert item["jobs"][1] == {"job_row": 2, "job_id": "2", "value": 600.0, "ratio": 2.0}
+    assert item["jobs"][1] == {
+        "job_row": 2,
+        "job_id": "2",
+        "label": None,
+        "value": 600.0,
+        "ratio": 2.0,
+    }
 
 
 def test_options_that_cannot_be_combined(run: Run) -> None:
@@ -181,7 +187,7 @@ def test_options_that_cannot_be_combined(run: Run) -> None:
 
 def test_files(run: Run, home: Path) -> None:
     printed = run("metrics", "1", "--format", "csv")[1]
-    assert run("metrics", "1", "--output", "x.csv") == (0, "", "")
+    assert run("metrics", "1", "--output", "x.csv") == (0, "", "Wrote 15 rows to x.csv\n")
     assert (home / "x.csv").read_text() == printed
     code, _, err = run("metrics", "1", "--output", home / "none" / "x.csv")
     assert (code, err) == (
@@ -207,7 +213,11 @@ def test_plot_without_matplotlib(run: Run, home: Path, monkeypatch: pytest.Monke
 
 def test_parquet(run: Run, home: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="an environment made before")
-    assert run("metrics", "1", "2", "--output", "x.parquet") == (0, "", "")
+    assert run("metrics", "1", "2", "--output", "x.parquet") == (
+        0,
+        "",
+        "Wrote 30 rows to x.parquet\n",
+    )
     table = parquet.read_table(home / "x.parquet").to_pylist()
     items = json.loads(run("metrics", "1", "2", "--json")[1])["items"]
     assert len(table) == len(items) == 30

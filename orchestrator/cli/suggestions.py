@@ -1,0 +1,27 @@
+"""The closest command or option for one that does not exist."""
+
+from __future__ import annotations
+
+import click
+
+
+class Group(click.Group):
+    """A group that suggests the closest command for an unknown one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None:
+            import difflib
+
+            # click would search only the commands that are loaded already.
+            if close := difflib.get_close_matches(name, self.list_commands(ctx), n=1):
+                ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+
+def with_closest(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error with only the closest of its possibilities, which click lists by letter."""
+    closest = (error.possibilities or [])[:1]
+    return click.NoSuchOption(error.option_name, possibilities=closest, ctx=error.ctx)
