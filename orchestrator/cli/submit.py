@@ -108,7 +108,7 @@ def submit(
 
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
-        actions.raise_unless_completed(tasks)
+        actions.explain_failures(context, tasks)
 
 
 def _parsable(job: jobs.Job) -> str:

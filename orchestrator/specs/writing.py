@@ -20,7 +20,7 @@ _COMMENTS = {
     "launch.program": "The program and its arguments.",
 }
 #: Keys that most jobs need sooner or later, with an example of a value.
-_SUGGESTED = {
+_SUGGESTED: Mapping[str, Mapping[str, object]] = {
     "job": {"time_limit": "1:00:00"},
     "resources": {"nodes": 1, "gpus_per_node": 1, "cpus_per_task": 8, "mem": "32G"},
     "environment": {"modules": ["PyTorch"], "venv": "/path/to/venv"},
@@ -121,7 +121,7 @@ def _line(path: tuple[str, ...], value: object, *, prefix: str = "") -> str:
     return f"{line:<{_COMMENT_COLUMN}}# {comment}"
 
 
-def _toml(value: object) -> str:
+def _toml(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"

@@ -17,7 +17,7 @@ CASES: list[tuple[Mapping[str, object], list[str]]] = [
     ({}, ["train.py"]),
     ({"resources.gpus_per_node": 2}, ["train.py", "--lr", "0.1", "--amp", "--tags", "a"]),
     ({}, ["train.py", "--t", "a", "--t", "b", "--n", "-1", "--x", "1e-3", "--y", "01"]),
-    ({}, ["train.py", "--lr=0.1", "--a_b", "1", "two words", "it's \"x\" \\ ü"]),
+    ({}, ["train.py", "--lr=0.1", "--a_b", "1", "two words", 'it\'s "x" \\ ü']),
     ({}, ["train.py", "--a", "1", "--b", "2", "--a", "3"]),
     ({}, ["train.py", "--inf", "inf", "--x", "--", "y"]),
     ({}, ["train.py", "--", "y"]),
