@@ -811,3 +811,60 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
     assert here("explain").code == 2
     (item,) = here("explain", "--log", log, "--json").items
     assert (item["cause"], item["evidence"][0]["line"]) == ("python_exception", 6)
+
+
+TRAIN = """\
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+for name in ("lr", "seed", "epochs"):
+    parser.add_argument(f"--{name}", type=float)
+args = parser.parse_args()
+if args.lr == 9:
+    sys.exit(3)
+for epoch in (1, 2, 3):
+    print(f"epoch={epoch} loss={args.lr / epoch + args.seed / 100:.4f}")
+    # The accuracy falls after the second epoch.
+    accuracy = 0.9 - args.lr - args.seed / 1000 - (0.2 if epoch != 2 else 0)
+    record = {"name": "val_accuracy", "value": accuracy, "epoch": epoch}
+    with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+        print(json.dumps(record), file=file)
+"""
+SWEEP = """\
+[job]
+name = "grid"
+time_limit = "5"
+[launch]
+launcher = "python"
+script = "train.py"
+[sweep]
+kind = "grid"
+axes.args.lr = [0.1, 0.3, 9]
+axes.args.seed = [1, 2]
+"""
+
+
+def test_results_of_a_sweep(here: command_line.CommandLine) -> None:
+    (here.folder / "train.py").write_text(TRAIN)
+    assert here("sweep", "submit", here.spec(SWEEP), "--wait").code == 1
+    options = ("--metric", "val_accuracy:best", "--metric", "train_loss@val_acc")
+    done = here("sweep", "results", "grid", *options, "--format", "table")
+    assert (done.code, [line.rstrip() for line in done.out.splitlines()]) == (
+        0,
+        [
+            "RANK  POINT  LR   VAL_ACCURACY:BEST  LOSS@VAL_ACCURACY  RUNS  STATE",
+            "1     1      0.1  0.7985 ± 0.0064    0.065 ± 0.064      2     COMPLETED",
+            "2     3      0.3  0.5985 ± 0.0064    0.165 ± 0.064      2     COMPLETED",
+            "      5      9                                          0/2   FAILED",
+        ],
+    )
+    assert done.err == (
+        "val_accuracy:best: largest value of each run; higher is better\n"
+        "loss@val_accuracy: loss where val_accuracy is highest; lower is better\n"
+        "Rows are means over seed; ± is the 95 % confidence interval of the mean (Student's t)\n"
+        "Not counted: 2 FAILED runs\n"
+    )
+    done = here("sweep", "results", "grid", *options, "--output", "best.csv", "--best", "1")
+    assert done.out == ""
+    head, best = (here.folder / "best.csv").read_text().splitlines()
+    assert head.startswith("rank,point,lr,val_accuracy:best,val_accuracy:best_low,")
+    assert best.startswith("1,1,0.1,0.7985,")
