@@ -90,6 +90,40 @@ def running(here: command_line.CommandLine, job_id: str) -> records.Entry:
     return entry
 
 
+def test_a_program_is_submitted_by_its_name_alone(here: command_line.CommandLine) -> None:
+    """Without a spec, a name or torch, and with the program's own exit code."""
+    (here.folder / "train.py").write_text(
+        "import os, sys\nprint('step=1 loss=0.5', flush=True)\nsys.exit(4 * len(sys.argv[1:]))\n"
+    )
+    for words in (("train.py",), ("--", "train.py"), ("--", "python3", "train.py")):
+        done = here("submit", "--wait", *words)
+        assert (done.code, done.out[-9:]) == (0, ", train)\n"), done.err
+    rows = here("metrics", "train", "--name", "loss", "--format", "tsv").out.splitlines()
+    assert [row.split("\t")[:3] for row in rows[1:]] == [["local-3", "loss", "0.5"]]
+    failed = here("submit", "train.py", "--wait", "--", "again")
+    assert failed.code == 1
+    assert failed.err.endswith("Error: job local-4 ended FAILED, exit code 4:0\n")
+    missing = here("submit", "--wait", "--", "no-such-program")
+    assert "no-such-program: command not found on " in missing.err
+    assert missing.err.endswith("Error: job local-5 ended FAILED, exit code 127:0\n")
+
+
+def test_what_was_typed_is_saved_as_a_spec(here: command_line.CommandLine) -> None:
+    (here.folder / "train.py").write_text("")
+    typed = ("train.py", "--time-limit", "5", "--", "--lr", "0.1")
+    saving = here("submit", *typed[:3], "--save-spec", "job.toml", "--dry-run", *typed[3:])
+    assert (saving.code, saving.err) == (0, "Wrote job.toml\n")
+    script, again = here("render", *typed).out, here("render", "job.toml").out
+    assert script == saving.out
+    assert script.replace("flags train.py --lr 0.1", "job.toml") == again
+    text = (here.folder / "job.toml").read_text()
+    refused = here("submit", "--save-spec", "job.toml", "--", "true")
+    assert refused.code == 2
+    assert refused.err.endswith("Error: --save-spec: job.toml exists: choose another name\n")
+    assert (here.folder / "job.toml").read_text() == text
+    assert here("status", "--all", "--json").items == []
+
+
 def job(here: command_line.CommandLine, reference: str) -> dict:
     # What the last command saw may be younger than the floor, and older than what was waited for.
     (item,) = here("show", reference, "--refresh", "--json").items
@@ -167,9 +201,11 @@ exit 3
         f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}",
         "Ignored without Slurm: job.partition, resources.mem",
     ]
-    assert talk[-2:] == [
-        f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
-        "Error: job local-1 ended FAILED, exit code 3:0; see `orchestrator logs local-1`",
+    begun = next(number for number, line in enumerate(talk) if line.startswith("Job: "))
+    assert talk[begun - 1][9:] == f"local-1 FAILED on {socket.gethostname()}"
+    assert talk[begun:] == [
+        *here("explain", "local-1").out.splitlines(),
+        "Error: job local-1 ended FAILED, exit code 3:0",
     ]
     item = job(here, "local-1")
     assert item["cluster"] == f"local:{socket.gethostname()}"
