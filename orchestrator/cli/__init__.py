@@ -184,7 +184,7 @@ def run() -> int:
         result = cli(prog_name="orchestrator", standalone_mode=False)
         sys.stdout.flush()
     except click.NoSuchOption as exc:
-        suggestions.with_closest(exc).show()
+        suggestions.with_closest(exc, sys.argv[1:]).show()
         return exc.exit_code
     except click.ClickException as exc:
         exc.show()

@@ -187,7 +187,7 @@ def show_metrics(
         query=metric_filter.query(by_row),
         jobs=by_row,
         out=out,
-        labels=results.labels(context, selected),
+        labels=results.labels(context, selected) if compare or plot or form == "table" else {},
     )
     if follow:
         _follow(view, form)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 
@@ -21,7 +23,16 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def with_closest(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error with only the closest of its possibilities, which click lists by letter."""
+def with_closest(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
+    """Return the error with only the closest of its possibilities, which click lists by letter.
+
+    words: the command line. If it names a script, the option may be meant for that.
+    """
     closest = (error.possibilities or [])[:1]
-    return click.NoSuchOption(error.option_name, possibilities=closest, ctx=error.ctx)
+    script = next((word for word in words if word.endswith((".py", ".sh", ".sbatch"))), None)
+    message = None
+    if script is not None and "--" not in words:
+        name = error.option_name
+        message = f"No such option: {name}. Options of {script} follow `--`: {script} -- {name}"
+        closest = []
+    return click.NoSuchOption(error.option_name, message, possibilities=closest, ctx=error.ctx)

@@ -30,7 +30,9 @@ def _complete_metric(ctx: click.Context, param: click.Parameter, incomplete: str
     # Only completion needs it.
     from orchestrator.cli import completion
 
-    return completion.metric_names(ctx, ctx.params.get("reference") or "", incomplete)
+    # click does not assign arguments while the last option has no value.
+    sweep = ctx.params.get("reference") or next(iter(ctx.args), "")
+    return completion.metric_names(ctx, sweep, incomplete)
 
 
 @commands.command(

@@ -6,6 +6,7 @@ add, remove or change a directive.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 import typing
@@ -163,7 +164,7 @@ def _is_trainer(launch: jobs.Launch) -> bool:
 
 
 def _program(spec: jobs.JobSpec, choice: launchers.Choice) -> list[tuple[str, ...]]:
-    """Return the words of the program, then those of each argument."""
+    """Return the words of the program, then those of each option that follows."""
     if spec.launch.command is not None:
         return []
     words, program = programs.words(spec.launch), programs.python_program(spec.launch)
@@ -174,7 +175,9 @@ def _program(spec: jobs.JobSpec, choice: launchers.Choice) -> list[tuple[str, ..
             head = ("--no-python", *head)
         else:
             head = (*program.target, *program.arguments)
-    return [head, *arguments.shared(spec)]
+    starts = [index for index, word in enumerate(head) if index and word.startswith("--")]
+    parts = [head[start:end] for start, end in itertools.pairwise([0, *starts, len(head)])]
+    return [*parts, *arguments.shared(spec)]
 
 
 def _check(script: str, intended: Sequence[directives.Option]) -> None:
