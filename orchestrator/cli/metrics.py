@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -271,7 +272,8 @@ def _line(row: output.Row) -> str:
         for name in ("epoch", "step", "rank")
         if row[name] is not None and row["name"] != name
     )
-    value = f"{output.cell(row['value'])} {row['unit']}".rstrip()
+    text = output.number(row["value"]) if sys.stdout.isatty() else output.cell(row["value"])
+    value = f"{text} {row['unit']}".rstrip()
     return f"{row['job_id'] or '':<10} {row['name']:<20} {value:<28} {at}".rstrip()
 
 

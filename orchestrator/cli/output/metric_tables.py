@@ -120,6 +120,8 @@ def print_table(view: View) -> int:
 
 
 def _print_sparklines(view: View) -> None:
+    from orchestrator.cli.output import tables
+
     # Output is UTF-8 regardless of LANG, but another terminal would show garbage.
     is_utf8 = locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
     glyphs = summaries.BLOCKS if is_utf8 else summaries.ASCII
@@ -139,9 +141,13 @@ def _print_sparklines(view: View) -> None:
             limits = f"{output.number(low)} to {output.number(high)} {unit}"
             line = summaries.sparkline(values, glyphs)
             lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
-    head_width = max((len(head) for head, _, _ in lines), default=0)
-    if lines:
-        click.echo()
+    if not lines:
+        return
+    longest = max(len(line) + len(limits) for _, line, limits in lines)
+    room = max(shutil.get_terminal_size().columns - longest - 4, tables.MIN_NAME_CHARACTERS)
+    lines = [(tables.shorten(head, room), line, limits) for head, line, limits in lines]
+    head_width = max(len(head) for head, _, _ in lines)
+    click.echo()
     for head, line, limits in lines:
         click.echo(f"{head:<{head_width}}  {line}  {limits}".rstrip())
 
