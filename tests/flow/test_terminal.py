@@ -55,4 +55,4 @@ def test_numbers_and_names(cli: command_line.CommandLine, fake_slurm: FakeSlurm)
         piped = cli("status", "--format", form).out
         assert NAME in piped and "NODE_LIST" in piped.upper()
         values = cli("metrics", "1", "--format", form, "--last", "1").out
-        assert "0.31041152263003333" in values and "1234570.891" in values
+        assert "0.3104115226300333" in values and "1234570.891" in values
