@@ -13,7 +13,7 @@ import click
 from orchestrator import metrics
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import metric_tables
+from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import results
@@ -21,7 +21,13 @@ from orchestrator.controller.sweeps import results
 FORMATS = (*output.FORMATS, "parquet")
 #: Seconds between two reads of the files of live jobs with --follow.
 _POLL_SECONDS = 1.0
-_REPARSE_COLUMNS = ("job_id", "path", "before", "after", "kept")
+_REPARSE_COLUMNS = (
+    Column("job_id"),
+    Column("path", "parts", drop=1),
+    Column("before"),
+    Column("after"),
+    Column("kept"),
+)
 
 #: Its ends; None: open.
 Range = tuple[int | None, int | None]
@@ -116,6 +122,7 @@ class MetricFilter:
     "orchestrator metrics 123 --output numbers.parquet",
     invoke_without_command=True,
     no_args_is_help=False,
+    table=metric_tables.COLUMNS,
     context_settings={"allow_interspersed_args": True},
     subcommand_metavar="[JOB...] | reparse ...",
     kind=_JobsOrSubcommand,

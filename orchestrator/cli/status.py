@@ -36,7 +36,12 @@ def _parse_state(word: str) -> jobs.JobState:
     return state
 
 
-@commands.command("status", "orchestrator status", "orchestrator status -t RUNNING,PENDING --json")
+@commands.command(
+    "status",
+    "orchestrator status",
+    "orchestrator status -t RUNNING,PENDING --json",
+    table=job_rows.JOB_COLUMNS,
+)
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,

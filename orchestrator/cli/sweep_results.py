@@ -11,7 +11,7 @@ import click
 from orchestrator import errors
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import metric_tables, result_rows
+from orchestrator.cli.output import Column, metric_tables, result_rows
 from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import results as reading
 from orchestrator.metrics import choices, summaries
@@ -41,6 +41,7 @@ def _complete_metric(ctx: click.Context, param: click.Parameter, incomplete: str
     "orchestrator sweep results digits-grid --metric val_accuracy:best --metric loss@val_accuracy",
     "orchestrator sweep results digits-grid --metric val_loss --plot lr.svg",
     "orchestrator sweep results digits-grid --metric reward --direction max --output results.csv",
+    table=[Column(name, drop=number) for number, name in enumerate(result_rows.LEFT_OUT, start=1)],
 )
 def show_results(
     ctx: click.Context,

@@ -116,7 +116,7 @@ def render(
         terminal.print_exactly(ready.script.text)
 
 
-@sweep_commands.command("list", "orchestrator sweep list")
+@sweep_commands.command("list", "orchestrator sweep list", table=sweep_rows.SWEEP_COLUMNS)
 def list_sweeps(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
@@ -136,6 +136,7 @@ def list_sweeps(
     "status",
     "orchestrator sweep status digits-scaling",
     "orchestrator sweep status digits-scaling --points --format csv",
+    table=sweep_rows.POINT_COLUMNS,
 )
 def status(
     context: contexts.Context,

@@ -16,7 +16,7 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
-from orchestrator.cli.output import parquet, terminal
+from orchestrator.cli.output import Column, parquet, terminal
 from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
@@ -25,7 +25,16 @@ from orchestrator.metrics import summaries
 if TYPE_CHECKING:
     from orchestrator.reports.figures import Figure
 
-COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
+COLUMNS = (
+    Column("job_id"),
+    Column("name", "name"),
+    Column("value"),
+    Column("unit", drop=3),
+    Column("epoch", drop=4),
+    Column("step", drop=5),
+    Column("time", drop=2),
+    Column("source", drop=1),
+)
 _PARQUET_COLUMNS = (
     *("row", "job_row", "job_id", "array_task_id", "job_name", "attempt", "name", "value"),
     *("unit", "step", "epoch", "rank", "world_size", "time", "source", "line"),
@@ -71,11 +80,9 @@ class View:
         return ([_row(row, self.jobs[row.job_row]) for row in page] for page in self.pages())
 
     def print_rows(
-        self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
+        self, kind: str, rows: Sequence[output.Row], columns: Sequence[Column | str], form: str
     ) -> int:
-        """Print rows, in a table with six digits; return their number."""
-        if form == "table":
-            rows = [{key: _six_digits(value) for key, value in row.items()} for row in rows]
+        """Print rows, and return their number."""
         with terminal.printing_to(self.out):
             output.print_rows(kind, rows, columns, form)
         return len(rows)
@@ -91,10 +98,6 @@ def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
         "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
         **output.fields_of(row, ("source", "line")),
     }
-
-
-def _six_digits(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def print_table(view: View) -> int:
@@ -133,7 +136,7 @@ def _print_sparklines(view: View) -> None:
             job = f"{view.label(job_row)} " if len(view.jobs) > 1 else ""
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            limits = f"{low:.6g} to {high:.6g} {unit}"
+            limits = f"{output.number(low)} to {output.number(high)} {unit}"
             line = summaries.sparkline(values, glyphs)
             lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
     head_width = max((len(head) for head, _, _ in lines), default=0)
@@ -165,7 +168,14 @@ def print_statistics(view: View, stat: str, form: str) -> int:
             if "best" in names:
                 row |= {"best_step": summary.best_step, "best_epoch": summary.best_epoch}
             rows.append(row)
-    return view.print_rows("metric_statistics", rows, ["job_id", "name", "unit", *names], form)
+    return view.print_rows("metric_statistics", rows, _statistic_columns(names), form)
+
+
+def _statistic_columns(names: Sequence[str]) -> list[Column]:
+    columns = [Column("job_id"), Column("name", "name"), Column("unit", drop=1)]
+    # The first statistics are those that were asked for first.
+    last = len(names) + 1
+    return columns + [Column(name, drop=last - place) for place, name in enumerate(names)]
 
 
 def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
@@ -195,17 +205,28 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
         ]
         return view.print_rows("metric_comparison", items, heads, form)
     first, *rest = map(view.label, view.jobs)
-    columns = [*heads, first]
-    for label in rest:
-        # Twice the parameters would be too long.
-        columns += [label, f"{label} ratio" if view.labels else f"{label}/{first}"]
+    # Twice the parameters would be too long.
+    ratios = [f"{label} ratio" if view.labels else f"{label}/{first}" for label in rest]
+    columns = [*heads, first, *(name for pair in zip(rest, ratios, strict=True) for name in pair)]
     rows = []
     for head, values in lines:
         cells: list[object] = [*head, values[0]]
         for value in values[1:]:
             cells += [value, summaries.ratio(value, values[0])]
         rows.append(dict(zip(columns, cells, strict=True)))
-    return view.print_rows("metric_comparison", rows, columns, form)
+    return view.print_rows("metric_comparison", rows, _compared_columns(columns, ratios), form)
+
+
+def _compared_columns(names: Sequence[str], ratios: Sequence[str]) -> list[Column]:
+    """Return the columns of a comparison. The ratios are left out from the last to the first."""
+    drops = {ratio: len(ratios) - place + 2 for place, ratio in enumerate(ratios)}
+    name, unit, statistic, *of_jobs = names
+    return [
+        Column(name, "name"),
+        Column(unit, drop=1),
+        Column(statistic, drop=2 if statistic == "statistic" else None),
+        *(Column(label, "text", drop=drops.get(label)) for label in of_jobs),
+    ]
 
 
 def _statistics(stat: str) -> tuple[str, ...]:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.cli import output
-from orchestrator.cli.output import parquet, terminal
+from orchestrator.cli.output import Column, parquet, terminal
 from orchestrator.jobs import naming
 from orchestrator.sweeps import parameters, result_notes, results
 from orchestrator.text import formats
+
+#: Left out on a narrow terminal, before metrics other than the first.
+LEFT_OUT = ("point", "runs", "state", "job_id")
 
 
 def print_results(shown: results.Results, form: str, path: Path | None) -> None:
@@ -32,7 +35,7 @@ def print_results(shown: results.Results, form: str, path: Path | None) -> None:
         elif form in ("table", "markdown"):
             lines, columns = [line(row, shown) for row in shown.rows], line_columns(shown)
             if form == "table":
-                output.print_rows("sweep_results", lines, columns, form)
+                output.print_rows("sweep_results", lines, table_columns(shown), form)
             else:
                 text = formats.markdown_table(
                     columns, [[output.cell(row[name]) for name in columns] for row in lines]
@@ -112,6 +115,17 @@ def line(row: results.Row, shown: results.Results) -> dict[str, object]:
 def line_columns(shown: results.Results) -> list[str]:
     """Return the columns of the table for people."""
     return _columns(shown, [choice.label for choice in shown.choices])
+
+
+def table_columns(shown: results.Results) -> list[Column]:
+    """Return the columns of the table: parameters and the first metric are never left out."""
+    further = [each.label for each in shown.choices[:0:-1]]
+    drops = {name: number for number, name in enumerate((*LEFT_OUT, *further), start=1)}
+    headings = [each.heading for each in shown.columns]
+    return [
+        Column(name, "text" if name in headings else "whole", drop=drops.get(name))
+        for name in line_columns(shown)
+    ]
 
 
 def value_row(row: results.Row, shown: results.Results) -> dict[str, object]:

@@ -18,6 +18,7 @@ from orchestrator import cli, errors, jobs, specs
 from orchestrator.cli.output import metric_tables
 from orchestrator.controller.session import stores
 from orchestrator.metrics import summaries
+from tests.flow import command_line
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (
@@ -81,7 +82,8 @@ def run(home: Path) -> Iterator[Run]:
             return done.exception.exit_code, done.stdout, f"Error: {done.exception}\n"
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return done.exit_code, done.stdout, done.stderr
+        # On a busy machine commands report what takes long.
+        return done.exit_code, done.stdout, command_line.PROGRESS.sub("", done.stderr)
 
     yield call
 
