@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.cluster import machine
+
 if TYPE_CHECKING:
     from tests import postgresql
 
@@ -21,6 +23,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 _FOREIGN = re.compile(r"(SLURM|SBATCH|SQUEUE|SACCT|SRUN|ORCHESTRATOR(?!_(TEST|LAB)))_")
 for _name in [name for name in os.environ if _FOREIGN.match(name)]:
     del os.environ[_name]
+
+# Read here: tests give themselves another environment.
+_CI = os.environ.get("CI") == "true"
+_LAB, _RELEASE = machine.lab_dir(), machine.slurm_release()
 
 # As in hypothesis's CI profile: the duration of an example depends on the machine.
 hypothesis.settings.register_profile("tests", hypothesis.settings(), deadline=None)
@@ -37,7 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _on_postgresql(item: pytest.Item) -> bool:
+    parameters = getattr(item, "callspec", None)
+    values = parameters.params.values() if parameters else ()
+    return "postgresql_server" in getattr(item, "fixturenames", ()) or "postgresql" in values
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Meanwhile the server's root file system may be built.
+    items.sort(key=_on_postgresql)
     if config.getoption("--long"):
         return
     for item in items:
@@ -97,10 +111,11 @@ def postgresql_server() -> Iterator[postgresql.Server]:
     from tests import postgresql
 
     try:
-        with postgresql.running() as server:
+        with postgresql.running(_LAB, _RELEASE, build=_CI) as server:
             yield server
     except postgresql.Unavailable as error:
-        pytest.skip(str(error))
+        refuse = pytest.fail if _CI else pytest.skip
+        refuse(str(error))
 
 
 @pytest.fixture(scope="session")

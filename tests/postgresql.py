@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.cluster import machine
+from tests.postgresql_programs import Programs, Unavailable, found, nobody
 
 USER = "orchestrator"
 _PREFIX = "orchestrator-pg-"
@@ -45,10 +47,6 @@ DO $$ DECLARE name regclass; BEGIN
         WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace;
 END $$
 """
-
-
-class Unavailable(Exception):
-    """No server can be started; the message explains why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,32 +95,6 @@ def name_of(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-def programs() -> Path:
-    """Return the folder of initdb and postgres; the newest where there are several."""
-    executable = shutil.which("postgres")
-    if executable and shutil.which("initdb"):
-        return Path(executable).parent
-    # Debian keeps them off PATH.
-    folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    if not folders:
-        raise Unavailable("no PostgreSQL server here: initdb and postgres are not installed")
-    return max(folders, key=lambda folder: int(folder.parent.name))
-
-
-def _as_somebody() -> list[str]:
-    """Return the words before a command of the server's: it refuses to run as root."""
-    if not shutil.which("setpriv"):
-        raise Unavailable("no setpriv here, and the server must end with the tests")
-    words = ["setpriv", "--pdeathsig", "INT"]
-    if os.geteuid() == 0:
-        words += [f"--reuid={_somebody()}", f"--regid={_somebody()}", "--clear-groups"]
-    return [*words, "--"]
-
-
-def _somebody() -> int:
-    return pwd.getpwnam("nobody").pw_uid
-
-
 def _remove_abandoned() -> None:
     """Remove the folders of runs that were killed: each has 40 MB."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -137,9 +109,20 @@ def _remove_abandoned() -> None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Server]:
+def running(lab: Path, release: str, *, build: bool = False) -> Iterator[Server]:
+    """Start a server and stop it; raise Unavailable if that is impossible.
+
+    `lab` is the cache of test clusters; with `build` a cluster's root file system of this Slurm
+    release is built if the server is to run in it and it is missing.
+    """
+    with found(lab, release, build=build) as programs, serving(programs) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(programs: Programs) -> Iterator[Server]:
     """Start a server in a temporary folder and stop it; raise Unavailable if that is impossible."""
-    programs_folder, user = programs(), _as_somebody()
+    user_id = os.geteuid()
     _remove_abandoned()
     # Not a test's folder: its parents are closed to other users, and a socket's name is short.
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
@@ -147,23 +130,23 @@ def running() -> Iterator[Server]:
         folder.chmod(0o755)
         data = folder / "data"
         data.mkdir(mode=0o700)
-        if os.geteuid() == 0:
+        if user_id == 0:
             for entry in (folder, data):
-                os.chown(entry, _somebody(), _somebody())
+                os.chown(entry, nobody(), nobody())
+        seen = programs.sees(folder)
         options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER]
         made = subprocess.run(
-            [*user, programs_folder / "initdb", *options, "-D", data],
+            [*programs.command("initdb", folder, user_id=user_id), *options, "-D", seen / "data"],
             capture_output=True,
             text=True,
         )
         if made.returncode:
             raise Unavailable(f"initdb failed: {made.stderr.strip()[-500:]}")
-        settings = {**SETTINGS, "unix_socket_directories": str(folder)}
+        settings = {**SETTINGS, "unix_socket_directories": str(seen)}
         words = [word for item in settings.items() for word in ("-c", "=".join(item))]
+        command = [*programs.command("postgres", folder, user_id=user_id), "-D", seen / "data"]
         with (folder / "log").open("w") as log:
-            process = subprocess.Popen(
-                [*user, programs_folder / "postgres", "-D", data, *words], stdout=log, stderr=log
-            )
+            process = subprocess.Popen([*command, *words], stdout=log, stderr=log)
         try:
             server = Server(folder)
             _wait(server, process)
@@ -191,6 +174,6 @@ def _wait(server: Server, process: subprocess.Popen[bytes]) -> None:
 
 if __name__ == "__main__":
     # By hand: prints the URL of an empty database and serves it until its stdin is closed.
-    with running() as server:
+    with running(machine.lab_dir(), machine.slurm_release()) as server:
         print(server.make(), flush=True)
         sys.stdin.read()

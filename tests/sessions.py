@@ -37,7 +37,8 @@ VARYING = (
     # Seconds, images/second, losses, accuracies; a range of values may begin or end at an integer.
     (r"\b\d+(\.\d+)? to \d+(\.\d+)?\b", "RANGE"),
     (r"\b\d+(\.\d+)? \(RANGE\)", "NUMBERS"),
-    (r"\b\d+\.\d+\b", "NUMBER"),
+    # Five significant digits, so a large one has no decimal point.
+    (r"\b\d+\.\d+\b|\b\d{4,}\b", "NUMBER"),
     (r"[▁▂▃▄▅▆▇█]+", "SPARKS"),
     (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),

@@ -197,7 +197,7 @@ class MetricsFile:
 
 
 def window_metrics(
-    span: Span, *, num_steps: int, step: int, epoch: int, is_warm: bool
+    span: Span, *, num_steps: int, sample_name: str, step: int, epoch: int, is_warm: bool
 ) -> list[Metric]:
     """Return the metrics of a window of steps.
 
@@ -211,7 +211,7 @@ def window_metrics(
         epoch,
         loss,
         ("step_time", span.seconds / num_steps, "seconds"),
-        ("window_throughput", span.samples_per_second, "images/second"),
+        ("window_throughput", span.samples_per_second, f"{sample_name}/second"),
         ("data_wait_share", span.data_wait_share, ""),
     )
 
@@ -221,6 +221,7 @@ def epoch_metrics(
     result: evaluation.Evaluation,
     learning_rate: float,
     *,
+    sample_name: str,
     step: int,
     epoch: int,
 ) -> list[Metric]:
@@ -231,7 +232,7 @@ def epoch_metrics(
         ("epoch_time", span.seconds, "seconds"),
         ("val_loss", result.loss, ""),
         ("val_accuracy", result.accuracy, ""),
-        ("throughput", span.samples_per_second, "images/second"),
+        ("throughput", span.samples_per_second, f"{sample_name}/second"),
         ("train_loss", span.loss, ""),
         ("train_accuracy", span.accuracy, ""),
         ("learning_rate", learning_rate, ""),
@@ -250,13 +251,15 @@ def memory_metrics(peaks: Sequence[tuple[int, int]], *, step: int, epoch: int) -
     ]
 
 
-def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) -> list[Metric]:
+def summary_metrics(
+    *, num_samples: int, sample_name: str, seconds: float, step: int, epoch: int
+) -> list[Metric]:
     """Return the metrics of the whole run."""
     return at(
         step,
         epoch,
         ("total_time", seconds, "seconds"),
-        ("total_throughput", num_samples / seconds, "images/second"),
+        ("total_throughput", num_samples / seconds, f"{sample_name}/second"),
     )
 
 

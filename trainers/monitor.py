@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import importlib
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -37,8 +38,10 @@ HEADER = (
     "memory.used [MiB]",
     "power.draw [W]",
 )
-# nvidia-smi's text for a value that the device does not report, such as the use of a MIG slice.
+# Written for a value that the device does not report, such as the use of a MIG slice.
 NOT_AVAILABLE = "[N/A]"
+# What nvidia-smi prints for it: [N/A], [Not Supported], [Unknown Error], [GPU requires reset].
+UNREPORTED = re.compile(r"\[.*\]|N/A")
 # nvidia-smi can hang if the driver has failed.
 NVIDIA_SMI_SECONDS = 30
 
@@ -57,10 +60,10 @@ class Reading:
     utilization_gpu_percent: int | None
     #: Share of the last sample period in which memory was read or written.
     utilization_memory_percent: int | None
-    #: Total memory.
-    memory_total_mib: int
-    #: Memory used by all processes.
-    memory_used_mib: int
+    #: Total memory; None if not reported, as by GPUs that share the memory of the host.
+    memory_total_mib: int | None
+    #: Memory used by all processes; None if not reported.
+    memory_used_mib: int | None
     #: Power draw; None if not reported, as for a MIG slice.
     power_watts: float | None
 
@@ -75,10 +78,10 @@ class Summary:
     name: str
     #: Mean of the readings; None if the device reports none.
     mean_utilization_percent: float | None
-    #: The largest reading.
-    peak_memory_mib: int
-    #: Total memory.
-    memory_total_mib: int
+    #: The largest reading; None if the device reports none.
+    peak_memory_mib: int | None
+    #: Total memory; None if not reported.
+    memory_total_mib: int | None
 
 
 #: Reads all monitored GPUs once.
@@ -118,13 +121,13 @@ def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
         readings = []
         for handle in handles:
             name = pynvml.nvmlDeviceGetName(handle)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            try:
+            gpu = of_memory = total = used = power = None
+            with contextlib.suppress(pynvml.NVMLError):
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                total, used = memory.total // MIB, memory.used // MIB
+            with contextlib.suppress(pynvml.NVMLError):
                 rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
                 gpu, of_memory = rates.gpu, rates.memory
-            except pynvml.NVMLError:
-                gpu, of_memory = None, None
-            power = None
             with contextlib.suppress(pynvml.NVMLError):
                 power = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
             readings.append(
@@ -134,8 +137,8 @@ def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
                     name=name.decode() if isinstance(name, bytes) else name,
                     utilization_gpu_percent=gpu,
                     utilization_memory_percent=of_memory,
-                    memory_total_mib=memory.total // MIB,
-                    memory_used_mib=memory.used // MIB,
+                    memory_total_mib=total,
+                    memory_used_mib=used,
                     power_watts=power,
                 )
             )
@@ -168,20 +171,26 @@ def parse_nvidia_smi(text: str) -> list[Reading]:
         words = [word.strip() for word in line.split(",")]
         if len(words) != len(HEADER):
             raise ValueError(f"nvidia-smi printed {line!r}")
-        timestamp, index, name, gpu, of_memory, total, used, power = words
+        timestamp, index, name, *values = words
+        gpu, of_memory, total, used, power = map(reported, values)
         readings.append(
             Reading(
                 timestamp=timestamp,
                 index=int(index),
                 name=name,
-                utilization_gpu_percent=None if gpu == NOT_AVAILABLE else int(gpu),
-                utilization_memory_percent=None if of_memory == NOT_AVAILABLE else int(of_memory),
-                memory_total_mib=int(total),
-                memory_used_mib=int(used),
-                power_watts=None if power == NOT_AVAILABLE else float(power),
+                utilization_gpu_percent=None if gpu is None else int(gpu),
+                utilization_memory_percent=None if of_memory is None else int(of_memory),
+                memory_total_mib=None if total is None else int(total),
+                memory_used_mib=None if used is None else int(used),
+                power_watts=power,
             )
         )
     return readings
+
+
+def reported(word: str) -> float | None:
+    """Parse a number of nvidia-smi; None if the device does not report it."""
+    return None if UNREPORTED.fullmatch(word) else float(word)
 
 
 def csv_row(reading: Reading) -> list[str]:
@@ -243,12 +252,12 @@ class Monitor:
         if percent is not None:
             mean = ((mean or 0.0) * count + percent) / (count + 1)
             self._counts[reading.index] = count + 1
-        peak = before.peak_memory_mib if before is not None else 0
+        peaks = [reading.memory_used_mib, before.peak_memory_mib if before is not None else None]
         self._summaries[reading.index] = Summary(
             index=reading.index,
             name=reading.name,
             mean_utilization_percent=mean,
-            peak_memory_mib=max(peak, reading.memory_used_mib),
+            peak_memory_mib=max((peak for peak in peaks if peak is not None), default=None),
             memory_total_mib=reading.memory_total_mib,
         )
 
@@ -257,10 +266,11 @@ def summary_line(host: str, summary: Summary) -> str:
     """Return one line with the utilization and peak memory of a GPU."""
     percent = summary.mean_utilization_percent
     busy = "utilization unknown" if percent is None else f"mean utilization {percent:.0f} %"
-    return (
-        f"GPU {summary.index} of {host} ({summary.name}): {busy}, peak memory"
-        f" {summary.peak_memory_mib} of {summary.memory_total_mib} MiB"
-    )
+    memory = "peak memory unknown"
+    if summary.peak_memory_mib is not None:
+        total = "" if summary.memory_total_mib is None else f" of {summary.memory_total_mib}"
+        memory = f"peak memory {summary.peak_memory_mib}{total} MiB"
+    return f"GPU {summary.index} of {host} ({summary.name}): {busy}, {memory}"
 
 
 @contextlib.contextmanager

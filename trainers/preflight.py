@@ -12,6 +12,7 @@ import dataclasses
 import os
 import pathlib
 import platform
+import re
 import socket
 import sys
 import time
@@ -29,6 +30,8 @@ FAILED = "FAILED"
 
 # NTP keeps nodes within milliseconds; logs and certificates tolerate a second.
 CLOCK_SECONDS = 1.0
+# The first device of CUDA_VISIBLE_DEVICES: a number, GPU-UUID or MIG-UUID.
+VALID_DEVICE = re.compile(r"[0-9]|GPU-|MIG-", re.IGNORECASE)
 # DataLoader workers pass batches through shared memory; containers often have only 64 MiB.
 SHARED_MEMORY_BYTES = 1 << 30
 # SIF's header, after 32 bytes of launch script: magic, version, architecture
@@ -66,17 +69,9 @@ class Verdict:
 def check_device(place: ranks.Ranks, device: torch.device, choice: str) -> Verdict:
     """Check the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
     if device.type == "cpu":
-        # `--device auto` falls back to the CPU, which is an error in a job with GPUs.
-        wanted = os.environ.get("SLURM_GPUS_ON_NODE") or os.environ.get("CUDA_VISIBLE_DEVICES")
         text = f"CPU, {torch.get_num_threads()} thread(s) per rank"
-        if wanted and choice == "auto":
-            return Verdict(
-                level=FAILED,
-                subject="device",
-                text=f"{text}, but the job has GPUs ({wanted}): install a CUDA build of PyTorch,"
-                " use --nv in a container, or set --device cpu",
-            )
-        return Verdict(level=OK, subject="device", text=text)
+        level, problem = missing_gpus(os.environ) if choice == "auto" else (OK, "")
+        return Verdict(level=level, subject="device", text=text + problem)
     properties = torch.cuda.get_device_properties(device)
     count = torch.cuda.device_count()
     text = (
@@ -91,6 +86,24 @@ def check_device(place: ranks.Ranks, device: torch.device, choice: str) -> Verdi
             text=f"{text}; {idle} GPU(s) of the node are unused: set --nproc-per-node={count}",
         )
     return Verdict(level=OK, subject="device", text=text)
+
+
+def missing_gpus(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return level and text about the GPUs of the job, of which `--device auto` found none.
+
+    CUDA uses the devices of CUDA_VISIBLE_DEVICES up to the first invalid one: `-1`, an empty value
+    and `NoDevFiles`, which Slurm sets in jobs without GPUs, hide all GPUs.
+    """
+    count = environ.get("SLURM_GPUS_ON_NODE", "").strip()
+    devices = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    is_hidden = "CUDA_VISIBLE_DEVICES" in environ and not VALID_DEVICE.match(devices)
+    if count == "0" or not (count or devices) or (is_hidden and not count):
+        return OK, ""
+    if is_hidden:
+        hint = f"CUDA_VISIBLE_DEVICES={devices} hides them: unset it, or set --device cpu"
+        return WARNING, f"; the job has GPUs ({count}), but {hint}"
+    fix = "install a CUDA build of PyTorch, use --nv in a container, or set --device cpu"
+    return FAILED, f", but the job has GPUs ({count or devices}): {fix}"
 
 
 def check_cpus(place: ranks.Ranks) -> Verdict:

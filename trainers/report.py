@@ -61,13 +61,18 @@ def resume_lines(done: progress.Progress, changes: Sequence[str]) -> str:
 
 
 def epoch_lines(
-    epoch: int, num_epochs: int, span: metrics.Span, result: evaluation.Evaluation
+    epoch: int,
+    num_epochs: int,
+    span: metrics.Span,
+    result: evaluation.Evaluation,
+    *,
+    sample_name: str,
 ) -> str:
     """Report an epoch; time and throughput exclude the evaluation."""
     return (
         f"Epoch {epoch}/{num_epochs} completed in {span.seconds:.3f} seconds\n"
         f"Validation Loss: {result.loss:.4f}, Validation Accuracy: {result.accuracy:.4f}\n"
-        f"Epoch Throughput: {span.samples_per_second:.3f} images/second\n"
+        f"Epoch Throughput: {span.samples_per_second:.3f} {sample_name}/second\n"
     )
 
 
@@ -101,14 +106,20 @@ def advise(span: metrics.Span, source: data_paths.DataPath) -> None:
 
 
 def summary_lines(
-    place: ranks.Ranks, *, num_samples: int, seconds: float, gpus_per_node: int, num_gpus: int
+    place: ranks.Ranks,
+    *,
+    num_samples: int,
+    sample_name: str,
+    seconds: float,
+    gpus_per_node: int,
+    num_gpus: int,
 ) -> str:
     """Report the whole run; its time is the sum of the epochs."""
     return (
         "\n"
         "Training Summary:\n"
         f"Total training time: {seconds:.3f} seconds\n"
-        f"Throughput: {num_samples / seconds:.3f} images/second\n"
+        f"Throughput: {num_samples / seconds:.3f} {sample_name}/second\n"
         f"Number of nodes: {place.num_nodes}\n"
         f"Number of GPUs per node: {gpus_per_node}\n"
         f"Total GPUs used: {num_gpus}\n"

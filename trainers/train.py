@@ -91,6 +91,7 @@ def train(launch: runs.Launch) -> report.Stop | None:
             report.summary_lines(
                 launch.place,
                 num_samples=progress.num_samples,
+                sample_name=run.source.data.sample_name,
                 seconds=progress.seconds,
                 gpus_per_node=launch.gpus_per_node,
                 num_gpus=launch.num_gpus,
@@ -163,6 +164,7 @@ def end_window(run: runs.Run, moving: training.Training, *, is_warm: bool) -> No
         metrics.window_metrics(
             span,
             num_steps=progress.step - progress.window_begin,
+            sample_name=run.source.data.sample_name,
             step=progress.step,
             epoch=progress.epoch,
             is_warm=is_warm,
@@ -176,14 +178,21 @@ def end_epoch(run: runs.Run, moving: training.Training) -> None:
     """Evaluate and report an epoch, decide whether it was the last, and save."""
     launch, progress = run.launch, moving.progress
     wanted, place, epoch = launch.wanted, launch.place, progress.epoch
-    span = moving.epoch_meter.read()
+    span, sample_name = moving.epoch_meter.read(), run.source.data.sample_name
     evaluation.average_batch_norm(moving.model, place.world_size)
     result = evaluation.evaluate(
         moving.model, run.source.data, place, moving.device, moving.rules.autocast
     )
     learning_rate = run.schedule.learning_rate(progress.step - 1)
     launch.files.append(
-        metrics.epoch_metrics(span, result, learning_rate, step=progress.step, epoch=epoch)
+        metrics.epoch_metrics(
+            span,
+            result,
+            learning_rate,
+            sample_name=sample_name,
+            step=progress.step,
+            epoch=epoch,
+        )
     )
     if moving.device.type == "cuda":
         peaks = ranks.gather_on_rank_0(peak_memory(moving.device), place)
@@ -193,7 +202,9 @@ def end_epoch(run: runs.Run, moving: training.Training) -> None:
     tired = ranks.decide_on_rank_0(progress.lost_patience(run.goals))
     progress.finished = reached or tired or epoch >= wanted.epochs
     if place.rank == 0:
-        report.write(report.epoch_lines(epoch, wanted.epochs, span, result))
+        report.write(
+            report.epoch_lines(epoch, wanted.epochs, span, result, sample_name=sample_name)
+        )
         report.advise(span, run.source)
         if reached:
             report.write(report.target_line(epoch))
@@ -203,6 +214,7 @@ def end_epoch(run: runs.Run, moving: training.Training) -> None:
         launch.files.append(
             metrics.summary_metrics(
                 num_samples=progress.num_samples,
+                sample_name=sample_name,
                 seconds=progress.seconds,
                 step=progress.step,
                 epoch=epoch,

@@ -122,6 +122,11 @@ class SweepStore(base.Store):
         of_sweep = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
         return job_store.records(self._rows(of_sweep))
 
+    def rows_of(self, job_rows: Collection[int]) -> list[int]:
+        """Return the rows of the sweeps whose points have these jobs as their newest ones."""
+        statement = sa.select(_POINT.sweep_id).distinct().order_by(_POINT.sweep_id)
+        return self._scalars(statement.where(base.among(_POINT.job_row, job_rows)))
+
     def assign_jobs(self, row: int, points: Sequence[records.Point], new: Sequence[int]) -> bool:
         """Give points new jobs, by row.
 

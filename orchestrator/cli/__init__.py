@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import orchestrator
-from orchestrator.cli import interrupts
+from orchestrator.cli import interrupts, suggestions
 from orchestrator.cli.output import terminal
 
 if typing.TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _closed_output_raised() -> Iterator[None]:
         raise ClosedOutputError from exc
 
 
-class LazyGroup(click.Group):
+class LazyGroup(suggestions.Group):
     """The group of all commands, which imports a command's module when it is used."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -152,7 +152,7 @@ def main() -> None:
     terminal.escape_streams()
     try:
         interrupts.raise_on_interrupt()
-        code = _run()
+        code = run()
     except KeyboardInterrupt:
         # Ctrl-C was pressed twice; the first one printed the message.
         code = interrupts.INTERRUPTED
@@ -175,7 +175,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _run() -> int:
+def run() -> int:
     """Run the command and return its exit code. OSError if the output cannot be written."""
     from orchestrator import errors
 
@@ -183,6 +183,9 @@ def _run() -> int:
         # The command's return value, or the code of ctx.exit().
         result = cli(prog_name="orchestrator", standalone_mode=False)
         sys.stdout.flush()
+    except click.NoSuchOption as exc:
+        suggestions.with_closest(exc, sys.argv[1:]).show()
+        return exc.exit_code
     except click.ClickException as exc:
         exc.show()
         return exc.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TypeVar
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, interrupts, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.actions import cancel as cancellation
@@ -22,6 +23,9 @@ from orchestrator.jobs import naming
 
 #: Time after --timeout in which `wait` may end by itself.
 _GRACE_SECONDS = 2.0
+
+#: Of an array. The others fail for the same reasons, and each log takes time.
+_MAX_EXPLAINED = 20
 
 #: Stands for the names of the jobs in a message.
 _NAMES = "{names}"
@@ -221,7 +225,7 @@ def wait_for_jobs(
     raise_unless_completed(last)
 
 
-def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
+def raise_unless_completed(last: Sequence[jobs.Job], *, is_explained: bool = False) -> None:
     """Raise OrchestratorError unless all jobs are COMPLETED."""
     failed = [job for job in last if job.state is not jobs.JobState.COMPLETED]
     if not failed:
@@ -229,7 +233,8 @@ def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
     if len(last) == 1:
         job, name = last[0], naming.name_of(last[0])
         code = job_rows.exit_text(job.exit_code, job.exit_signal)
-        details = f", exit code {code}; see `orchestrator logs {name}`" if code else ""
+        advice = "" if is_explained else f"; see `orchestrator explain {name}`"
+        details = f", exit code {code}{advice}" if code else ""
         details = details or f": {job.reason}"
         raise errors.OrchestratorError(f"job {name} ended {job.state}{details}")
     groups = _grouped((job, str(job.state)) for job in failed)
@@ -237,12 +242,28 @@ def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
     raise errors.OrchestratorError(f"{len(failed)} of {len(last)} jobs did not complete: {states}")
 
 
+def explain_failures(context: contexts.Context, last: Sequence[jobs.Job]) -> None:
+    """Raise OrchestratorError unless all jobs are COMPLETED, after an explanation on stderr."""
+    failed = [job for job in last if job.state is not jobs.JobState.COMPLETED]
+    if failed:
+        from orchestrator.cli import explain
+
+        for line in explain.lines(context, failed[:_MAX_EXPLAINED]):
+            output.note(line)
+        if len(failed) > _MAX_EXPLAINED:
+            output.note(f"... and {len(failed) - _MAX_EXPLAINED} more that failed")
+    raise_unless_completed(last, is_explained=True)
+
+
 def wait_for_end(
     context: contexts.Context, rows: Sequence[int], timeout: float | None = None
 ) -> list[jobs.Job]:
     """Wait until the jobs end, and print new states to stderr, tasks of an array in one line."""
 
+    known: dict[int, jobs.Job] = {}
+
     def report(changed: Sequence[jobs.Job]) -> None:
+        known.update((job.row, job) for job in changed)
         at = output.time_of_day(context.clock.now())
         states = [
             (job, _state(job, f" on {job.node_list}" if job.node_list else "")) for job in changed
@@ -250,7 +271,17 @@ def wait_for_end(
         for tasks, state in _grouped(states):
             output.note(f"{at} {naming.names_of(tasks)} {state}")
 
-    return wait.wait(context, rows, timeout_seconds=timeout, changed=report)
+    try:
+        return wait.wait(context, rows, timeout_seconds=timeout, changed=report)
+    except BaseException as exc:
+        live = [job for job in known.values() if not job.ended]
+        if live and interrupts.is_interrupt(exc):
+            names = shlex.join(naming.names_of(live).split(", "))
+            output.note(
+                f"The {'jobs go' if len(live) > 1 else 'job goes'} on. Follow: orchestrator logs "
+                f"-f {names}; wait: orchestrator wait {names}; cancel: orchestrator cancel {names}"
+            )
+        raise
 
 
 @contextlib.contextmanager

@@ -8,12 +8,27 @@ import click
 
 from orchestrator.cli import commands, options, output, reports, session
 from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import Column
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.controller.session import contexts
 from orchestrator.toml import values
 
-BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
-RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")
+_BASELINE_FIELDS = ("name", "created_at", "runs", "source", "row")
+BASELINE_COLUMNS = (
+    Column("name", "name"),
+    Column("created_at", drop=5),
+    Column("runs"),
+    Column("source", "text"),
+)
+RUN_COLUMNS = (
+    Column("name", "name"),
+    Column("size"),
+    Column("throughput"),
+    Column("epoch_seconds", drop=3),
+    Column("accuracy", drop=4),
+    Column("node_list", "parts", drop=1),
+    Column("attributes", "parts", drop=2),
+)
 
 
 baseline_commands = commands.Group(
@@ -51,7 +66,10 @@ def set_baseline(
 
 
 @baseline_commands.command(
-    "show", "orchestrator baseline show", "orchestrator baseline show last-week --format csv"
+    "show",
+    "orchestrator baseline show",
+    "orchestrator baseline show last-week --format csv",
+    table=(*RUN_COLUMNS, *BASELINE_COLUMNS),
 )
 def show(
     context: contexts.Context,
@@ -74,7 +92,7 @@ def show(
         raise baselines.not_found(name)
     newest = {baseline.name: baseline for baseline in reversed(stored)}
     rows = [
-        output.fields_of(baseline, (*BASELINE_COLUMNS, "row"))
+        output.fields_of(baseline, _BASELINE_FIELDS)
         for baseline in stored
         if all_ or newest[baseline.name] is baseline
     ]
@@ -87,6 +105,7 @@ def show(
     "orchestrator baseline compare --sweep digits-scaling --against last-week \\\n"
     "    --threshold throughput=0.05",
     "orchestrator baseline compare nightly --history 5",
+    table=reports.COMPARISON_COLUMNS,
 )
 def compare(
     ctx: click.Context,

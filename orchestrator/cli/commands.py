@@ -12,12 +12,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from orchestrator.cli import session
+from orchestrator.cli import session, suggestions
+from orchestrator.cli.output import columns
 
 Function = Callable[..., Any]
 
@@ -106,11 +107,16 @@ def record(kind: type) -> Any:
 
 
 def command(
-    name: str, *examples: str, kind: type[click.Command] = click.Command, **settings: Any
+    name: str,
+    *examples: str,
+    table: Sequence[columns.Column] = (),
+    kind: type[click.Command] = click.Command,
+    **settings: Any,
 ) -> Callable[[Function], Any]:
     """Return a decorator that makes a function a command.
 
-    Its help is the function's docstring, followed by the examples.
+    Its help is the function's docstring, followed by the columns of its `table` that do not fit a
+    narrow terminal, and the examples.
     """
     heading = "Example:" if len(examples) == 1 else "Examples:"
     # click wraps paragraphs unless they start with \b.
@@ -132,22 +138,23 @@ def command(
             return function(ctx, **given) if "ctx" in signature else function(**given)
 
         parameters = [made for name, item in declarations.items() for made in item.parameters(name)]
-        help = f"{inspect.getdoc(function)}\n\n{epilog}"
+        paragraphs = [inspect.getdoc(function), columns.left_out(table), epilog]
+        help = "\n\n".join(filter(None, paragraphs))
         return kind(name, callback=run, params=parameters, help=help, **settings)
 
     return decorate
 
 
-class Group(click.Group):
+class Group(suggestions.Group):
     """A group that lists its commands in the order of their definition."""
 
     def command(  # type: ignore[override]
-        self, name: str, *examples: str
+        self, name: str, *examples: str, table: Sequence[columns.Column] = ()
     ) -> Callable[[Function], click.Command]:
         """Return a decorator that adds a function as a command of this group."""
 
         def decorate(function: Function) -> click.Command:
-            made: click.Command = command(name, *examples)(function)
+            made: click.Command = command(name, *examples, table=table)(function)
             self.add_command(made)
             return made
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +14,8 @@ from orchestrator.text import escaping
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+Item = TypeVar("Item")
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_ORCHESTRATOR_COMPLETE"
@@ -48,9 +51,40 @@ def completion(ctx: click.Context, shell: str | None) -> None:
 
 def job_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Return matching jobs with their states, from the database alone."""
-    from click.shell_completion import CompletionItem
-
     from orchestrator import jobs
+
+    newest = _read(ctx, lambda work: work.jobs.find(jobs.JobQuery(limit=10 * MAX_ITEMS)))
+    words = []
+    for job in newest:
+        by_id, by_name = f"{job.state} {job.name}", f"{job.state} {job.job_id}"
+        words += [(job.job_id, by_id), (f"@{job.row}", by_id), (job.name, by_name)]
+    return _items(words, incomplete)
+
+
+def sweep_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Return matching sweeps, the newest first."""
+    newest = _read(ctx, lambda work: work.sweeps.newest(limit=MAX_ITEMS))
+    words: list[tuple[str | None, str]] = []
+    for sweep in newest:
+        shown = f"{sweep.kind} {sweep.created_at:%Y-%m-%d}"
+        words += [(f"@{sweep.row}", f"{sweep.name} {shown}"), (sweep.name, shown)]
+    return _items(words, incomplete)
+
+
+def metric_names(ctx: click.Context, sweep: str, incomplete: str) -> list[CompletionItem]:
+    """Return matching names of the metrics that are stored for a sweep's jobs."""
+
+    def read(work: Any) -> list[str]:
+        stored = work.sweeps.find(sweep)
+        points = [] if stored is None else work.sweeps.jobs(stored.row)
+        names: list[str] = work.metrics.names([job.row for job in points])
+        return names
+
+    return _items([(name, "metric") for name in _read(ctx, read)], incomplete)
+
+
+def _read(ctx: click.Context, read: Callable[[Any], Sequence[Item]]) -> Sequence[Item]:
+    """Return what `read` finds in the database; nothing if there is none or it cannot be read."""
     from orchestrator.cli import session
     from orchestrator.controller.session import stores
 
@@ -63,21 +97,25 @@ def job_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
             return []
         try:
             with store.reading() as work:
-                newest = work.jobs.find(jobs.JobQuery(limit=10 * MAX_ITEMS))
+                return read(work)
         finally:
             store.close()
     except errors.OrchestratorError:
         # A message would end up in the command line; the command itself reports the error.
         return []
+
+
+def _items(words: Iterable[tuple[str | None, str]], incomplete: str) -> list[CompletionItem]:
+    """Return the words, each with its help, that begin like the incomplete one."""
+    from click.shell_completion import CompletionItem
+
+    is_row = incomplete.startswith("@")
     items: dict[str, str] = {}
-    for job in newest:
-        by_id, by_name = f"{job.state} {job.name}", f"{job.state} {job.job_id}"
-        for word, shown in ((job.job_id, by_id), (f"@{job.row}", by_id), (job.name, by_name)):
-            is_row = incomplete.startswith("@")
+    for word, shown in words:
+        if word and word.startswith("@") == is_row and word.startswith(incomplete):
             # The shell inserts the word into the command line unquoted.
-            if word and word.startswith("@") == is_row and word.startswith(incomplete):
-                if _PLAIN.fullmatch(word):
-                    items.setdefault(word, shown)
+            if _PLAIN.fullmatch(word):
+                items.setdefault(word, shown)
     return [
         CompletionItem(word, help=escaping.one_line(shown))
         for word, shown in list(items.items())[:MAX_ITEMS]

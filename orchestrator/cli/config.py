@@ -10,7 +10,7 @@ import click
 from orchestrator import config, errors
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import terminal
+from orchestrator.cli.output import Column, terminal
 from orchestrator.config import channels, paths, projects
 from orchestrator.config import trust as trust_records
 from orchestrator.text import escaping
@@ -18,7 +18,15 @@ from orchestrator.toml import documents, key_paths, schema
 
 #: A probe that is pending for longer says more about the queue than about the node.
 PROBE_TIMEOUT_SECONDS = 120.0
-_CHECK_COLUMNS = ("check", "outcome", "found", "cure")
+_CHECK_FIELDS = ("outcome", "found", "cure")
+_CHECK_COLUMNS = (
+    Column("check"),
+    Column("outcome"),
+    Column("found", "parts"),
+    Column("cure", "parts"),
+)
+_CONFIG_COLUMNS = (Column("key"), Column("value", "parts"), Column("origin", "parts"))
+_TRUST_COLUMNS = (Column("path", "parts"), Column("state"))
 
 
 config_commands = commands.Group(
@@ -40,11 +48,11 @@ def show(
     --origin the last row is the project's file and whether it is trusted.
     """
     configuration = session.configuration_of(ctx)
-    columns = ("key", "value", "origin")
-    rows = [output.fields_of(item, columns) for item in configuration.origins]
+    rows = [output.fields_of(item, ("key", "value", "origin")) for item in configuration.origins]
     if origin and (project := configuration.project):
         rows.append({"key": "project_file", "value": project.path, "origin": project.standing})
-    output.print_rows("config", rows, columns if origin else columns[:2], form)
+    columns = _CONFIG_COLUMNS if origin else _CONFIG_COLUMNS[:2]
+    output.print_rows("config", rows, columns, form)
 
 
 @config_commands.command("init", "orchestrator config init --print")
@@ -107,9 +115,7 @@ def doctor(
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
             checks.append(site_checks.bad("compute node", str(exc), fix))
-    rows = [
-        {"check": check.name, **output.fields_of(check, _CHECK_COLUMNS[1:])} for check in checks
-    ]
+    rows = [{"check": check.name, **output.fields_of(check, _CHECK_FIELDS)} for check in checks]
     output.print_rows("checks", rows, _CHECK_COLUMNS, form)
     failed = sum(check.outcome == site_checks.BAD for check in checks)
     if failed:
@@ -139,7 +145,7 @@ def trust(
             {"path": path, "state": _trust_state(path)}
             for path in trust_records.trusted_files(os.environ)
         ]
-        output.print_rows("trusted", rows, ["path", "state"], form or output.default_format())
+        output.print_rows("trusted", rows, _TRUST_COLUMNS, form or output.default_format())
         return
     options.refuse_format(form, {"trust DIR": True})
     path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)

@@ -11,9 +11,15 @@ import click
 from orchestrator import errors
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts, stores
 
-_BACKUP_COLUMNS = ("path", "made_at", "size_bytes")
+_BACKUP_FIELDS = ("path", "made_at", "size_bytes")
+_BACKUP_COLUMNS = (
+    Column("path", "parts"),
+    Column("made_at"),
+    Column("size_bytes", drop=1),
+)
 
 
 database_commands = commands.Group(
@@ -59,7 +65,7 @@ def check(context: contexts.Context, form: str = options.form) -> None:
     with session.progress("Checking the database"):
         findings = context.store.check()
     rows = [{**dataclasses.asdict(finding), "problem": str(finding)} for finding in findings]
-    output.print_rows("checks", rows, ["problem"], form)
+    output.print_rows("checks", rows, [Column("problem", "parts")], form)
     if findings:
         more = " or more" if len(findings) == stores.MAX_FINDINGS else ""
         problems = output.count(len(findings), "problem")
@@ -100,7 +106,7 @@ def restore(
     store = stores.of(session.configuration_of(ctx))
     ctx.call_on_close(store.close)
     if backup is None:
-        rows = [output.fields_of(stored, _BACKUP_COLUMNS) for stored in store.backups()]
+        rows = [output.fields_of(stored, _BACKUP_FIELDS) for stored in store.backups()]
         output.print_rows("backups", rows, _BACKUP_COLUMNS, form)
         return
     from orchestrator.controller.setup import restore as restoration

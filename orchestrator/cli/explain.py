@@ -13,7 +13,8 @@ from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.recovery import chains
-from orchestrator.diagnosis import causes, records
+from orchestrator.controller.session import contexts
+from orchestrator.diagnosis import causes, log_rules, records
 from orchestrator.jobs import naming
 from orchestrator.text import escaping
 
@@ -90,17 +91,36 @@ def explain(
             tasks = options.jobs_of(context, reference)
             failed = [task for task in tasks if explanations.is_failed(task)]
             selected += failed or tasks[:1]
-        decisions = chains.decisions(context, selected, attempt=attempt)
-        for job in selected:
-            explanation = explanations.explain(context, job, rules, attempt=attempt)
-            decision = decisions.get(job.row)
-            explained.append(_Explained(job=job, explanation=explanation, decision=decision))
+        explained = _explained(context, selected, rules, attempt)
     if form in (None, "table"):
-        _print_texts(explained)
+        for line in _texts(explained):
+            click.echo(line)
     else:
         output.print_rows("explanation", list(map(_row, explained)), COLUMNS, form)
     for reason in rules.slow.values():
         output.note(reason)
+
+
+def lines(context: contexts.Context, failed: Sequence[jobs.Job]) -> list[str]:
+    """Return the text that `explain` prints about jobs."""
+    return list(_texts(_explained(context, failed, explanations.rules_with(()))))
+
+
+def _explained(
+    context: contexts.Context,
+    selected: Sequence[jobs.Job],
+    rules: log_rules.Rules,
+    attempt: int | None = None,
+) -> list[_Explained]:
+    decisions = chains.decisions(context, selected, attempt=attempt)
+    return [
+        _Explained(
+            job=job,
+            explanation=explanations.explain(context, job, rules, attempt=attempt),
+            decision=decisions.get(job.row),
+        )
+        for job in selected
+    ]
 
 
 def _row(explained: _Explained) -> dict[str, object]:
@@ -150,7 +170,7 @@ def _traceback(traceback: records.Traceback) -> Mapping[str, object]:
     }
 
 
-def _print_texts(explained: Sequence[_Explained]) -> None:
+def _texts(explained: Sequence[_Explained]) -> Iterator[str]:
     # The tasks of an array often fail for the same reason, which is printed once.
     groups: dict[tuple[object, str], list[_Explained]] = {}
     for item in explained:
@@ -158,9 +178,8 @@ def _print_texts(explained: Sequence[_Explained]) -> None:
         groups.setdefault(key, []).append(item)
     for number, group in enumerate(groups.values()):
         if number:
-            click.echo()
-        for line in _lines(group):
-            click.echo(escaping.visible(line))
+            yield ""
+        yield from map(escaping.visible, _lines(group))
 
 
 def _lines(group: Sequence[_Explained]) -> Iterator[str]:

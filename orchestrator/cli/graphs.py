@@ -12,13 +12,29 @@ import click
 from orchestrator import errors, graphs, jobs
 from orchestrator.cli import actions, commands, options, output, session
 from orchestrator.cli.commands import argument
-from orchestrator.cli.output import job_rows
+from orchestrator.cli.output import Column, job_rows
 from orchestrator.controller.graphs import graphs as graph_management
 from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts
 
-NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")
-GRAPH_COLUMNS = ("name", "state", "nodes", "submitted", "ended", "created_at", "row")
+NODE_COLUMNS = (
+    Column("node", "name"),
+    Column("kind", drop=1),
+    Column("state", "text"),
+    Column("job_id"),
+    Column("after", "parts", drop=3),
+    Column("reason", "text", drop=4),
+    Column("row", drop=2),
+)
+GRAPH_COLUMNS = (
+    Column("name", "name"),
+    Column("state"),
+    Column("nodes"),
+    Column("submitted", drop=2),
+    Column("ended"),
+    Column("created_at", drop=1),
+    Column("row"),
+)
 _graph = argument(metavar="GRAPH")
 
 
@@ -49,7 +65,7 @@ def submit(
         raise errors.ConflictError("\n".join(problems))
 
 
-@graph_commands.command("status", "orchestrator graph status nightly")
+@graph_commands.command("status", "orchestrator graph status nightly", table=NODE_COLUMNS)
 def status(
     context: contexts.Context,
     reference: str = _graph,
@@ -65,7 +81,7 @@ def status(
     _print_nodes(context, graph, form)
 
 
-@graph_commands.command("list", "orchestrator graph list")
+@graph_commands.command("list", "orchestrator graph list", table=GRAPH_COLUMNS)
 def list_graphs(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:

@@ -13,14 +13,21 @@ import click
 from orchestrator import metrics
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import metric_tables
+from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts
+from orchestrator.controller.sweeps import results
 
 FORMATS = (*output.FORMATS, "parquet")
 #: Seconds between two reads of the files of live jobs with --follow.
 _POLL_SECONDS = 1.0
-_REPARSE_COLUMNS = ("job_id", "path", "before", "after", "kept")
+_REPARSE_COLUMNS = (
+    Column("job_id"),
+    Column("path", "parts", drop=1),
+    Column("before"),
+    Column("after"),
+    Column("kept"),
+)
 
 #: Its ends; None: open.
 Range = tuple[int | None, int | None]
@@ -115,6 +122,7 @@ class MetricFilter:
     "orchestrator metrics 123 --output numbers.parquet",
     invoke_without_command=True,
     no_args_is_help=False,
+    table=metric_tables.COLUMNS,
     context_settings={"allow_interspersed_args": True},
     subcommand_metavar="[JOB...] | reparse ...",
     kind=_JobsOrSubcommand,
@@ -169,7 +177,7 @@ def show_metrics(
             compare and by == "time"
         ),
     }
-    form = _format(form, out)
+    form = options.format_of_file(form, out, FORMATS)
     problems |= {
         f"parquet contains single metrics: remove {' '.join(given)}, or write csv": (
             form == "parquet" and given
@@ -182,26 +190,32 @@ def show_metrics(
     selected = options.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
     view = metric_tables.View(
-        context=context, query=metric_filter.query(by_row), jobs=by_row, out=out
+        context=context,
+        query=metric_filter.query(by_row),
+        jobs=by_row,
+        out=out,
+        labels=results.labels(context, selected) if compare or plot or form == "table" else {},
     )
     if follow:
         _follow(view, form)
         return
     ingest.ingest_for_command(context, selected)
     if plot is not None:
-        has_rows = metric_tables.plot(view, plot, by)
+        total = int(metric_tables.plot(view, plot, by))
     elif compare:
-        has_rows = metric_tables.compare(view, stat, by, form)
+        total = metric_tables.compare(view, stat, by, form)
     elif stat is not None:
-        has_rows = metric_tables.print_statistics(view, stat, form)
+        total = metric_tables.print_statistics(view, stat, form)
     elif form == "parquet":
-        has_rows = metric_tables.write_parquet(view)
+        total = metric_tables.write_parquet(view)
     elif form == "table":
-        has_rows = metric_tables.print_table(view)
+        total = metric_tables.print_table(view)
     else:
         pages = view.row_pages()
-        has_rows = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
-    if has_rows:
+        total = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
+    if out is not None:
+        output.note(f"Wrote {output.count(total, 'row')} to {out}")
+    if total:
         return
     if metric_filter.selects_all:
         output.note(
@@ -212,19 +226,6 @@ def show_metrics(
         with context.store.reading() as work:
             names = ", ".join(work.metrics.names(list(by_row))) or "none"
         output.note(f"No metrics match. Names of these jobs' metrics: {names}")
-
-
-def _format(form: str | None, out: Path | None) -> str:
-    if form is None and out is not None:
-        form = out.suffix.removeprefix(".")
-        if form not in FORMATS:
-            suffixes = ", ".join(f".{name}" for name in FORMATS if name != "table")
-            raise click.UsageError(
-                f"--output {out}: unknown suffix; use --format, or one of {suffixes}"
-            )
-    if form == "parquet" and out is None:
-        raise click.UsageError("--format parquet requires --output FILE.parquet")
-    return form or output.default_format()
 
 
 def _follow(view: metric_tables.View, form: str) -> None:

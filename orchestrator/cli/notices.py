@@ -7,9 +7,19 @@ import click
 from orchestrator import errors
 from orchestrator.cli import commands, options, output
 from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts
 
-COLUMNS = ("at", "kind", "subject", "channel", "state", "tries", "next_at", "error")
+COLUMNS = (
+    Column("at", drop=5),
+    Column("kind", drop=3),
+    Column("subject", "text"),
+    Column("channel", "name"),
+    Column("state"),
+    Column("tries", drop=1),
+    Column("next_at", drop=2),
+    Column("error", "text", drop=4),
+)
 
 
 @click.group("notices", cls=commands.Group)
@@ -20,7 +30,9 @@ def notice_commands() -> None:
     """
 
 
-@notice_commands.command("list", "orchestrator notices list", "orchestrator notices list --unsent")
+@notice_commands.command(
+    "list", "orchestrator notices list", "orchestrator notices list --unsent", table=COLUMNS
+)
 def list_notices(
     context: contexts.Context,
     limit: int = options.limit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +16,9 @@ from orchestrator.cli.commands import argument, option
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import contexts
+
+#: Suffixes of files that are not the name of their format.
+_SUFFIXES = {"markdown": ".md"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,23 @@ class _Format:
 def optional_form_of(formats: Sequence[str], default: str = _Format.default) -> Any:
     """Declare --format with these formats and --json; the value is None if neither is given."""
     return _Format(formats, default)
+
+
+def format_of_file(form: str | None, path: Path | None, formats: Sequence[str]) -> str:
+    """Return the format of the output: as given, or by the suffix of the file, or the default.
+
+    UsageError for an unknown suffix, and for Parquet without a file.
+    """
+    if form is None and path is not None:
+        by_suffix = {_SUFFIXES.get(name, f".{name}"): name for name in formats if name != "table"}
+        form = by_suffix.get(path.suffix)
+        if form is None:
+            raise click.UsageError(
+                f"--output {path}: unknown suffix; use --format, or one of {', '.join(by_suffix)}"
+            )
+    if form == "parquet" and path is None:
+        raise click.UsageError("--format parquet requires --output FILE.parquet")
+    return form or output.default_format()
 
 
 form: Any = _Format(output.FORMATS, has_default=True)
@@ -78,8 +99,19 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return completion.job_references(ctx, incomplete)
 
 
+def complete_sweep(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+    """Return the completions of a sweep's name or row."""
+    # Only completion needs it.
+    from orchestrator.cli import completion
+
+    return completion.sweep_references(ctx, incomplete)
+
+
 references = argument(nargs=-1, metavar="[JOB...]", shell_complete=complete_job)
-sweeps = option("--sweep", "All jobs of a sweep.", "SWEEP", multiple=True)
+sweep = argument(metavar="SWEEP", shell_complete=complete_sweep)
+sweeps = option(
+    "--sweep", "All jobs of a sweep.", "SWEEP", multiple=True, shell_complete=complete_sweep
+)
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(
     "--queue/--no-queue",

@@ -13,14 +13,28 @@ import click
 from orchestrator import files, jobs, patterns
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import Column
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.logs import lines
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are kept in memory at a time.
 _PAGE_ROWS = 1000
-_PATTERN_COLUMNS = ("pattern", "origin", "metrics", "description")
-_MATCH_COLUMNS = ("line", "name", "value", "unit", "step", "epoch", "pattern")
+_PATTERN_COLUMNS = (
+    Column("pattern", "name"),
+    Column("origin", "parts", drop=1),
+    Column("metrics", "parts", drop=2),
+    Column("description", "text"),
+)
+_MATCH_COLUMNS = (
+    Column("line"),
+    Column("name", "name"),
+    Column("value"),
+    Column("unit", drop=2),
+    Column("step", drop=4),
+    Column("epoch", drop=3),
+    Column("pattern", drop=1),
+)
 #: Lines that are shown if no line matches.
 _MAX_CANDIDATES = 5
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", re.ASCII)
@@ -42,7 +56,7 @@ pattern_commands = commands.Group(
 )
 
 
-@pattern_commands.command("list", "orchestrator patterns list")
+@pattern_commands.command("list", "orchestrator patterns list", table=_PATTERN_COLUMNS)
 def list_patterns(
     ctx: click.Context, pattern_files: tuple[Path, ...] = _pattern_files, form: str = options.form
 ) -> None:
@@ -100,6 +114,7 @@ _LOG_FILE = _LogFile()
     "test",
     "orchestrator patterns test train.log",
     "orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json",
+    table=_MATCH_COLUMNS,
 )
 def test_patterns(
     ctx: click.Context,

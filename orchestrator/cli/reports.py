@@ -13,11 +13,22 @@ import click
 from orchestrator import errors, files, reports
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
+from orchestrator.cli.output import Column
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
 from orchestrator.toml import values
 
 _COLUMN_NAMES = ", ".join(tables.NAMES)
+COMPARISON_COLUMNS = (
+    Column("curve", "text"),
+    Column("size"),
+    Column("metric"),
+    Column("change"),
+    Column("interval", drop=3),
+    Column("verdict"),
+    Column("runs", drop=2),
+    Column("baseline_runs", drop=1),
+)
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -167,8 +178,10 @@ def print_comparison(
     Or if jobs were left out and a size of the baseline has no runs, such as if all jobs failed.
     """
     rows = comparison.rows(compared)
-    names = comparison.COLUMNS if form == "table" else comparison.VALUES
-    columns = [name for name in names if name != "curve" or any(row["curve"] for row in rows)]
+    columns: Sequence[Column | str] = COMPARISON_COLUMNS if form == "table" else comparison.VALUES
+    if not any(row["curve"] for row in rows):
+        # The first column.
+        columns = columns[1:]
     output.print_rows("comparison", rows, columns, form)
     for note in compared.notes:
         click.echo(f"  {note}" if form == "table" else note, err=form != "table")
@@ -189,6 +202,7 @@ def print_comparison(
     "orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00",
     "orchestrator sweep report digits-scaling --against last-week",
     "orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time",
+    table=[Column(each.name, drop=each.drop) for each in tables.COLUMNS if not each.is_extra],
 )
 def report(
     ctx: click.Context,
@@ -293,6 +307,19 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
         ) from exc
 
 
+def _report_columns(report: reports.Report, names: Sequence[str]) -> list[Column]:
+    """Return the columns of a table; those that were asked for are never left out."""
+    (first, *_) = tables.rows(report)
+    return [
+        Column(
+            column.heading(first),
+            "text" if column.is_text else "whole",
+            drop=None if names else column.drop,
+        )
+        for column in tables.shown(report, names)
+    ]
+
+
 def _print_report(
     report: reports.Report, targets: reports.Targets, names: list[str], form: str
 ) -> None:
@@ -303,10 +330,12 @@ def _print_report(
     if output.is_json(form):
         output.print_rows("report", documents.items(report, targets, names), (), form)
         return
-    rows: Sequence[Mapping[str, object]] = tables.texts(report, names)
-    if form != "table":
-        rows = tables.values(report, names)
-    output.print_rows("report", rows, list(rows[0]), form)
+    if form == "table":
+        rows = tables.texts(report, names)
+        output.print_rows("report", rows, _report_columns(report, names), form)
+    else:
+        values = tables.values(report, names)
+        output.print_rows("report", values, list(values[0]), form)
     for title, sentences in documents.sentences(report, targets):
         if form == "table":
             click.echo("\n".join([f"\n{title}", *(f"  {sentence}" for sentence in sentences)]))

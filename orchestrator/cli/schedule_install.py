@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 
 import click
 
@@ -40,14 +39,13 @@ def install(
         raise click.UsageError("choose --cron, --scrontab or --systemd")
     if write and remove:
         raise click.UsageError("--write and --remove cannot be combined")
+    variables = installation.ReadVariables(os.environ)
     # Errors in the configuration must show up now: nobody reads the output of a cron job.
-    configuration = session.configuration_of(ctx)
+    configuration = session.configuration_of(ctx, environ=variables)
     if not remove:
         installation.refuse_password(os.environ)
-    driver = installation.Driver(
-        argv=(*_program(), *_global_options(ctx), "tick", "--quiet"),
-        environ=installation.environment(os.environ),
-        state_dir=configuration.state_dir,
+    driver = installation.driver(
+        _program(), ctx.obj or {}, configuration, variables, session.current_folder()
     )
     if not write and not remove:
         terminal.print_exactly(installation.text(driver, chosen[0]))
@@ -60,11 +58,6 @@ def _program() -> list[str]:
     """Return the command that starts this program from any folder."""
     called = sys.argv[0]
     if os.path.basename(called) == "__main__.py":
-        return [sys.executable, "-m", "orchestrator"]
+        # -P: a module of the project must not replace one of Python.
+        return [sys.executable, "-P", "-m", "orchestrator"]
     return [os.path.abspath(shutil.which(called) or called)]
-
-
-def _global_options(ctx: click.Context) -> Iterator[str]:
-    for key, value in (ctx.obj or {}).items():
-        yield f"--{key.replace('_', '-')}"
-        yield os.path.abspath(value) if key.endswith("_dir") else str(value)

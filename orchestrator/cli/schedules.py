@@ -24,7 +24,7 @@ from orchestrator.cli import (
     value_types,
 )
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import schedule_rows
+from orchestrator.cli.output import Column, schedule_rows
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
@@ -33,7 +33,7 @@ from orchestrator.controller.sweeps import plan
 from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
 
-NEXT_COLUMNS = ("local", "utc", "note")
+NEXT_COLUMNS = (Column("local"), Column("utc", drop=1), Column("note", "text"))
 #: Triggers that `show` prints; `history` prints all.
 _SHOWN_TRIGGERS = 10
 _START_CONTROLLER = (
@@ -162,7 +162,8 @@ def _checked(
         sweeps.print_plan_line(sweep.name, sweep.table.kind, prepared)
         sweeps.confirm(prepared, yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
-        fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
+        fields: dict[str, Any] = {"kind": "sweep", "spec": specs.to_store(sweep.document)}
+        fields["source"] = source
     else:
         request = spec_options.request(job, configuration)
         is_local = job_scripts.is_local(configuration, os.environ)
@@ -187,7 +188,9 @@ def _local_zone() -> str:
     return "UTC"
 
 
-@schedule_commands.command("list", "orchestrator schedule list")
+@schedule_commands.command(
+    "list", "orchestrator schedule list", table=schedule_rows.SCHEDULE_COLUMNS
+)
 def list_schedules(
     context: contexts.Context,
     all_: bool = option("--all", "List also removed schedules."),
@@ -277,7 +280,11 @@ def print_next(
         output.note(f"{name} is paused: `orchestrator schedule resume {name}` resumes it")
 
 
-@schedule_commands.command("history", "orchestrator schedule history nightly --format csv")
+@schedule_commands.command(
+    "history",
+    "orchestrator schedule history nightly --format csv",
+    table=schedule_rows.TRIGGER_COLUMNS,
+)
 def history(
     context: contexts.Context,
     name: str = _name,

@@ -9,13 +9,22 @@ import click
 from orchestrator import errors
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
+from orchestrator.cli.output import Column
 from orchestrator.text import formats
 
 if TYPE_CHECKING:
     from orchestrator.controller.service import controller_process
     from orchestrator.controller.session import contexts
 
-_HEALTH_COLUMNS = ("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at")
+_HEALTH_COLUMNS = (
+    Column("healthy"),
+    Column("command", drop=3),
+    Column("host", "name"),
+    Column("pid", drop=4),
+    Column("since", drop=1),
+    Column("last_pass_at"),
+    Column("next_pass_at", drop=2),
+)
 
 
 @commands.command("tick", "orchestrator tick")

@@ -32,15 +32,17 @@ REPEAT_SECONDS = 30.0
 
 
 def configuration_of(
-    ctx: click.Context, *, with_project: bool = True, quiet: bool = False
+    ctx: click.Context,
+    *,
+    with_project: bool = True,
+    quiet: bool = False,
+    environ: Mapping[str, str] = os.environ,
 ) -> config.Configuration:
     """Return the configuration. Raises ConfigurationError with all its problems.
 
     Its notes are printed once for each command, unless `quiet`.
     """
-    configuration = config.load(
-        os.environ, current_folder(), ctx.obj or {}, with_project=with_project
-    )
+    configuration = config.load(environ, current_folder(), ctx.obj or {}, with_project=with_project)
     printed = ctx.meta.setdefault(_PRINTED_NOTES, set())
     for note in configuration.notes:
         if note not in printed and not quiet:

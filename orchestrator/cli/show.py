@@ -14,7 +14,7 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator.cli.output import Column, job_rows, terminal
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.usage import job_efficiency
@@ -25,7 +25,15 @@ from orchestrator.usage import efficiency, gpus
 
 #: Failed tasks of an array that are shown; `status` lists all.
 _MAX_FAILURES = 10
-_FAILURE_COLUMNS = ("job_id", "state", "exit", "ended_at", "stdout_path")
+_FAILURE_COLUMNS = (
+    Column("job_id"),
+    Column("state"),
+    Column("exit"),
+    Column("ended_at", drop=5),
+    Column("stdout_path", "parts"),
+)
+#: `show` prints these tables; the numbers of their columns do not overlap.
+_TABLES = (*job_rows.ATTEMPT_COLUMNS, *job_rows.CHAIN_COLUMNS, *_FAILURE_COLUMNS)
 _BAR_CHARACTERS = 20
 #: Label -> field of a job.
 _SITE = {"Cluster": "cluster", "Partition": "partition", "Account": "account", "QOS": "qos"}
@@ -33,7 +41,9 @@ _TIMES = {"Submitted": "submitted_at", "Started": "started_at", "Ended": "ended_
 _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_path"}
 
 
-@commands.command("show", "orchestrator show 123", "orchestrator show digits-ddp --script")
+@commands.command(
+    "show", "orchestrator show 123", "orchestrator show digits-ddp --script", table=_TABLES
+)
 def show(
     context: contexts.Context,
     reference: str = argument(metavar="JOB", shell_complete=options.complete_job),

@@ -16,7 +16,7 @@ import click
 from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import job_scripts
-from orchestrator.toml import schema
+from orchestrator.toml import documents, schema
 
 if typing.TYPE_CHECKING:
     from orchestrator import sweeps
@@ -47,7 +47,7 @@ class _JobDeclaration:
     """SPEC, --set, the options of specs.FLAGS and `-- COMMAND`."""
 
     def parameters(self, name: str) -> list[click.Parameter]:
-        words = "[SPEC.toml | FILE.sbatch] [-- COMMAND...]"
+        words = "[SCRIPT | SPEC] [-- COMMAND...]"
         settings = click.Option(
             ["--set", "settings"],
             multiple=True,
@@ -95,8 +95,7 @@ def request(job: JobOptions, configuration: config.Configuration) -> job_scripts
     path, program = _split(job.words)
     if path is None and not job.flags and not program:
         raise click.UsageError(
-            "name a spec file, or describe the job with options: "
-            "orchestrator submit --name x --nodes 1 -- train.py"
+            "name a script or a spec: orchestrator submit train.py, orchestrator submit job.toml"
         )
     spec = specs.load(path, job.settings, job.flags, program, environ=os.environ)
     return job_scripts.Request(
@@ -104,6 +103,29 @@ def request(job: JobOptions, configuration: config.Configuration) -> job_scripts
         source=str(path) if path else shlex.join(["flags", *program]),
         argv=sys.argv,
     )
+
+
+def save(job: JobOptions, path: Path) -> None:
+    """Write the job that the options describe as a spec. UsageError if the file exists."""
+    from orchestrator.specs import writing
+
+    if job.batch_file is not None:
+        raise click.UsageError("--save-spec: a batch file describes its job itself")
+    if path.suffix != ".toml":
+        raise click.UsageError(f"--save-spec: name a file that ends in .toml (got {path})")
+    # Without the variables of this shell, which are a layer of each submission.
+    file, program = _split(job.words)
+    document, problems = specs.read(file, job.settings, job.flags, program)
+    spec = specs.build(document, problems, Path())
+    document = documents.with_value(document, ("job", "name"), spec.name, "")
+    try:
+        with path.open("x", encoding="utf-8") as out:
+            out.write(writing.text(document, str(path)))
+    except FileExistsError:
+        raise click.UsageError(f"--save-spec: {path} exists: choose another name") from None
+    except OSError as error:
+        raise click.UsageError(f"--save-spec: {path}: {error.strerror}") from error
+    output.note(f"Wrote {path}")
 
 
 def sweep(job: JobOptions, configuration: config.Configuration) -> tuple[sweeps.Sweep, str]:
@@ -155,7 +177,7 @@ def _batch_request(
 
 
 def _split(words: list[str]) -> tuple[Path | None, list[str]]:
-    """Return the spec file and the program after `--`."""
+    """Return the spec file, and the program: a script instead of the file, or that after `--`."""
     program = _program()
     if "--" in sys.argv[1:] and not program:
         raise click.UsageError("no program after `--`")
@@ -163,15 +185,15 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     before = words[: len(words) - len(program)]
     if len(before) > 1:
         raise click.UsageError(
-            f"at most one spec file is allowed, got {shlex.join(before)}; write the program after "
-            "`--`"
+            f"at most one script or spec is allowed, got {shlex.join(before)}; write a program "
+            "and its arguments after `--`"
         )
     path = Path(before[0]) if before else None
-    if path is not None and path.suffix in (".py", ".sh"):
-        raise click.UsageError(
-            f"{path} is not a spec file; write the program after `--`: -- {path}"
-        )
-    return path, program
+    if path is None or path.suffix not in (".py", ".sh"):
+        return path, program
+    if not path.is_file():
+        raise click.UsageError(f"{path}: no such script")
+    return None, [*([] if path.suffix == ".py" else ["bash"]), before[0], *program]
 
 
 def _program() -> list[str]:

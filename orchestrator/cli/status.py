@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import sys
 import time
 
 import click
@@ -35,7 +36,12 @@ def _parse_state(word: str) -> jobs.JobState:
     return state
 
 
-@commands.command("status", "orchestrator status", "orchestrator status -t RUNNING,PENDING --json")
+@commands.command(
+    "status",
+    "orchestrator status",
+    "orchestrator status -t RUNNING,PENDING --json",
+    table=job_rows.JOB_COLUMNS,
+)
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
@@ -88,7 +94,11 @@ def status(
         error = ""
         if refresh and not watch and fresh is not None and fresh.failing_since is not None:
             error = fresh.last_error or ""
-        _print_jobs(context, references, query, form, expand=expand, clear=watch, error=error)
+        is_empty = not _print_jobs(
+            context, references, query, form, expand=expand, clear=watch, error=error
+        )
+        if is_empty and form == "table" and sys.stdout.isatty():
+            output.note(_next_step(context, is_filtered=is_filtered))
         if not watch:
             return
         time.sleep(_WATCH_SECONDS)
@@ -113,7 +123,8 @@ def _print_jobs(
     expand: bool,
     clear: bool,
     error: str,
-) -> None:
+) -> bool:
+    """Print jobs and what is wrong; return whether there are any."""
     named: list[int] = []
     is_folded = form == "table" and not expand
     with context.store.reading() as work:
@@ -143,6 +154,25 @@ def _print_jobs(
         output.note(message)
     if damage:
         raise damage[0]
+    return bool(rows)
+
+
+def _next_step(context: contexts.Context, *, is_filtered: bool) -> str:
+    """Return what to do if no job is listed."""
+    from orchestrator.controller.submission import job_scripts
+
+    with context.store.reading() as work:
+        has_jobs = bool(work.jobs.find_rows(jobs.JobQuery(limit=1)))
+    if has_jobs and is_filtered:
+        return "No job matches."
+    if has_jobs:
+        return "No job is live or ended within the last day: `orchestrator status --all` lists all."
+    first = "No jobs yet. Submit one: `orchestrator submit train.py`"
+    profile = context.profile
+    is_described = profile.partition or profile.account or profile.partitions
+    if is_described or job_scripts.is_local(context.configuration, context.environ):
+        return first
+    return f"{first}. First draft a profile for this cluster: `orchestrator config init`"
 
 
 def _staleness(matching: list[jobs.Job], error: str) -> str:

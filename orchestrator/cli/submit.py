@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
 import typing
 from collections.abc import Sequence
@@ -38,9 +39,11 @@ def render(
 
 @commands.command(
     "submit",
+    "orchestrator submit train.py --wait",
+    "orchestrator submit train.py --gpus-per-node 4 --time-limit 1:00:00 -- --lr 0.1",
     "orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait",
     "orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5",
-    "orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py",
+    "orchestrator submit -- python -m package.module",
 )
 def submit(
     ctx: click.Context,
@@ -49,6 +52,9 @@ def submit(
     dry_run: bool = option("--dry-run", "Print the script, as `render` does."),
     test_only: bool = option("--test-only", "Ask Slurm when the job would start."),
     parsable: bool = option("--parsable", "Print only the job ID."),
+    save_spec: str | None = option(
+        "--save-spec", "Also write the job as a spec to FILE, which must not exist.", "FILE.toml"
+    ),
     queue: bool | None = options.queue,
     wait_: bool = options.wait,
     form: str | None = options.optional_form,
@@ -58,6 +64,9 @@ def submit(
     The submission is stored before sbatch runs. If the reply of sbatch is lost, orchestrator finds
     the job in Slurm; it never submits a second one.
 
+    SCRIPT is a program of your own, train.py or run.sh, and arguments after -- are passed to it.
+    SPEC is a TOML file that describes a job; --save-spec writes one.
+
     FILE.sbatch is a batch script of your own. It runs unchanged. Options given here override its
     #SBATCH directives, and arguments after -- are passed to the script.
     """
@@ -65,6 +74,8 @@ def submit(
     options.refuse_format(form, plain)
     configuration = session.configuration_of(ctx)
     request = spec_options.request(job, configuration)
+    if save_spec is not None:
+        spec_options.save(job, pathlib.Path(save_spec))
     if dry_run:
         terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
         spec_options.print_command_line(request)
@@ -97,7 +108,7 @@ def submit(
 
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
-        actions.raise_unless_completed(tasks)
+        actions.explain_failures(context, tasks)
 
 
 def _parsable(job: jobs.Job) -> str:

@@ -18,14 +18,14 @@ from orchestrator.cli import (
     session,
     spec_options,
     submit,
+    sweep_results,
 )
-from orchestrator.cli.commands import argument, option
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import sweep_rows, terminal
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-_sweep = argument(metavar="SWEEP")
 _dry_run = option("--dry-run", "Print what would be submitted.")
 
 
@@ -116,7 +116,7 @@ def render(
         terminal.print_exactly(ready.script.text)
 
 
-@sweep_commands.command("list", "orchestrator sweep list")
+@sweep_commands.command("list", "orchestrator sweep list", table=sweep_rows.SWEEP_COLUMNS)
 def list_sweeps(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
@@ -136,10 +136,11 @@ def list_sweeps(
     "status",
     "orchestrator sweep status digits-scaling",
     "orchestrator sweep status digits-scaling --points --format csv",
+    table=sweep_rows.POINT_COLUMNS,
 )
 def status(
     context: contexts.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     points: bool = option("--points", "Print one row for each point."),
     refresh: bool | None = options.refresh,
     form: str = options.form,
@@ -156,12 +157,15 @@ def status(
         _print_states(context, sweep, form)
 
 
+sweep_commands.add_command(sweep_results.show_results)
 sweep_commands.add_command(reports.report)
 
 
 @sweep_commands.command("resume", "orchestrator sweep resume digits-scaling")
 def resume(
-    context: contexts.Context, reference: str = _sweep, form: str | None = options.optional_form
+    context: contexts.Context,
+    reference: str = options.sweep,
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit the points of a sweep that are not submitted yet.
 
@@ -180,7 +184,7 @@ def resume(
 )
 def rerun(
     context: contexts.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     failed: bool = option("--failed", "Submit points that failed."),
     missing: bool = option("--missing", "Submit points cancelled, lost or never submitted."),
     points: tuple[str, ...] = option(
@@ -213,7 +217,7 @@ def rerun(
 )
 def add(
     ctx: click.Context,
-    reference: str = _sweep,
+    reference: str = options.sweep,
     job: spec_options.JobOptions = spec_options.job,
     dry_run: bool = _dry_run,
     yes: bool = options.yes,
@@ -246,13 +250,15 @@ def add(
         _print_plan(prepared, form or output.default_format())
         return
     confirm(prepared, yes=yes)
-    result = resubmission.add_points(prepared, stored, new, report=_print_submission)
+    result = resubmission.add_points(prepared, stored, report=_print_submission)
     _print_result(context, result, form)
 
 
 @sweep_commands.command("cancel", "orchestrator sweep cancel digits-scaling")
 def cancel(
-    context: contexts.Context, reference: str = _sweep, timeout: float = actions.timeout_option
+    context: contexts.Context,
+    reference: str = options.sweep,
+    timeout: float = actions.timeout_option,
 ) -> None:
     """Cancel the jobs of a sweep and submit no more points.
 
@@ -277,8 +283,9 @@ def print_plan_line(name: str, kind: str, prepared: plan.Prepared) -> None:
     unlimited = totals.points_without_time_limit
     parts = [output.count(totals.points, "point"), output.count(len(prepared.ready), "submission")]
     if unlimited < totals.points:
-        hours = f"{totals.gpu_hours:.4g} GPU-hours and {totals.node_hours:.4g} node-hours"
-        parts.append(f"at most {hours}")
+        hours = {"GPU-hours": totals.gpu_hours, "node-hours": totals.node_hours}
+        shown = [f"{number:.4g} {unit}" for unit, number in hours.items() if number]
+        parts.append(f"at most {' and '.join(shown)}")
     if unlimited:
         parts.append(f"{output.count(unlimited, 'point')} without a known time limit")
     output.note(f"{name} ({kind}): {', '.join(parts)}")

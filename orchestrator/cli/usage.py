@@ -9,12 +9,20 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import commands, options, output, value_types
 from orchestrator.cli.commands import option
+from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import job_usage
 from orchestrator.usage import totals
 
 _HOURS = ("gpu_hours", "core_hours", "node_hours")
-_NUMBERS = ("jobs", "starts", *_HOURS, "wasted")
+_COLUMNS = (
+    Column("jobs", drop=2),
+    Column("starts", drop=1),
+    Column("gpu_hours"),
+    Column("core_hours", drop=4),
+    Column("node_hours", drop=3),
+    Column("wasted", drop=5),
+)
 _FIELDS = ("jobs", "starts", *_HOURS, "wasted_share", "unknown_gpus", "unknown_cpus")
 
 
@@ -25,7 +33,10 @@ def _parse_key(text: str) -> str:
 
 
 @commands.command(
-    "usage", "orchestrator usage", "orchestrator usage --by label:team --since 2026-11-01 --json"
+    "usage",
+    "orchestrator usage",
+    "orchestrator usage --by label:team --since 2026-11-01 --json",
+    table=_COLUMNS,
 )
 def usage(
     context: contexts.Context,
@@ -65,7 +76,8 @@ def usage(
     usages = [{**group.words, **output.fields_of(group, _FIELDS)} for group in groups]
     if form == "table" and total is not None and len(usages) > 1:
         usages.append({**output.fields_of(total, _FIELDS), keys[0]: "total"})
-    output.print_rows("usage", usages, (*keys, *_NUMBERS), form, line=_line)
+    columns = [*(Column(key, "name") for key in keys), *_COLUMNS]
+    output.print_rows("usage", usages, columns, form, line=_line)
     if total is None:
         output.note("No job started in this period")
         return
@@ -79,5 +91,4 @@ def usage(
 
 def _line(row: output.Row) -> dict[str, object]:
     share = row["wasted_share"]
-    hours = {name: f"{row[name]:.2f}" for name in _HOURS}
-    return {**row, **hours, "wasted": "" if share is None else f"{share * 100:.0f}%"}
+    return {**row, "wasted": "" if share is None else f"{share * 100:.0f}%"}

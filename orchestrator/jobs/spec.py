@@ -73,7 +73,10 @@ class Container:
 class Launch:
     """`[launch]`: how the program is started. Exactly one of module, script, program, command."""
 
-    launcher: Literal["torchrun", "srun", "python"] = "torchrun"
+    #: auto: torchrun for a Python script or module that wants more than one rank (nodes times GPUs
+    #: per node; without GPUs, tasks), otherwise the program runs as it is, once, on the first node.
+    #: torchrun; srun: one task per rank; python: as it is
+    launcher: Literal["auto", "torchrun", "srun", "python"] = "auto"
     #: how torchrun's nodes meet; auto: standalone on one node, c10d on several
     rendezvous: Literal["auto", "standalone", "c10d", "static"] = "auto"
     #: ranks that torchrun starts per node; auto: one per GPU of the node, otherwise 1
@@ -138,7 +141,7 @@ class Array:
 class JobSpec:
     """A job: the keys of `[job]`, and a record for each other table."""
 
-    #: name of the job; Slurm's job name is NAME.TOKEN; required
+    #: name of the job; Slurm's job name is NAME.TOKEN; default: the name of the program
     name: str
     partition: str | None = None
     account: str | None = None

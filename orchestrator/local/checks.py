@@ -8,6 +8,7 @@ from orchestrator import errors, jobs
 from orchestrator.jobs import dependency
 from orchestrator.local import queue
 from orchestrator.local.slots import Slots
+from orchestrator.specs import ranks
 
 #: Keys that only Slurm uses.
 _JOB_KEYS = (
@@ -49,9 +50,10 @@ def dependency_job_ids(dependency: str) -> list[str]:
 def ignored_keys(spec: jobs.JobSpec) -> list[str]:
     """Return the keys of the spec that have no effect without Slurm."""
     keys = [f"job.{key}" for key in _JOB_KEYS if getattr(spec, key) is not None]
-    keys += [
-        f"resources.{key}" for key in _RESOURCE_KEYS if getattr(spec.resources, key) is not None
-    ]
+    resources = [key for key in _RESOURCE_KEYS if getattr(spec.resources, key) is not None]
+    if ranks.is_set_by_tasks(spec):
+        resources = [key for key in resources if not key.startswith("ntasks")]
+    keys += [f"resources.{key}" for key in resources]
     keys += ["launch.rendezvous"] if spec.launch.rendezvous in ("c10d", "static") else []
     return keys + [f"sbatch.{key}" for key in spec.sbatch]
 

@@ -61,10 +61,14 @@ def scan(
                 yield from _lines(handle, begin, end, line, into, deadline)
                 return
             stop, start = begin + HEAD_BYTES, end - TAIL_BYTES
-            line = yield from _lines(handle, begin, stop, line, into, deadline.share(3))
+            share = deadline.share(3)
+            line = yield from _lines(handle, begin, stop, line, into, share, flush=False)
             into.skipped_bytes = start - stop
             count, into.uncounted_bytes = _count_lines(handle, stop, start, deadline.share(2))
-            yield from _lines(handle, start, end, line + count, into, deadline)
+            # A part of a line is not a line: it could mean something else.
+            skipping = os.pread(handle, 1, start - 1) not in lines.SEGMENT_ENDS
+            line += count
+            yield from _lines(handle, start, end, line, into, deadline, skipping=skipping)
     except FileNotFoundError:
         into.problem = files.NO_LOG_YET
     except (OSError, errors.OrchestratorError) as error:
@@ -72,10 +76,21 @@ def scan(
 
 
 def _lines(
-    handle: int, begin: int, end: int, line: int, into: Scan, deadline: deadlines.Deadline
+    handle: int,
+    begin: int,
+    end: int,
+    line: int,
+    into: Scan,
+    deadline: deadlines.Deadline,
+    *,
+    skipping: bool = False,
+    flush: bool = True,
 ) -> Generator[Line, None, int]:
-    """Yield the lines between two offsets; return the number of line ends so far."""
-    offset, skipping = begin, False
+    """Yield the lines between two offsets; return the number of line ends so far.
+
+    skipping: the first offset is in a line, whose rest is skipped. flush: `end` ends the last line.
+    """
+    offset = begin
     while offset < end:
         if deadline.is_over:
             into.is_cut = True
@@ -84,7 +99,7 @@ def _lines(
         data = os.pread(handle, size, offset)
         # A log that has shrunk ends before `end`.
         last = len(data) < size or offset + size >= end
-        part = lines.split(data, line=line, skipping=skipping, flush=last)
+        part = lines.split(data, line=line, skipping=skipping, flush=last and flush)
         for number, raw in part.segments:
             text = lines.clean(raw)
             if text and not text.isspace():

@@ -15,6 +15,7 @@ BANNER_START = "=== orchestrator "
 
 # A segment of a line, or a line end. Carriage return and NUL end a segment.
 _TOKEN = re.compile(rb"([^\r\n\0]+)|\n")
+SEGMENT_ENDS = (b"\r", b"\n", b"\0")
 _SEGMENT_END = re.compile(rb"[\r\n\0]")
 # ECMA-48: control sequences, then control strings, then the short escapes.
 _ANSI = re.compile(

@@ -16,18 +16,21 @@ ALL = (*STATISTICS[:7], "p5", "median", "p95", "max", "best")
 
 _PERCENTILE = re.compile(r"p(100|[0-9]{1,2}(?:\.[0-9]{1,3})?)")
 #: Words in the name of a metric whose smallest value is best. They take precedence over _HIGH:
-#: `accuracy_loss` is a loss.
+#: `accuracy_loss` is a loss, `top1_err` an error.
 _LOW = frozenset(
-    "loss error err perplexity ppl time seconds latency wer cer mae mse rmse bpb".split()
+    "loss error errors err perplexity ppl nll time seconds secs ms latency duration wer cer mae "
+    "mse rmse mape bpb bpc fid regret eer hamming".split()
 )
 _HIGH = frozenset(
-    "throughput accuracy acc acc1 acc5 top1 top5 mfu hfu tflops per speedup utilization "
-    "utilisation f1 auc map bleu rouge iou miou dice precision recall score".split()
+    "throughput accuracy acc top mfu hfu tflops gflops per speedup efficiency utilization "
+    "utilisation f auc auroc auprc map ap bleu chrf rouge meteor cider iou miou dice precision "
+    "recall score ndcg mrr hits psnr ssim kappa mcc reward elo".split()
 )
 #: Rates and durations vary, so their median counts. Of all other metrics the last value does.
 _VARYING = frozenset(
     "throughput per seconds time latency mfu hfu tflops memory utilization utilisation".split()
 )
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 #: The sum of millions of squares of larger numbers overflows.
 _SQUARABLE = 1e140
 
@@ -51,7 +54,10 @@ def statistics(text: str) -> tuple[str, ...]:
 
 
 def _words(name: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", name.lower()))
+    """Return the words of a name, without digits at their end: `valTop1_map50` has top and map."""
+    words = re.findall(r"[a-z]+", _CAMEL_CASE.sub("_", name).lower())
+    # What follows "per" is not measured: images_per_second is a rate, seconds_per_image a time.
+    return {word for before, word in zip(["", *words], words, strict=False) if before != "per"}
 
 
 def direction(name: str) -> int:
@@ -130,6 +136,19 @@ class Summary:
         mean = self._mean() / scale
         squares = math.fsum((value / scale - mean) ** 2 for value in self.values)
         return scale * math.sqrt(squares / (count - 1))
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """Return the confidence interval of the mean (Student's t); None for fewer than two values.
+
+        It assumes independent values of a normal distribution, such as the results of runs with
+        different seeds. The values of one run over time are not.
+        """
+        deviation, count = self._standard_deviation(), len(self.values)
+        if deviation is None:
+            return None
+        quantile = quantiles.student_t((1.0 + confidence) / 2.0, count - 1)
+        margin = quantile * deviation / math.sqrt(count)
+        return self._mean() - margin, self._mean() + margin
 
     def _mean(self) -> float:
         count = len(self.values)

@@ -27,11 +27,11 @@ _MAX_STDERR_BYTES = 256 * 1024
 _MAX_STDOUT_BYTES = 128 * 1024 * 1024
 
 
-class CommandNotFound(errors.SlurmError):
+class CommandNotFound(errors.OrchestratorError):
     """The command could not be started."""
 
 
-class TooMuchOutputError(errors.SlurmError):
+class TooMuchOutputError(errors.OrchestratorError):
     """The command printed more than is kept, and was stopped."""
 
     def __init__(self, command: str, output: bytearray) -> None:
@@ -162,14 +162,10 @@ def _start(
             pass_fds=() if tie is None else (tie.inherited,),
         )
     except (OSError, ValueError) as exc:
-        fix = (
-            "On a cluster, use a login node and put Slurm's commands on PATH (load the Slurm "
-            "module). To run a job without Slurm, use `submit --scheduler local`."
-        )
-        if isinstance(exc, ValueError):
-            fix = "Remove the NUL character from its arguments or the environment."
         why = getattr(exc, "strerror", None) or exc
-        raise CommandNotFound(f"{argv[0]} could not be started: {why}. {fix}") from exc
+        if isinstance(exc, ValueError):
+            why = f"{exc}. Remove the NUL character from its arguments or the environment"
+        raise CommandNotFound(f"{argv[0]} could not be started: {why}") from exc
 
 
 def _read(

@@ -6,6 +6,7 @@ add, remove or change a directive.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 import typing
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.rendering import directives, shell, templates
-from orchestrator.specs import arguments, ranks
+from orchestrator.specs import arguments, launchers, programs, ranks
 
 if typing.TYPE_CHECKING:
     from orchestrator import config
@@ -52,6 +53,7 @@ def render(
         _check_bind_names(binds, ",")
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
     intended = directives.intended(spec, profile)
+    choice = launchers.choose(spec)
     # docs/howto/templates.md describes these variables.
     context = {
         "spec": spec,
@@ -70,12 +72,16 @@ def render(
         "trainer_is_ours": _is_trainer(spec.launch),
         "trainers_dir": str(trainers_dir),
         "trainers_mount": TRAINERS_MOUNT,
-        "launch_part": f"launch/{_launch_part(spec, local=local)}.sh.j2",
+        "launch_part": f"launch/{_launch_part(spec, choice, local=local)}.sh.j2",
+        "launcher_reason": choice.reason,
+        "torchrun": _torchrun(spec.launch),
+        "sets_one_rank": _sets_one_rank(spec, choice),
         "needs_srun": runtime == "pyxis",
         "nproc_per_node": ranks.ranks_per_node(spec),
-        "ranks_per_task": _ranks_per_task(spec),
+        "ranks_per_task": _ranks_per_task(spec, choice),
+        "joined_tasks": ranks.ranks_per_node(spec) if ranks.is_set_by_tasks(spec) else 1,
         "rank_options": _rank_options(spec),
-        "program": _program(spec),
+        "program": _program(spec, choice),
         "task_arguments": arguments.of_tasks(spec),
         "delimiter": shell.delimiter("ORCHESTRATOR_TASK_END", spec.launch.command or ""),
     }
@@ -95,13 +101,13 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
             )
 
 
-def _launch_part(spec: jobs.JobSpec, *, local: bool) -> str:
+def _launch_part(spec: jobs.JobSpec, choice: launchers.Choice, *, local: bool) -> str:
     launch = spec.launch
-    if launch.command is not None and launch.launcher != "srun":
+    if launch.command is not None and choice.launcher != "srun":
         # A shell line starts its programs itself; in a container it needs the container.
         return "command" if spec.container.runtime == "none" else "python"
-    if launch.launcher != "torchrun":
-        return launch.launcher
+    if choice.launcher != "torchrun":
+        return choice.launcher
     if local:
         # One machine, and no scontrol that knows its address.
         return "torchrun_standalone"
@@ -110,11 +116,40 @@ def _launch_part(spec: jobs.JobSpec, *, local: bool) -> str:
     return f"torchrun_{launch.rendezvous}"
 
 
-def _ranks_per_task(spec: jobs.JobSpec) -> int | None:
+def _torchrun(launch: jobs.Launch) -> list[str]:
+    """Return the command: that of the program's interpreter, if it is given by its path."""
+    program = programs.python_program(launch)
+    if program is not None and "/" in (program.interpreter or ""):
+        return [str(program.interpreter), "-m", "torch.distributed.run"]
+    return ["torchrun"]
+
+
+def _sets_one_rank(spec: jobs.JobSpec, choice: launchers.Choice) -> bool:
+    """Return whether a program without launcher gets torchrun's variables for one rank.
+
+    A distributed program then runs on one GPU as well. If the spec does not ask for a rank, the
+    program may start processes itself: libraries take the variables for those of a launcher.
+    """
+    resources = spec.resources
+    asked = (resources.gpus_per_node, resources.gres, resources.ntasks, resources.ntasks_per_node)
+    return (
+        spec.launch.launcher == "auto"
+        and choice.launcher == "python"
+        and launchers.has_ranks(spec)
+        and (any(asked) or spec.launch.nproc_per_node != "auto")
+    )
+
+
+def _ranks_per_task(spec: jobs.JobSpec, choice: launchers.Choice) -> int | None:
     """Return how many ranks share the CPUs of a Slurm task; None: as many as GPUs; 0: unknown."""
-    if spec.launch.command is not None and spec.launch.launcher != "srun":
+    launch = spec.launch
+    if launch.command is not None and launch.launcher != "srun":
         return 0
-    return ranks.ranks_per_node(spec) if spec.launch.launcher == "torchrun" else 1
+    if launch.launcher == "auto" and not launchers.has_ranks(spec):
+        return 0
+    if choice.launcher != "torchrun" or ranks.is_set_by_tasks(spec):
+        return 1
+    return ranks.ranks_per_node(spec)
 
 
 def _rank_options(spec: jobs.JobSpec) -> list[str]:
@@ -124,27 +159,25 @@ def _rank_options(spec: jobs.JobSpec) -> list[str]:
 
 
 def _is_trainer(launch: jobs.Launch) -> bool:
-    module = launch.module
-    if module is None and launch.program[:1] == ("-m",):
-        module = "".join(launch.program[1:2])
-    return module is not None and module.split(".")[0] == "trainers"
+    program = programs.python_program(launch)
+    return program is not None and (program.module or "").split(".")[0] == "trainers"
 
 
-def _program(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
-    """Return the words of the program, then those of each argument."""
-    launch = spec.launch
-    if launch.command is not None:
+def _program(spec: jobs.JobSpec, choice: launchers.Choice) -> list[tuple[str, ...]]:
+    """Return the words of the program, then those of each option that follows."""
+    if spec.launch.command is not None:
         return []
-    if launch.module is not None:
-        head: tuple[str, ...] = ("-m", launch.module)
-    else:
-        head = (launch.script,) if launch.script is not None else launch.program
-    is_python = head[0].endswith(".py") or head[0].startswith("-")
-    if launch.launcher == "torchrun":
-        head = head if is_python else ("--no-python", *head)
-    elif is_python:
-        head = ("python3", *head)
-    return [head, *arguments.shared(spec)]
+    words, program = programs.words(spec.launch), programs.python_program(spec.launch)
+    head = ("python3", *words) if programs.is_for_python(words) else words
+    if choice.launcher == "torchrun":
+        # torchrun starts Python itself, with -u.
+        if program is None or program.options:
+            head = ("--no-python", *head)
+        else:
+            head = (*program.target, *program.arguments)
+    starts = [index for index, word in enumerate(head) if index and word.startswith("--")]
+    parts = [head[start:end] for start, end in itertools.pairwise([0, *starts, len(head)])]
+    return [*parts, *arguments.shared(spec)]
 
 
 def _check(script: str, intended: Sequence[directives.Option]) -> None:

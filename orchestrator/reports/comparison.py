@@ -65,8 +65,7 @@ class Line:
     is_worse: bool
 
 
-#: Columns of the table, and of formats for programs.
-COLUMNS = ("curve", "size", "metric", "change", "interval", "verdict", "runs", "baseline_runs")
+#: Columns of formats for programs.
 VALUES = (
     *("curve", "size", "metric", "ratio", "ratio_low", "ratio_high", "threshold"),
     *("verdict", "runs", "baseline_runs"),

@@ -43,10 +43,6 @@ def _plain(text: str) -> str:
     return escaping.one_line(" ".join(text.split()))
 
 
-def _markdown_text(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", _plain(text))
-
-
 _LATEX = str.maketrans(
     {
         **{mark: f"\\{mark}" for mark in "{}$&#%_"},
@@ -69,7 +65,7 @@ def render(
     LaTeX needs no package; the sentences are comments above the table. HTML is one file without
     scripts and links; `drawings`: SVG files by name.
     """
-    escape = _markdown_text if form == "md" else _plain
+    escape = formats.markdown_text if form == "md" else _plain
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=form == "html",

@@ -60,15 +60,24 @@ def _module(name: str) -> Any:
 
 def _fill(axes: Any, figure: figures.Figure) -> None:
     axes.set_title(_label(figure.title), loc="left", fontsize=11)
-    axes.set_xlabel(figure.x_label)
+    axes.set_xlabel(_label(figure.x_label))
     axes.set_ylabel(_label(figure.y_label))
-    if figure.bar_labels:
-        _draw_bars(axes, figure)
-    else:
-        for series in figure.series:
+    bottom = [0.0] * len(figure.x_labels)
+    for series in figure.series:
+        if series.kind == "bars":
+            bottom = _draw_bars(axes, series, bottom)
+        else:
             _draw_series(axes, series)
-        if figure.sizes:
-            _scale(axes, figure)
+    if figure.x_labels:
+        labels = [_label(label) for label in figure.x_labels]
+        axes.set_xticks(range(len(labels)), labels, fontsize=8)
+    elif figure.sizes:
+        _scale(axes, figure)
+    elif figure.is_log_x:
+        axes.set_xscale("log")
+    if figure.ticks:
+        axes.set_xticks(figure.ticks, [f"{tick:g}" for tick in figure.ticks], minor=False)
+        axes.xaxis.set_minor_locator(_module("matplotlib.ticker").NullLocator())
     if figure.is_share:
         ticker = _module("matplotlib.ticker")
         axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
@@ -121,12 +130,9 @@ def _draw_series(axes: Any, series: figures.Series) -> None:
     axes.plot(series.x, series.y, linestyle=linestyle, linewidth=1.2, **style)
 
 
-def _draw_bars(axes: Any, figure: figures.Figure) -> None:
-    bottom = [0.0] * len(figure.bar_labels)
-    for series in figure.series:
-        colour = _COLOURS[series.colour % len(_COLOURS)]
-        label = _label(series.label)
-        axes.bar(series.x, series.y, bottom=bottom, width=0.6, color=colour, label=label)
-        bottom = [low + y for low, y in zip(bottom, series.y, strict=True)]
-    labels = [_label(label) for label in figure.bar_labels]
-    axes.set_xticks(range(len(labels)), labels, fontsize=8)
+def _draw_bars(axes: Any, series: figures.Series, bottom: Sequence[float]) -> list[float]:
+    """Stack bars onto others; return the heights of their tops."""
+    colour = _COLOURS[series.colour % len(_COLOURS)]
+    label = _label(series.label)
+    axes.bar(series.x, series.y, bottom=bottom, width=0.6, color=colour, label=label)
+    return [low + y for low, y in zip(bottom, series.y, strict=True)]

@@ -45,8 +45,12 @@ class Figure:
     series: Sequence[Series]
     #: ticks of the x axis; empty: an axis of plain numbers
     sizes: Sequence[int]
-    #: labels of bars, in place of `sizes`
-    bar_labels: Sequence[str] = ()
+    #: labels of x = 0, 1, ... in place of numbers
+    x_labels: Sequence[str] = ()
+    #: the only ticks of an axis of numbers; empty: chosen by their range
+    ticks: Sequence[float] = ()
+    #: the x axis is logarithmic; `is_log` with `sizes`: both axes
+    is_log_x: bool = False
     is_log: bool = False
     is_share: bool = False
     #: the y axis starts at zero
@@ -100,11 +104,11 @@ def figures(report: records.Report) -> list[Figure]:
             for index, part in enumerate(parts)
         ]
         labels = _bar_labels(steps)
-        made.append(figure("steps", bars, "time per step", "ms per step", bar_labels=labels))
+        made.append(figure("steps", bars, "time per step", "ms per step", x_labels=labels))
     if used := [row for row in rows if row.median("utilisation") is not None]:
         bars = [_bars("utilisation", [row.median("utilisation") or 0.0 for row in used])]
         title, labels = "GPU utilisation", _bar_labels(used)
-        made.append(figure("utilisation", bars, title, bar_labels=labels, is_share=True))
+        made.append(figure("utilisation", bars, title, x_labels=labels, is_share=True))
     return made
 
 
@@ -113,7 +117,7 @@ def as_csv(figure: Figure) -> str:
     rows = [["series", "kind", "x", "y", "low", "high"]]
     for series in figure.series:
         for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-            label = figure.bar_labels[index] if series.kind == "bars" else f"{x:.10g}"
+            label = figure.x_labels[index] if series.kind == "bars" else f"{x:.10g}"
             ends = [
                 f"{values[index]:.10g}" if values else "" for values in (series.low, series.high)
             ]

@@ -25,6 +25,10 @@ class Column:
     is_estimate: bool = False
     #: only shown if asked for, because a table has to fit a terminal
     is_extra: bool = False
+    #: left out of a table on a narrow terminal, 1 first; None: never
+    drop: int | None = None
+    #: words, which may continue on the next line
+    is_text: bool = False
 
     def cell(self, row: records.Row) -> str:
         value = self.value(row)
@@ -67,16 +71,17 @@ def _median(name: str, field: str, text: Callable[[Any], str], **options: Any) -
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column(name="configuration", value=_configuration, is_extra=True),
-    Column(name="curve", value=lambda row: "all" if row.shared else row.curve),
+    Column(name="configuration", value=_configuration, is_extra=True, is_text=True),
+    Column(name="curve", value=lambda row: "all" if row.shared else row.curve, is_text=True),
     Column(name="size", value=lambda row: row.point.size),
     Column(
         name="nodes",
         value=lambda row: row.nodes,
         text=lambda nodes: " or ".join(map(str, nodes)),
         encode=_joined,
+        drop=5,
     ),
-    Column(name="runs", value=lambda row: len(row.measurements)),
+    Column(name="runs", value=lambda row: len(row.measurements), drop=6),
     Column(
         name="windows",
         value=lambda row: row.point.windows,
@@ -85,7 +90,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _estimate("throughput"),
     Column(name="interval_of", value=lambda row: row.point.interval_of, is_extra=True),
-    _estimate("speedup", lambda estimate: display.number(estimate.value)),
+    _estimate("speedup", lambda estimate: display.number(estimate.value), drop=9),
     _estimate("efficiency", lambda estimate: display.interval(estimate, "share")),
     _estimate("serial_share", value=lambda row: row.point.serial_fraction, is_extra=True),
     Column(
@@ -93,27 +98,33 @@ COLUMNS: tuple[Column, ...] = (
         value=lambda row: row.epoch_seconds,
         text=display.seconds,
         key="epoch_seconds",
+        drop=7,
     ),
     Column(
-        name="gpu_hours_per_epoch", value=lambda row: row.gpu_hours_per_epoch, text=display.number
+        name="gpu_hours_per_epoch",
+        value=lambda row: row.gpu_hours_per_epoch,
+        text=display.number,
+        drop=4,
     ),
     _median("total_time", "total_seconds", display.seconds, is_extra=True),
-    _median("data_wait", "data_wait_share", display.share),
+    _median("data_wait", "data_wait_share", display.share, drop=3),
     Column(
         name="memory",
         value=lambda row: row.memory_bytes,
         text=display.gibibytes,
         key="memory_bytes",
         encode=lambda values: _joined([f"{value:.0f}" for value in values]),
+        drop=1,
     ),
-    _median("utilisation", "utilisation", display.share),
-    _median("accuracy", "accuracy", display.number),
+    _median("utilisation", "utilisation", display.share, drop=2),
+    _median("accuracy", "accuracy", display.number, drop=8),
     Column(
         name="source",
         value=lambda row: [*dict.fromkeys(run.source for run in row.measurements)],
         text=_sources,
         encode=_joined,
         is_extra=True,
+        is_text=True,
     ),
 )
 NAMES = tuple(column.name for column in COLUMNS)
@@ -142,8 +153,13 @@ def filled(report: records.Report, *, with_extra: bool = True) -> list[str]:
 
 def texts(report: records.Report, names: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return the cells for people, by heading. Default: the columns for a terminal."""
-    columns = _columns(names or filled(report, with_extra=False))
+    columns = shown(report, names)
     return [{column.heading(row): column.cell(row) for column in columns} for row in rows(report)]
+
+
+def shown(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
+    """Return the columns with these names. Default: those for a terminal."""
+    return _columns(names or filled(report, with_extra=False))
 
 
 def values(report: records.Report, names: Sequence[str] = ()) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ _JOBS_PER_COMMAND = 500
 
 # The methods of Client hide the modules of the same name.
 Keep: TypeAlias = squeue.Keep
-#: process.run, or a stand-in: argv, timeout_seconds, environ
+#: failures.run, or a stand-in: argv, timeout_seconds, environ
 Run: TypeAlias = Callable[[Sequence[str], float, Mapping[str, str]], process.Result]
 
 
@@ -36,7 +36,7 @@ class Client:
     timeout_seconds: float = 60.0
     #: for sacct: a hung slurmdbd took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
-    run: Run = process.run
+    run: Run = failures.run
     #: by line of the last squeue, the jobs that were selected: a line says the same again
     _squeue_rows: dict[str, tuple[tracking.Observation, ...]] = dataclasses.field(
         default_factory=dict, repr=False, compare=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 
 from orchestrator import errors
 from orchestrator.processes import process
@@ -31,6 +32,31 @@ class AccountingDisabled(errors.SlurmError):
 
 class Unreachable(errors.SlurmError):
     """slurmctld or slurmdbd does not respond."""
+
+
+def run(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    environ: Mapping[str, str],
+    *,
+    die_with_parent: bool = False,
+    folder: str | None = None,
+) -> process.Result:
+    """Run a command of Slurm like process.run(); SlurmError if it cannot be started."""
+    try:
+        return process.run(
+            argv, timeout_seconds, environ, die_with_parent=die_with_parent, folder=folder
+        )
+    except process.CommandNotFound as exc:
+        fix = ""
+        if isinstance(exc.__cause__, FileNotFoundError):
+            fix = (
+                " On a cluster, use a login node and put Slurm's commands on PATH (load the Slurm "
+                "module). To run a job without Slurm, use `submit --scheduler local`."
+            )
+        raise errors.SlurmError(f"{exc}.{fix}") from exc
+    except process.TooMuchOutputError as exc:
+        raise errors.SlurmError(str(exc)) from exc
 
 
 def failure(result: process.Result) -> errors.SlurmError | None:

@@ -14,4 +14,6 @@ load = loading.load
 over = loading.over
 read = loading.read
 seconds = values.seconds
+stored = toml_tables.stored
 to_json = toml_tables.to_json
+to_store = toml_tables.to_store

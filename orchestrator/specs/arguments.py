@@ -10,7 +10,7 @@ from orchestrator import jobs
 def shared(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
     """Return the words of each argument in `[args]` that no array task sets."""
     differing = _set_by_tasks(spec)
-    return _words({key: value for key, value in spec.args.items() if flag(key) not in differing})
+    return words({key: value for key, value in spec.args.items() if flag(key) not in differing})
 
 
 def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
@@ -25,8 +25,8 @@ def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
     return [
         [
             word
-            for words in _words(defaults | {flag(key): value for key, value in task.items()})
-            for word in words
+            for pair in words(defaults | {flag(key): value for key, value in task.items()})
+            for word in pair
         ]
         for task in spec.array.tasks
     ]
@@ -41,13 +41,13 @@ def flag(key: str) -> str:
     return "--" + key.removeprefix("--").replace("_", "-")
 
 
-def _words(arguments: Mapping[str, jobs.ArgumentValue]) -> list[tuple[str, ...]]:
+def words(arguments: Mapping[str, jobs.ArgumentValue]) -> list[tuple[str, ...]]:
     """Return the words of each argument: true is a flag without value, false is omitted."""
-    words: list[tuple[str, ...]] = []
+    found: list[tuple[str, ...]] = []
     for key, value in arguments.items():
         if isinstance(value, bool):
-            words += [(flag(key),)] if value else []
+            found += [(flag(key),)] if value else []
         else:
             items = value if isinstance(value, tuple) else (value,)
-            words += [(flag(key), str(item)) for item in items]
-    return words
+            found += [(flag(key), str(item)) for item in items]
+    return found

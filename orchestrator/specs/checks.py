@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.specs import sbatch_options, toml_tables
+from orchestrator.specs import launchers, ranks, sbatch_options, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -183,13 +183,20 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
         yield _at("launch", "program", 0), "is empty: write a program"
     if launch.command is not None and not launch.command.strip():
         yield _at("launch", "command"), "is empty: write a command"
-    if launch.launcher != "torchrun":
+    chosen = launchers.choose(spec)
+    if chosen.launcher != "torchrun" and not (launch.command and launch.launcher == "auto"):
+        why = f" (auto: {chosen.reason})" if chosen.reason else ""
         for key in ("rendezvous", "nproc_per_node"):
-            if getattr(launch, key) != "auto":
-                yield (("launch", key), ("launch", "launcher")), "needs the launcher torchrun"
+            is_one_rank = launch.launcher == "auto" and launchers.has_ranks(spec)
+            if getattr(launch, key) not in ("auto", 1 if is_one_rank else None):
+                message = f"needs the launcher torchrun{why}"
+                yield (("launch", key), ("launch", "launcher")), message
     elif launch.rendezvous == "standalone" and resources.nodes > 1:
         message = f"standalone is for one node (nodes is {resources.nodes}): use auto or c10d"
         yield (("launch", "rendezvous"), ("resources", "nodes")), message
+    if ranks.is_set_by_tasks(spec) and (resources.ntasks or 0) % max(1, resources.nodes):
+        message = f"{resources.ntasks} ranks cannot be divided among {resources.nodes} nodes"
+        yield (("resources", "ntasks"), ("resources", "nodes")), message
     if launch.launcher == "srun" and not launch.command:
         needed = ("ntasks_per_node", "ntasks", "gpus_per_node")
         if not any(getattr(resources, key) for key in needed) and resources.gres is None:

@@ -40,7 +40,7 @@ class Flag(NamedTuple):
 
 #: In the order of the help.
 FLAGS = (
-    Flag("job.name", "Name of the job."),
+    Flag("job.name", "Name of the job. Default: the name of the program."),
     Flag("job.partition", "Partition, or several separated by commas. Default: the profile's."),
     Flag("job.account", "Account to charge. Default: the profile's."),
     Flag("job.qos", "Quality of service. Default: the profile's."),
@@ -86,7 +86,10 @@ FLAGS = (
     Flag("container.image", "Path of the container image."),
     Flag("container.binds", "Folder to bind into the container.", "bind", "/HOST:/INSIDE[:ro]"),
     Flag("container.gpu", "GPU support in the container.", "container-gpu"),
-    Flag("launch.launcher", "Program launcher; srun starts one task per rank."),
+    Flag(
+        "launch.launcher",
+        "Program launcher. auto: torchrun for Python with several ranks, otherwise none.",
+    ),
     Flag("launch.rendezvous", "Rendezvous of torchrun's nodes."),
     Flag(
         "launch.nproc_per_node",

@@ -6,14 +6,12 @@ The layers, the weakest first: file, ORCHESTRATOR_* variables, `--set`, flags.
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import errors, jobs
-from orchestrator.specs import checks, flags, toml_tables
+from orchestrator.specs import checks, flags, programs, toml_tables
 from orchestrator.toml import documents, key_paths, schema
 from orchestrator.toml.key_paths import KeyPath
 
@@ -23,7 +21,6 @@ VARIABLES = {
     "ORCHESTRATOR_PARTITION": "job.partition",
     "ORCHESTRATOR_QOS": "job.qos",
 }
-_PYTHON = re.compile(r"python[0-9.]*")
 #: Path of a key, where its value was given, and the value.
 _Value: TypeAlias = tuple[tuple[str, ...], str, object]
 
@@ -178,8 +175,14 @@ def build(
     forbidden = dict(documents.forbidden_characters(document, toml_tables.MULTI_LINE))
     for path, message in {**wrong, **forbidden}.items():
         report(path, message)
-    spec, findings = _without_python(toml_tables.to_spec(file))
-    findings += checks.findings(spec)
+    spec = toml_tables.to_spec(file)
+    spec = dataclasses.replace(
+        spec,
+        name=spec.name or programs.name(spec.launch),
+        # Options that are off.
+        sbatch={key: value for key, value in spec.sbatch.items() if value is not False},
+    )
+    findings = list(checks.findings(spec))
     if folder is not None:
         findings += checks.missing_files(spec, folder)
     unusable = list(reported)
@@ -202,28 +205,3 @@ def _with_numbers_as_text(document: documents.Document) -> documents.Document:
         if type(value := document.get(key)) is int:
             document = documents.with_value(document, key, str(value), document.origin(key))
     return document
-
-
-def _without_python(spec: jobs.JobSpec) -> tuple[jobs.JobSpec, list[checks.Finding]]:
-    """Return the spec without options that are off, and without `python` before a program.
-
-    torchrun starts Python itself, with -u.
-    """
-    spec = dataclasses.replace(
-        spec, sbatch={key: value for key, value in spec.sbatch.items() if value is not False}
-    )
-    launch = spec.launch
-    if launch.launcher != "torchrun" or not launch.program or launch.batch_file is not None:
-        return spec, []
-    words = [*launch.program]
-    if not _PYTHON.fullmatch(os.path.basename(words.pop(0))):
-        return spec, []
-    while words[:1] == ["-u"]:
-        del words[0]
-    if words and (words[0] == "-m" or not words[0].startswith("-")):
-        launch = dataclasses.replace(launch, program=tuple(words))
-        return dataclasses.replace(spec, launch=launch), []
-    message = "torchrun starts Python itself: write a script or -m MODULE after it"
-    if words:
-        message += f", not {schema.as_toml(words[0])}; or use the launcher python"
-    return spec, [((("launch", "program"),), message)]

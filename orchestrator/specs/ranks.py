@@ -5,16 +5,45 @@ from __future__ import annotations
 import re
 
 from orchestrator import jobs
+from orchestrator.specs import programs
 
 
 def ranks_per_node(spec: jobs.JobSpec) -> int | None:
     """Return the ranks per node; None: as many as GPUs on the job's node, at least 1."""
+    if is_set_by_tasks(spec):
+        return _tasks_as_ranks(spec.resources)
     if spec.launch.nproc_per_node != "auto":
         return spec.launch.nproc_per_node
     if spec.resources.gpus_per_node is not None:
         return max(1, spec.resources.gpus_per_node)
     gpus = gpus_of_gres(spec.resources.gres or "")
-    return None if gpus is None else max(1, gpus)
+    if gpus is not None:
+        return max(1, gpus)
+    is_chosen = spec.launch.launcher == "auto" and programs.is_rank(spec.launch)
+    # An exclusive node comes with all its GPUs.
+    return 1 if is_chosen and not spec.exclusive else None
+
+
+def is_set_by_tasks(spec: jobs.JobSpec) -> bool:
+    """Return whether torchrun starts as many ranks as Slurm would start tasks.
+
+    That is for a Python program without GPUs whose launcher is chosen.
+    """
+    launch, resources = spec.launch, spec.resources
+    return (
+        launch.launcher == "auto"
+        and launch.nproc_per_node == "auto"
+        and _tasks_as_ranks(resources) > 1
+        and gpus_per_node(spec) == 0
+        and programs.is_rank(launch)
+    )
+
+
+def _tasks_as_ranks(resources: jobs.Resources) -> int:
+    per_node = resources.ntasks_per_node
+    if per_node is None:
+        return -(-(resources.ntasks or 1) // max(1, resources.nodes))
+    return per_node
 
 
 def gpus_of_gres(gres: str) -> int | None:

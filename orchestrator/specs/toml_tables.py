@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator import errors, jobs
@@ -87,11 +88,31 @@ def from_json(text: str) -> jobs.JobSpec:
     except ValueError as error:
         problem = errors.Problem(source="stored spec", message=f"not JSON: {error}")
         raise errors.SpecError([problem]) from error
-    document = documents.of(data, "stored spec")
+    document = stored(data, "stored spec")
     file, problems = schema.build(document, FILE)
     if problems:
         raise errors.SpecError([document.problem(at, text) for at, text in problems.items()])
     return to_spec(file)
+
+
+def to_store(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a spec's file to be stored; stored() reads them."""
+    return _with_launcher(data, jobs.Launch.launcher)
+
+
+def stored(data: Mapping[str, Any], source: str) -> documents.Document:
+    """Return the stored tables of a spec.
+
+    Before there was a launcher `auto`, torchrun was the default, and defaults were not stored.
+    """
+    return documents.of(_with_launcher(data, "torchrun"), source)
+
+
+def _with_launcher(data: Mapping[str, Any], launcher: str) -> dict[str, Any]:
+    launch = data.get("launch", {})
+    if not isinstance(launch, Mapping) or "launcher" in launch:
+        return dict(data)
+    return {**data, "launch": {**launch, "launcher": launcher}}
 
 
 def _without_nulls(value: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
-from orchestrator.specs import checks
+from orchestrator.specs import checks, launchers
 from orchestrator.sweeps import batch_size, keys, records, resources, table
 from orchestrator.toml import documents, schema, values
 from orchestrator.toml.key_paths import KeyPath
@@ -54,6 +54,11 @@ def _with_identity(point: records.Point, repeat: int) -> records.Point:
     parts = [words, f"r{repeat}" if repeat > 1 else "", identity[:8]]
     name = "-".join(filter(None, parts))
     return dataclasses.replace(point, name=name, identity=identity, repeat=repeat)
+
+
+def _sizes(changes: Iterable[records.Setting]) -> list[records.Setting]:
+    """Return the settings that give the number of nodes or GPUs."""
+    return [setting for setting in changes if setting.path in (_NODES, _GPUS_PER_NODE)]
 
 
 def _word(value: jobs.ArgumentValue) -> str:
@@ -188,6 +193,11 @@ class Builder:
             self._shapes[changes_key] = None
             spec = dataclasses.replace(self._spec(changes, own), args=self._base_args)
             self._check_ranks(spec, changes)
+            if _sizes(changes) and launchers.has_ranks(spec) and spec.launch.launcher == "auto":
+                # All sizes start alike: their times are compared, and the program expects ranks.
+                spec = dataclasses.replace(
+                    spec, launch=dataclasses.replace(spec.launch, launcher="torchrun")
+                )
             text = specs.to_json(dataclasses.replace(spec, args={}))
             hours = resources.hours_of(spec, self._profile)
             shape = records.Shape(
@@ -229,8 +239,9 @@ class Builder:
     def _check_ranks(self, spec: jobs.JobSpec, changes: list[records.Setting]) -> None:
         """Report keys that keep the number of ranks although the sweep varies the size."""
         given, launch = spec.resources, spec.launch
-        sized = [setting for setting in changes if setting.path in (_NODES, _GPUS_PER_NODE)]
-        if launch.command is not None or not sized:
+        sized = _sizes(changes)
+        is_own = launch.launcher == "auto" and not launchers.has_ranks(spec)
+        if launch.command is not None or is_own or not sized:
             return
         varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
         if launch.launcher == "python" and given.nodes > 1:
@@ -244,7 +255,8 @@ class Builder:
                 ("resources", "ntasks_per_node"): varies_gpus and given.ntasks_per_node is not None,
             },
         }
-        for key, is_fixed in fixed.get(launch.launcher, {}).items():
+        launcher = "torchrun" if launch.launcher == "auto" else launch.launcher
+        for key, is_fixed in fixed.get(launcher, {}).items():
             if is_fixed:
                 self._problems.add(key, "sets the ranks, but the sweep varies them: remove it")
 

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet does not execute, and JSON of printable characters."""
+"""CSV that a spreadsheet does not execute, JSON of printable characters, and Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orchestrator.text import escaping
 
@@ -43,3 +43,16 @@ def json_text(value: object, *, indent: int | None = None, allow_nan: bool = Fal
     """Return a value as JSON in ASCII."""
     # DEL is the only control character that json.dumps leaves; it occurs only in strings.
     return json.dumps(value, indent=indent, allow_nan=allow_nan).replace("\x7f", "\\u007f")
+
+
+def markdown_text(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is."""
+    line = escaping.one_line(" ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", line)
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, with its last line end."""
+    lines = [map(markdown_text, headings), ["---"] * len(headings)]
+    lines += [map(markdown_text, row) for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -19,6 +19,7 @@ from db.tables.jobs import JOBS, SUBMISSIONS
 from orchestrator.controller.session import stores
 from tests import postgresql
 from tests.benchmarks import ratios
+from tests.cluster import machine
 
 #: Jobs that ended within the last day, which `status` lists by default.
 RECENT = 50
@@ -53,7 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
                     budget=1.3,
                 )
             )
-            with contextlib.suppress(postgresql.Unavailable), postgresql.running() as server:
+            lab, release = machine.lab_dir(), machine.slurm_release()
+            with (
+                contextlib.suppress(postgresql.Unavailable),
+                postgresql.running(lab, release) as server,
+            ):
                 result.append(
                     ratios.measure(
                         f"the same {count:,} on PostgreSQL / on SQLite",

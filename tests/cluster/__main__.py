@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse(argv)
     cache = machine.lab_dir()
     where = lab.Lab(options.state or cache / "run", cache)
-    release = options.release or os.environ.get("ORCHESTRATOR_LAB_RELEASE") or "24.11"
+    release = options.release or machine.slurm_release()
     words = options.words
     if options.command == "build":
         print(*where.build(release, fresh=options.fresh), sep="\n")

@@ -95,7 +95,7 @@ def slurm_release(pytestconfig: pytest.Config) -> str:
     """The Slurm release that the tests run on."""
     # A run of all tests reads this file too late for its option; the variable works always.
     named = pytestconfig.getoption("--slurm-release", default=None)
-    return named or os.environ.get("ORCHESTRATOR_LAB_RELEASE") or "24.11"
+    return named or machine.slurm_release()
 
 
 @pytest.fixture(scope="session")

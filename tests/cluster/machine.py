@@ -55,6 +55,11 @@ def lab_dir() -> pathlib.Path:
     return pathlib.Path(named or f"{cache}/orchestrator/lab").expanduser().absolute()
 
 
+def slurm_release() -> str:
+    """Default Slurm release of labs."""
+    return os.environ.get("ORCHESTRATOR_LAB_RELEASE") or "24.11"
+
+
 def command(
     argv: Sequence[str | os.PathLike[str]],
     *,

@@ -200,7 +200,9 @@ def test_slower_sweep_is_reported_once(lab: cluster.Lab, site: sites.Site) -> No
 
 
 def test_crontab_line_runs(lab: cluster.Lab, site: sites.Site) -> None:
-    """The printed line works with the environment that cron gives."""
+    """The printed line works with cron's environment, for a project with its own database."""
+    lab.write(f"{site.home}/orchestrator.toml", 'state_dir = "state of project"\n')
+    site.run("trust", site.home)
     spec = site.shell("hello", "echo hello")
     site.run("schedule", "add", "hello", "--cron", "@daily", spec)
     (_, line, _) = site.run("schedule", "install", "--cron").stdout.splitlines()

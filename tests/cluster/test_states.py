@@ -147,7 +147,7 @@ def test_job_exits_with_3(crowd: Crowd) -> None:
     done = crowd.site.run("wait", job["job_id"], check=1)
     assert done.stderr.endswith(
         f"Error: job {job['job_id']} ended FAILED, exit code 3:0; "
-        f"see `orchestrator logs {job['job_id']}`\n"
+        f"see `orchestrator explain {job['job_id']}`\n"
     )
 
 

@@ -73,14 +73,22 @@ def test_files_that_are_no_specs(cli, unchanged):
     [
         (
             ("a.toml", "b.toml"),
-            "at most one spec file is allowed, got a.toml b.toml; write the program after `--`",
+            "at most one script or spec is allowed, got a.toml b.toml; write a program and its "
+            "arguments after `--`",
         ),
         (("a.toml", "--"), "no program after `--`"),
-        (("train.py",), "train.py is not a spec file; write the program after `--`: -- train.py"),
+        (("none.py",), "none.py: no such script"),
+        (
+            ("train.py", "--lr", "1"),
+            "No such option: --lr. Options of train.py follow `--`: train.py -- --lr",
+        ),
         (
             (),
-            "name a spec file, or describe the job with options: "
-            "orchestrator submit --name x --nodes 1 -- train.py",
+            "name a script or a spec: orchestrator submit train.py, orchestrator submit job.toml",
+        ),
+        (
+            ("--save-spec", "job.yaml", "--", "true"),
+            "--save-spec: name a file that ends in .toml (got job.yaml)",
         ),
         (
             ("--nodes", "two", "--", "x"),
@@ -92,7 +100,7 @@ def test_usage(cli, unchanged, argv, message):
     done = cli("submit", *argv)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "Usage: orchestrator submit [OPTIONS] [SPEC.toml | FILE.sbatch] [-- COMMAND...]\n"
+        "Usage: orchestrator submit [OPTIONS] [SCRIPT | SPEC] [-- COMMAND...]\n"
         "Try 'orchestrator submit --help' for help.\n"
         f"\nError: {message}\n"
     )

@@ -258,9 +258,11 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     failing = cli("submit", "--name", "bad", "--wait", "--json", "--command", "exit 3")
     assert failing.code == 1
     assert [(item["state"], item["exit_code"]) for item in failing.items] == [("FAILED", 3)]
-    assert failing.err.endswith(
-        "Error: job 1 ended FAILED, exit code 3:0; see `orchestrator logs 1`\n"
-    )
+    # What `explain` prints, then the end.
+    shown = cli("explain", "1").out
+    assert shown.startswith("Job:       1 (@1) bad, FAILED\nCause: ")
+    assert failing.err.endswith(f"{shown}Error: job 1 ended FAILED, exit code 3:0\n")
+    assert cli("wait", "1").err.endswith("exit code 3:0; see `orchestrator explain 1`\n")
     fake_slurm.run_jobs(False)
     assert cli("submit", "--name", "slow", "--parsable", "--", "train.py").out == "2\n"
     late = cli("wait", "2", "--timeout", "0.2")

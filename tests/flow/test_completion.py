@@ -34,6 +34,25 @@ def test_commands_options_and_jobs(cli: command_line.CommandLine, fake_slurm: Fa
     assert completed(cli, "logs", "x") == []
 
 
+def test_sweeps_and_their_metrics(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+    (cli.folder / "train.py").write_text("print('epoch=1 loss=0.5 val_loss=0.6')\n")
+    assert completed(cli, "sweep", "results", "") == []
+    spec = cli.spec(
+        '[job]\nname = "grid"\ntime_limit = "5"\n[launch]\nlauncher = "python"\n'
+        'script = "train.py"\n[sweep]\nkind = "grid"\naxes.args.lr = [0.1]\n'
+    )
+    fake_slurm.run_jobs()
+    assert cli("sweep", "submit", spec, "--wait").code == 0
+    assert cli("sweep", "results", "grid").code == 0
+    assert completed(cli, "sweep", "results", "g") == ["grid"]
+    assert completed(cli, "sweep", "status", "@") == ["@1"]
+    assert completed(cli, "wait", "--sweep", "") == ["grid"]
+    assert completed(cli, "sweep", "results", "grid", "--metric", "") == [
+        *("epoch", "loss", "val_loss"),
+    ]
+    assert completed(cli, "sweep", "results", "other", "--metric", "") == []
+
+
 def test_only_words_that_mean_nothing_to_a_shell_are_offered(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:

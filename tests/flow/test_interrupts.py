@@ -150,3 +150,35 @@ def test_ignored_from_the_start_stays_ignored(cli):
         time.sleep(0.01)
     out, err = process.communicate(timeout=LIMIT_SECONDS)
     assert (process.returncode, err) == (0, ""), out
+
+
+def interrupted_at(process, text):
+    """Send SIGINT when the process has printed this; return exit code and all of stderr."""
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if text in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, rest = process.communicate(timeout=LIMIT_SECONDS)
+    return process.returncode, seen + rest
+
+
+def test_a_job_outlives_an_interrupted_wait(cli, fake_slurm):
+    fake_slurm.run_jobs(False)
+    waiting = cli.start("submit", "--wait", "--", "true")
+    code, err = interrupted_at(waiting, " 1 PENDING")
+    assert code == 130
+    assert err.endswith(
+        "The job goes on. Follow: orchestrator logs -f 1; wait: orchestrator wait 1; "
+        "cancel: orchestrator cancel 1\n\nInterrupted.\n"
+    )
+    assert cli("status", "1", "--json").items[0]["state"] == "PENDING"
+
+
+def test_an_interrupted_doctor_cancels_its_job(cli, fake_slurm):
+    fake_slurm.run_jobs(False)
+    code, err = interrupted_at(cli.start("doctor", "--job"), "Submitted job 1 ")
+    assert code == 130
+    assert err.endswith("Job 1 is CANCELLED\n\nInterrupted.\n")
+    assert cli("status", "1", "--json").items[0]["state"] == "CANCELLED"

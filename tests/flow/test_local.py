@@ -90,6 +90,40 @@ def running(here: command_line.CommandLine, job_id: str) -> records.Entry:
     return entry
 
 
+def test_a_program_is_submitted_by_its_name_alone(here: command_line.CommandLine) -> None:
+    """Without a spec, a name or torch, and with the program's own exit code."""
+    (here.folder / "train.py").write_text(
+        "import os, sys\nprint('step=1 loss=0.5', flush=True)\nsys.exit(4 * len(sys.argv[1:]))\n"
+    )
+    for words in (("train.py",), ("--", "train.py"), ("--", "python3", "train.py")):
+        done = here("submit", "--wait", *words)
+        assert (done.code, done.out[-9:]) == (0, ", train)\n"), done.err
+    rows = here("metrics", "train", "--name", "loss", "--format", "tsv").out.splitlines()
+    assert [row.split("\t")[:3] for row in rows[1:]] == [["local-3", "loss", "0.5"]]
+    failed = here("submit", "train.py", "--wait", "--", "again")
+    assert failed.code == 1
+    assert failed.err.endswith("Error: job local-4 ended FAILED, exit code 4:0\n")
+    missing = here("submit", "--wait", "--", "no-such-program")
+    assert "no-such-program: command not found on " in missing.err
+    assert missing.err.endswith("Error: job local-5 ended FAILED, exit code 127:0\n")
+
+
+def test_what_was_typed_is_saved_as_a_spec(here: command_line.CommandLine) -> None:
+    (here.folder / "train.py").write_text("")
+    typed = ("train.py", "--time-limit", "5", "--", "--lr", "0.1")
+    saving = here("submit", *typed[:3], "--save-spec", "job.toml", "--dry-run", *typed[3:])
+    assert (saving.code, saving.err) == (0, "Wrote job.toml\n")
+    script, again = here("render", *typed).out, here("render", "job.toml").out
+    assert script == saving.out
+    assert script.replace("flags train.py --lr 0.1", "job.toml") == again
+    text = (here.folder / "job.toml").read_text()
+    refused = here("submit", "--save-spec", "job.toml", "--", "true")
+    assert refused.code == 2
+    assert refused.err.endswith("Error: --save-spec: job.toml exists: choose another name\n")
+    assert (here.folder / "job.toml").read_text() == text
+    assert here("status", "--all", "--json").items == []
+
+
 def job(here: command_line.CommandLine, reference: str) -> dict:
     # What the last command saw may be younger than the floor, and older than what was waited for.
     (item,) = here("show", reference, "--refresh", "--json").items
@@ -167,9 +201,11 @@ exit 3
         f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}",
         "Ignored without Slurm: job.partition, resources.mem",
     ]
-    assert talk[-2:] == [
-        f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
-        "Error: job local-1 ended FAILED, exit code 3:0; see `orchestrator logs local-1`",
+    begun = next(number for number, line in enumerate(talk) if line.startswith("Job: "))
+    assert talk[begun - 1][9:] == f"local-1 FAILED on {socket.gethostname()}"
+    assert talk[begun:] == [
+        *here("explain", "local-1").out.splitlines(),
+        "Error: job local-1 ended FAILED, exit code 3:0",
     ]
     item = job(here, "local-1")
     assert item["cluster"] == f"local:{socket.gethostname()}"
@@ -775,3 +811,60 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
     assert here("explain").code == 2
     (item,) = here("explain", "--log", log, "--json").items
     assert (item["cause"], item["evidence"][0]["line"]) == ("python_exception", 6)
+
+
+TRAIN = """\
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+for name in ("lr", "seed", "epochs"):
+    parser.add_argument(f"--{name}", type=float)
+args = parser.parse_args()
+if args.lr == 9:
+    sys.exit(3)
+for epoch in (1, 2, 3):
+    print(f"epoch={epoch} loss={args.lr / epoch + args.seed / 100:.4f}")
+    # The accuracy falls after the second epoch.
+    accuracy = 0.9 - args.lr - args.seed / 1000 - (0.2 if epoch != 2 else 0)
+    record = {"name": "val_accuracy", "value": accuracy, "epoch": epoch}
+    with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+        print(json.dumps(record), file=file)
+"""
+SWEEP = """\
+[job]
+name = "grid"
+time_limit = "5"
+[launch]
+launcher = "python"
+script = "train.py"
+[sweep]
+kind = "grid"
+axes.args.lr = [0.1, 0.3, 9]
+axes.args.seed = [1, 2]
+"""
+
+
+def test_results_of_a_sweep(here: command_line.CommandLine) -> None:
+    (here.folder / "train.py").write_text(TRAIN)
+    assert here("sweep", "submit", here.spec(SWEEP), "--wait").code == 1
+    options = ("--metric", "val_accuracy:best", "--metric", "train_loss@val_acc")
+    done = here("sweep", "results", "grid", *options, "--format", "table")
+    assert (done.code, [line.rstrip() for line in done.out.splitlines()]) == (
+        0,
+        [
+            "RANK  POINT  LR   VAL_ACCURACY:BEST  LOSS@VAL_ACCURACY  RUNS  STATE",
+            "1     1      0.1  0.7985 ± 0.0064    0.065 ± 0.064      2     COMPLETED",
+            "2     3      0.3  0.5985 ± 0.0064    0.165 ± 0.064      2     COMPLETED",
+            "      5      9                                          0/2   FAILED",
+        ],
+    )
+    assert done.err == (
+        "val_accuracy:best: largest value of each run; higher is better\n"
+        "loss@val_accuracy: loss where val_accuracy is highest; lower is better\n"
+        "Rows are means over seed; ± is the 95 % confidence interval of the mean (Student's t)\n"
+        "Not counted: 2 FAILED runs\n"
+    )
+    done = here("sweep", "results", "grid", *options, "--output", "best.csv", "--best", "1")
+    assert done.out == ""
+    head, best = (here.folder / "best.csv").read_text().splitlines()
+    assert head.startswith("rank,point,lr,val_accuracy:best,val_accuracy:best_low,")
+    assert best.startswith("1,1,0.1,0.7985,")

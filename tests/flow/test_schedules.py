@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -139,3 +140,54 @@ def test_the_driver_in_a_crontab(cli, crontab):
     assert crontab.read_text() == foreign + ours
     assert cli(*install, "--remove").code == 0
     assert crontab.read_text() == foreign
+
+
+def test_the_driver_uses_the_configuration_of_the_project(cli, crontab):
+    """The installed line is run like cron runs it: in the home, with cron's environment."""
+    cli.needs_file()
+    local = {"ORCHESTRATOR_SCHEDULER": "local", "XDG_DATA_HOME": str(cli.home / "data")}
+    cli.environ.update(local)
+    (cli.folder / "orchestrator.toml").write_text('state_dir = "state of $PROJECT"\n')
+    cli.environ["PROJECT"] = "50% a"
+    assert cli("trust", ".").code == 0
+    add = ("schedule", "add", "x", "--cron", "@yearly", "--inherit", "PROJECT", cli.spec(JOB))
+    assert cli(*add).code == 0
+    assert cli("schedule", "install", "--cron", "--write").code == 0
+    (ran,) = cli("schedule", "run", "x", "--json").items
+    assert cli("wait", f"@{ran['job']}").code == 0
+    (line,) = (line for line in crontab.read_text().splitlines() if line.startswith("* "))
+    assert line.startswith(f"* * * * * cd {cli.folder} && env ")
+    assert cli("schedule", "history", "x", "--json").items[0]["verdict"] is None
+    # crontab(5): \% is a %.
+    shell = ["sh", "-c", line.removeprefix("* * * * * ").replace("\\%", "%")]
+    cron = {"HOME": str(cli.home), "LOGNAME": "alice", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(shell, env=cron, cwd=cli.home, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert cli("schedule", "history", "x", "--json").items[0]["verdict"] == "not measured"
+    elsewhere = cli("schedule", "install", "--cron", "--write", cwd=cli.home)
+    assert elsewhere.err == (f"Added to your crontab; `crontab -l` shows it\nIt replaces: {line}\n")
+    assert "cd " not in crontab.read_text()
+    units = cli("schedule", "install", "--systemd").out
+    assert f"\nWorkingDirectory={cli.folder}\n" in units
+    assert 'Environment="PROJECT=50%% a"\n' in units
+
+
+@pytest.mark.parametrize(
+    "kind, command, fix",
+    [
+        ("--cron", "crontab", "Install cron, or use --systemd or --scrontab; "),
+        (
+            "--scrontab",
+            "scrontab",
+            "It comes with Slurm: use a login node, or --cron or --systemd; ",
+        ),
+        ("--systemd", "systemctl", "This host has no systemd: use --cron or --scrontab; "),
+    ],
+)
+def test_the_command_of_a_driver_is_missing(cli, kind, command, fix):
+    done = cli("schedule", "install", kind, "--write", PATH="/nonexistent")
+    assert (done.code, done.err) == (
+        1,
+        f"Error: {command} could not be started: No such file or directory. "
+        f"{fix}`orchestrator serve` needs none.\n",
+    )

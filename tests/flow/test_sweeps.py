@@ -38,7 +38,7 @@ POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/
 LIMIT = f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{FAILED}{POLICY}"
 CLOCK = r"\d\d:\d\d:\d\d"
 SMALL = {"ORCHESTRATOR_MAX_SUBMIT_JOBS": "4"}
-PLAN = "grid (grid): 6 points, {}, at most 0 GPU-hours and 3 node-hours\n"
+PLAN = "grid (grid): 6 points, {}, at most 3 node-hours\n"
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_points_are_added(cli, fake_slurm, grid):
     done = cli("sweep", "add", "grid", grid, *extra)
     assert (done.code, done.out) == (0, "Submitted 2 points of sweep grid (@1)\n"), done.err
     assert done.err == (
-        "grid (grid): 2 points, 1 submission, at most 0 GPU-hours and 1 node-hours\n"
+        "grid (grid): 2 points, 1 submission, at most 1 node-hours\n"
         "Submitted batch job 7 (@7-8, grid, 2 tasks)\n"
     )
     done = cli("sweep", "add", "grid", grid, *extra, "--set", "sweep.max_running=2", "--json")

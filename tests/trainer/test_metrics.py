@@ -3,6 +3,9 @@
 import json
 import math
 import pathlib
+import re
+import subprocess
+from collections.abc import Callable
 
 import pytest
 
@@ -74,6 +77,31 @@ def test_older_attempt_appends_nothing(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.SupersededError):
         older.append([METRIC])
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("shape", "unit"), [("9,16", "samples"), ("1,4,4", "images")])
+def test_unit_of_the_throughput(
+    shape: str,
+    unit: str,
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    # Signals such as those of UCI HAR are no images.
+    done = launch(
+        [
+            *("-m", "trainers.train", "--device=cpu", "--dataset=synthetic", "--model=mlp"),
+            *(f"--synthetic-shape={shape}", "--synthetic-samples=512", "--epochs=2"),
+            "--window-steps=2",
+        ],
+        ORCHESTRATOR_METRICS_FILE=str(path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r"Throughput: [0-9.]+ (.*)", done.stdout)) == {f"{unit}/second"}
+    recorded = [json.loads(line) for line in path.read_text().splitlines()]
+    units = {each["name"]: each["unit"] for each in recorded if "throughput" in each["name"]}
+    names = ("window_throughput", "throughput", "total_throughput")
+    assert units == dict.fromkeys(names, f"{unit}/second")
 
 
 def test_place_of_the_file(tmp_path: pathlib.Path) -> None:

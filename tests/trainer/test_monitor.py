@@ -150,6 +150,41 @@ def test_nvidia_smi_is_the_fallback_of_nvml(
     ]
 
 
+def test_values_that_the_gpu_does_not_report(tmp_path: Path) -> None:
+    # GPUs that share the host's memory (GB10) report no memory; older drivers and MIG slices print
+    # other words.
+    text = (
+        "2026/11/21 12:00:00.000, 0, NVIDIA GB10, 37, [N/A], [N/A], [N/A], 11.5\n"
+        "2026/11/21 12:00:00.000, 1, Tesla K80, [Not Supported], N/A, 11441, [Unknown Error],"
+        " [Not Supported]\n"
+    )
+    path = tmp_path / "gpu.csv"
+    watched = monitor.Monitor(lambda: monitor.parse_nvidia_smi(text), path, interval_seconds=0.01)
+    watched.start()
+    _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
+    lines = [monitor.summary_line("node1", summary) for summary in watched.stop()]
+    assert lines == [
+        "GPU 0 of node1 (NVIDIA GB10): mean utilization 37 %, peak memory unknown",
+        "GPU 1 of node1 (Tesla K80): utilization unknown, peak memory unknown",
+    ]
+    rows = [line.split(",")[1:] for line in path.read_text().splitlines()[1:3]]
+    assert rows == [
+        ["0", "NVIDIA GB10", "37", "[N/A]", "[N/A]", "[N/A]", "11.5"],
+        ["1", "Tesla K80", "[N/A]", "[N/A]", "11441", "[N/A]", "[N/A]"],
+    ]
+
+
+def test_nvml_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(handle: int) -> types.SimpleNamespace:
+        raise nvml.NVMLError("Not Supported")
+
+    nvml = FakeNvml()
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", no_memory)
+    (reading,) = monitor.nvml_reader(nvml, ["GPU-c"])()
+    assert (reading.memory_total_mib, reading.memory_used_mib) == (None, None)
+    assert reading.utilization_gpu_percent == 97
+
+
 def test_a_failing_reader_only_stops_the_monitor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,51 @@ def test_a_missing_gpu_fails_the_preflight(launch: Launch) -> None:
     assert "but the job has GPUs (4): install a CUDA build" in result.stdout
 
 
+NO_GPU_BUILD = "install a CUDA build of PyTorch, use --nv in a container, or set --device cpu"
+
+
+@pytest.mark.parametrize(
+    ("variables", "level", "problem"),
+    [
+        ({}, "ok", ""),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "ok", ""),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "ok", ""),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "ok", ""),
+        ({"SLURM_GPUS_ON_NODE": "0"}, "ok", ""),
+        ({"SLURM_GPUS_ON_NODE": "0", "CUDA_VISIBLE_DEVICES": "0"}, "ok", ""),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, "FAILED", f", but the job has GPUs (0): {NO_GPU_BUILD}"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"},
+            "FAILED",
+            ", but the job has GPUs (GPU-8932f937-d72c-4106-c12f-20bd9faed9f6): " + NO_GPU_BUILD,
+        ),
+        (
+            {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "0,1,2,3"},
+            "FAILED",
+            f", but the job has GPUs (4): {NO_GPU_BUILD}",
+        ),
+        (
+            {"SLURM_GPUS_ON_NODE": "4", "CUDA_VISIBLE_DEVICES": "-1"},
+            "warning",
+            "; the job has GPUs (4), but CUDA_VISIBLE_DEVICES=-1 hides them: unset it, or set"
+            " --device cpu",
+        ),
+    ],
+)
+def test_gpus_of_the_job_that_pytorch_does_not_see(
+    variables: dict[str, str], level: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    verdict = preflight.check_device(PLACE, torch.device("cpu"), "auto")
+    threads = torch.get_num_threads()
+    assert (verdict.level, verdict.text) == (level, f"CPU, {threads} thread(s) per rank{problem}")
+    # The user chose the CPU.
+    assert preflight.check_device(PLACE, torch.device("cpu"), "cpu").level == "ok"
+
+
 def test_one_wrong_element_is_detected() -> None:
     def corrupt(tensor: torch.Tensor) -> None:
         if tensor.numel() > 1000:

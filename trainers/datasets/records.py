@@ -38,6 +38,11 @@ class Dataset:
         """Shape of one sample, without the batch dimension."""
         return self.train_samples.shape[1:]
 
+    @property
+    def sample_name(self) -> str:
+        """What the samples are, for the unit of the throughput: `images` or `samples`."""
+        return "images" if len(self.sample_shape) == 3 else "samples"
+
     def to(self, device: torch.device) -> "Dataset":
         """Return the same data on another device."""
         return dataclasses.replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import math
 import os
@@ -13,7 +14,9 @@ from typing import Any
 
 import click
 
+from orchestrator.cli.output import columns as table_columns
 from orchestrator.cli.output import terminal
+from orchestrator.cli.output.columns import Column
 from orchestrator.text import escaping
 from orchestrator.toml import values
 
@@ -35,7 +38,7 @@ def is_json(form: str) -> bool:
 def print_rows(
     kind: str,
     rows: Sequence[Row],
-    columns: Sequence[str],
+    columns: Sequence[Column | str],
     form: str,
     line: Callable[[Row], Row] | None = None,
 ) -> None:
@@ -59,32 +62,38 @@ def print_rows(
 def print_pages(
     kind: str,
     pages: Iterable[Sequence[Row]],
-    columns: Sequence[str],
+    columns: Sequence[Column | str],
     form: str,
     path: Path | None = None,
-) -> bool:
+) -> int:
     """Print pages of rows one after another, or replace the file `path`; a table needs all rows.
 
-    Returns whether there are any.
+    Returns the number of rows.
     """
-    pages = iter(pages)
-    first = next(pages, [])
-    pages = itertools.chain([first], pages)
+    total = 0
+
+    def counted() -> Iterator[Sequence[Row]]:
+        nonlocal total
+        for rows in pages:
+            total += len(rows)
+            yield rows
+
     with terminal.printing_to(path):
         if form == "table":
-            _print_table(list(itertools.chain.from_iterable(pages)), columns)
+            _print_table(list(itertools.chain.from_iterable(counted())), columns)
         else:
-            for text in texts(kind, pages, columns, form):
+            for text in texts(kind, counted(), columns, form):
                 click.echo(text, nl=False)
-    return bool(first)
+    return total
 
 
 def texts(
-    kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
+    kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[Column | str], form: str
 ) -> Iterator[str]:
     """Yield the text of pages of rows, in JSON with one row per line."""
     from orchestrator.text import formats
 
+    names = table_columns.names(columns)
     if form == "json":
         head = formats.json_text({"schema": SCHEMA, "kind": kind})
         yield f'{head[:-1]}, "items": ['
@@ -98,13 +107,13 @@ def texts(
         for rows in pages:
             yield "".join(f"{_json_line(row)}\n" for row in rows)
     elif form == "csv":
-        yield formats.csv_text([columns])
+        yield formats.csv_text([names])
         for rows in pages:
-            yield formats.csv_text([_cell(row, name) for name in columns] for row in rows)
+            yield formats.csv_text([_cell(row, name) for name in names] for row in rows)
     else:
-        yield "\t".join(map(escaping.one_line, columns)) + "\n"
+        yield "\t".join(map(escaping.one_line, names)) + "\n"
         for rows in pages:
-            cells = ([escaping.one_line(_cell(row, name)) for name in columns] for row in rows)
+            cells = ([escaping.one_line(_cell(row, name)) for name in names] for row in rows)
             yield "".join("\t".join(line) + "\n" for line in cells)
 
 
@@ -165,23 +174,42 @@ def is_drawable() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-#: Columns of free text, which are folded on a narrow terminal.
-_FOLDED = ("name", "reason", "node_list", "value", "found", "cure", "problem", "origin")
-_FOLDED_MIN_CHARACTERS = 12
-#: Used where stdout is not a terminal, so that nothing is folded.
+#: Used where stdout is not a terminal.
 _UNLIMITED = 10_000
+#: Numbers in a table are rounded to so many significant digits.
+_DIGITS = 5
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+def number(value: float) -> str:
+    """Return a number with five significant digits, and all digits before the decimal point."""
+    rounded = f"{value:.{_DIGITS}g}"
+    return f"{value:.0f}" if "e+" in rounded and abs(value) < 1e15 else rounded
+
+
+def _table_cell(row: Row, name: str, *, is_short: bool = False) -> str:
+    value = row.get(name)
+    if isinstance(value, float):
+        return number(value)
+    if is_short and isinstance(value, datetime.datetime):
+        return value.astimezone().strftime("%Y-%m-%dT%H:%M")
+    return _cell(row, name)
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
     # Help is to need no more than click.
     import shutil
 
-    from rich import cells, console, table, text
+    from rich import console
 
-    lines = [{name: escaping.one_line(_cell(row, name)) for name in columns} for row in rows]
-    longest = {
-        name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
-    }
+    from orchestrator.cli.output import tables
+
+    shown = list(map(table_columns.column, columns))
+    is_terminal = sys.stdout.isatty()
+
+    def lines(text: Callable[[Row, str], str]) -> list[dict[str, str]]:
+        names = table_columns.names(shown)
+        return [{name: escaping.one_line(text(row, name)) for name in names} for row in rows]
+
     # Rich accepts any digits in COLUMNS and LINES as a number.
     size = shutil.get_terminal_size()
     stdout = console.Console(
@@ -192,44 +220,14 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
         color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
         highlight=False,
     )
-    width = stdout.width if sys.stdout.isatty() else _UNLIMITED
-    gap = 2 if sum(longest.values()) + 2 * len(columns) <= width else 1
-    widths = _column_widths(longest, width - gap * len(columns))
-    # A cut job ID would be a wrong job ID. A terminal that is too narrow wraps the lines.
-    stdout.width = max(width, sum(widths.values()) + gap * len(columns))
-    shown = table.Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for name in columns:
-        # As a Text: Rich would read `[red]` in a plain string as a style.
-        heading = text.Text(escaping.one_line(name.upper()))
-        shown.add_column(heading, overflow="fold", width=widths[name])
-    for line in lines:
-        styles = (_STATE_STYLES.get(line[name], "") if name == "state" else "" for name in columns)
-        shown.add_row(*map(text.Text, line.values(), styles))
-    stdout.print(shown)
-
-
-def _column_widths(longest: Mapping[str, int], available: int) -> dict[str, int]:
-    """Return the width of each column; folded columns share what the others leave."""
-    widths = {name: length for name, length in longest.items() if name not in _FOLDED}
-    available -= sum(widths.values())
-    folded = sorted((name for name in longest if name in _FOLDED), key=lambda name: longest[name])
-    for number, name in enumerate(folded):
-        share = max(available // (len(folded) - number), _FOLDED_MIN_CHARACTERS)
-        widths[name] = min(longest[name], share)
-        available -= widths[name]
-    return widths
-
-
-_FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "NOT_SUBMITTED", "BOOT_FAIL")
-_STATE_STYLES = {
-    "RUNNING": "green",
-    "COMPLETED": "dim",
-    "PENDING": "yellow",
-    "SUBMIT_UNKNOWN": "bold magenta",
-    "SUBMITTING": "yellow",
-    "LOST": "bold red",
-    **dict.fromkeys(_FAILED, "red"),
-}
+    if is_terminal:
+        short = lines(functools.partial(_table_cell, is_short=True))
+        layout = tables.lay_out(shown, lines(_table_cell), short, stdout.width)
+    else:
+        # Full values, whatever their length.
+        whole = lines(_cell)
+        layout = tables.lay_out(shown, whole, whole, sys.maxsize)
+    tables.print_to(stdout, layout)
 
 
 def time_of_day(at: datetime.datetime) -> str:

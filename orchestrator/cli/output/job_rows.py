@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.cli import output
+from orchestrator.cli.output import Column
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
@@ -15,11 +16,34 @@ if typing.TYPE_CHECKING:
 
 #: Columns of a table; JSON has all fields of job_row().
 JOB_COLUMNS = (
-    *("job_id", "name", "state", "reason", "elapsed", "time_limit", "nodes", "gpus"),
-    *("node_list", "row"),
+    # Tasks of an array with the same state are one row: 41_[0,3-5,...].
+    Column("job_id", "parts"),
+    Column("name", "name"),
+    Column("state"),
+    Column("reason", "text", drop=7),
+    Column("elapsed", drop=6),
+    Column("time_limit", drop=3),
+    Column("nodes", drop=1),
+    Column("gpus", drop=4),
+    Column("node_list", "parts", drop=2),
+    Column("row", drop=5),
 )
-ATTEMPT_COLUMNS = ("number", "state", "exit", "node_list", "started_at", "ended_at", "reason")
-CHAIN_COLUMNS = ("job_id", "attempt", "state", "step", "then")
+ATTEMPT_COLUMNS = (
+    Column("number"),
+    Column("state"),
+    Column("exit"),
+    Column("node_list", "parts", drop=1),
+    Column("started_at", drop=2),
+    Column("ended_at"),
+    Column("reason", "text"),
+)
+CHAIN_COLUMNS = (
+    Column("job_id"),
+    Column("attempt", drop=4),
+    Column("state"),
+    Column("step", drop=3),
+    Column("then", "text"),
+)
 
 _JOB_FIELDS = (
     *("row", "job_id", "array_job_id", "array_task_id", "name", "cluster", "scheduler", "state"),

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import importlib
 import locale
 import math
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
-from orchestrator.cli.output import terminal
+from orchestrator.cli.output import Column, parquet, terminal
 from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
 
-COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
+if TYPE_CHECKING:
+    from orchestrator.reports.figures import Figure
+
+COLUMNS = (
+    Column("job_id"),
+    Column("name", "name"),
+    Column("value"),
+    Column("unit", drop=3),
+    Column("epoch", drop=4),
+    Column("step", drop=5),
+    Column("time", drop=2),
+    Column("source", drop=1),
+)
 _PARQUET_COLUMNS = (
     *("row", "job_row", "job_id", "array_task_id", "job_name", "attempt", "name", "value"),
     *("unit", "step", "epoch", "rank", "world_size", "time", "source", "line"),
@@ -50,6 +61,12 @@ class View:
     jobs: Mapping[int, jobs.Job]
     #: None: stdout
     out: Path | None
+    #: what distinguishes jobs of sweeps, by row
+    labels: Mapping[int, str]
+
+    def label(self, row: int) -> str:
+        """Return the heading of a job: its parameters, if it belongs to a sweep, or its ID."""
+        return self.labels.get(row) or naming.name_of(self.jobs[row])
 
     def pages(self, points: int | None = None) -> Iterator[list[metrics.MetricRow]]:
         """Yield the metrics page by page, at most `points` of each series."""
@@ -63,14 +80,12 @@ class View:
         return ([_row(row, self.jobs[row.job_row]) for row in page] for page in self.pages())
 
     def print_rows(
-        self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
-    ) -> bool:
-        """Print rows, in a table with six digits; return whether there are any."""
-        if form == "table":
-            rows = [{key: _six_digits(value) for key, value in row.items()} for row in rows]
+        self, kind: str, rows: Sequence[output.Row], columns: Sequence[Column | str], form: str
+    ) -> int:
+        """Print rows, and return their number."""
         with terminal.printing_to(self.out):
             output.print_rows(kind, rows, columns, form)
-        return bool(rows)
+        return len(rows)
 
 
 def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
@@ -85,12 +100,8 @@ def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
     }
 
 
-def _six_digits(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def print_table(view: View) -> bool:
-    """Print metrics, and on a terminal a sparkline of each series."""
+def print_table(view: View) -> int:
+    """Print metrics, and on a terminal a sparkline of each series; return the number of rows."""
     query = view.query
     is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
@@ -105,7 +116,7 @@ def print_table(view: View) -> bool:
         )
     if view.out is None and sys.stdout.isatty() and len(rows) > 1:
         _print_sparklines(view)
-    return bool(rows)
+    return len(rows)
 
 
 def _print_sparklines(view: View) -> None:
@@ -122,10 +133,10 @@ def _print_sparklines(view: View) -> None:
     lines = []
     for (job_row, name, unit, rank), values in series.items():
         if len(set(values)) > 1:
-            job = f"{naming.name_of(view.jobs[job_row])} " if len(view.jobs) > 1 else ""
+            job = f"{view.label(job_row)} " if len(view.jobs) > 1 else ""
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            limits = f"{low:.6g} to {high:.6g} {unit}"
+            limits = f"{output.number(low)} to {output.number(high)} {unit}"
             line = summaries.sparkline(values, glyphs)
             lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
     head_width = max((len(head) for head, _, _ in lines), default=0)
@@ -139,8 +150,8 @@ def _of_rank(rank: int | None) -> str:
     return "" if rank is None else f" rank {rank}"
 
 
-def print_statistics(view: View, stat: str, form: str) -> bool:
-    """Print one row for each job, name and unit."""
+def print_statistics(view: View, stat: str, form: str) -> int:
+    """Print one row for each job, name and unit; return their number."""
     names = _statistics(stat)
     computed = _summaries(view)
     rows: list[dict[str, object]] = []
@@ -157,11 +168,18 @@ def print_statistics(view: View, stat: str, form: str) -> bool:
             if "best" in names:
                 row |= {"best_step": summary.best_step, "best_epoch": summary.best_epoch}
             rows.append(row)
-    return view.print_rows("metric_statistics", rows, ["job_id", "name", "unit", *names], form)
+    return view.print_rows("metric_statistics", rows, _statistic_columns(names), form)
 
 
-def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
-    """Print jobs side by side, each with its ratio to the first."""
+def _statistic_columns(names: Sequence[str]) -> list[Column]:
+    columns = [Column("job_id"), Column("name", "name"), Column("unit", drop=1)]
+    # The first statistics are those that were asked for first.
+    last = len(names) + 1
+    return columns + [Column(name, drop=last - place) for place, name in enumerate(names)]
+
+
+def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
+    """Print jobs side by side, each with its ratio to the first; return the number of rows."""
     if len(view.jobs) < 2:
         raise click.UsageError("--compare requires two or more jobs")
     if by is not None and stat is not None:
@@ -176,6 +194,7 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
                     {
                         "job_row": job.row,
                         "job_id": job.job_id,
+                        "label": view.labels.get(job.row),
                         "value": value,
                         "ratio": summaries.ratio(value, values[0]),
                     }
@@ -185,17 +204,29 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
             for head, values in lines
         ]
         return view.print_rows("metric_comparison", items, heads, form)
-    first, *rest = [naming.name_of(job) for job in view.jobs.values()]
-    columns = [*heads, first]
-    for label in rest:
-        columns += [label, f"{label}/{first}"]
+    first, *rest = map(view.label, view.jobs)
+    # Twice the parameters would be too long.
+    ratios = [f"{label} ratio" if view.labels else f"{label}/{first}" for label in rest]
+    columns = [*heads, first, *(name for pair in zip(rest, ratios, strict=True) for name in pair)]
     rows = []
     for head, values in lines:
         cells: list[object] = [*head, values[0]]
         for value in values[1:]:
             cells += [value, summaries.ratio(value, values[0])]
         rows.append(dict(zip(columns, cells, strict=True)))
-    return view.print_rows("metric_comparison", rows, columns, form)
+    return view.print_rows("metric_comparison", rows, _compared_columns(columns, ratios), form)
+
+
+def _compared_columns(names: Sequence[str], ratios: Sequence[str]) -> list[Column]:
+    """Return the columns of a comparison. The ratios are left out from the last to the first."""
+    drops = {ratio: len(ratios) - place + 2 for place, ratio in enumerate(ratios)}
+    name, unit, statistic, *of_jobs = names
+    return [
+        Column(name, "name"),
+        Column(unit, drop=1),
+        Column(statistic, drop=2 if statistic == "statistic" else None),
+        *(Column(label, "text", drop=drops.get(label)) for label in of_jobs),
+    ]
 
 
 def _statistics(stat: str) -> tuple[str, ...]:
@@ -243,12 +274,9 @@ def _compared_values(view: View, by: str) -> list[tuple[tuple[str, str, object],
 
 def plot(view: View, path: Path, by: str | None) -> bool:
     """Plot a figure for each name, with a line for each job; return whether there are metrics."""
-    from orchestrator.reports import drawing, metric_figures
+    from orchestrator.reports import metric_figures
 
-    form = path.suffix.removeprefix(".").lower()
-    if form not in drawing.FORMATS:
-        raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
-    drawing.require_matplotlib()
+    check_plot(path)
     series = _plotted_lines(view)
     if not series:
         return False
@@ -256,16 +284,36 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     figures = metric_figures.build(series, axis)
     if not figures:
         raise errors.NotFoundError(f"none of these metrics has a {by or 'step'}")
+    save_plot(path, figures, "choose with --name")
+    return True
+
+
+def check_plot(path: Path) -> None:
+    """Raise UsageError for an unknown suffix, and OrchestratorError without matplotlib."""
+    from orchestrator.reports import drawing
+
+    if _plot_form(path) not in drawing.FORMATS:
+        raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
+    drawing.require_matplotlib()
+
+
+def _plot_form(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def save_plot(path: Path, figures: Sequence[Figure], advice: str) -> None:
+    """Draw figures into a file; UsageError with the advice if they are too many."""
+    from orchestrator.reports import drawing
+
     names = ", ".join(figure.name for figure in figures)
     if len(figures) > MAX_FIGURES:
         raise click.UsageError(
-            f"{len(figures)} figures do not fit into one file: choose with --name among {names}"
+            f"{len(figures)} figures do not fit into one file: {advice} among {names}"
         )
-    content = drawing.draw(figures, form)
+    content = drawing.draw(figures, _plot_form(path))
     with terminal.replacing(path) as new:
         new.write_bytes(content)
     output.note(f"{path}: {names}")
-    return True
 
 
 def _plotted_lines(view: View) -> list[Any]:
@@ -275,7 +323,10 @@ def _plotted_lines(view: View) -> list[Any]:
     for page in view.pages(MAX_POINTS):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(row)
-    labels = {row: f"{naming.name_of(job)} {job.name}" for row, job in view.jobs.items()}
+    labels = {
+        row: view.labels.get(row) or f"{naming.name_of(job)} {job.name}"
+        for row, job in view.jobs.items()
+    }
     return [
         metric_figures.Line(
             name=name, unit=unit, label=f"{labels[job_row]}{_of_rank(rank)}", points=of_series
@@ -286,29 +337,17 @@ def _plotted_lines(view: View) -> list[Any]:
     ]
 
 
-def write_parquet(view: View) -> bool:
-    """Write the fields of `--format json` and the job, one row group for each page."""
-    try:
-        arrow: Any = importlib.import_module("pyarrow")
-        parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError as exc:
-        raise errors.OrchestratorError(
-            "Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."
-        ) from exc
-    types = {
-        **dict.fromkeys(("job_id", "job_name", "name", "unit", "source"), arrow.string()),
-        "value": arrow.float64(),
-        "time": arrow.timestamp("us", tz="UTC"),
-    }
-    schema = arrow.schema((name, types.get(name, arrow.int64())) for name in _PARQUET_COLUMNS)
+def write_parquet(view: View) -> int:
+    """Write the fields of `--format json` and the job; return the number of rows."""
     assert view.out is not None, "--format parquet requires --output"
-    has_rows = False
-    with terminal.replacing(view.out) as new, parquet.ParquetWriter(new, schema) as writer:
-        for page in view.pages():
-            rows = [_parquet_row(row, view.jobs[row.job_row]) for row in page]
-            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-            has_rows = has_rows or bool(rows)
-    return has_rows
+    kinds: dict[str, parquet.Kind] = {
+        **dict.fromkeys(_PARQUET_COLUMNS, "int64"),
+        **dict.fromkeys(("job_id", "job_name", "name", "unit", "source"), "string"),
+        "value": "float64",
+        "time": "time",
+    }
+    pages = ([_parquet_row(row, view.jobs[row.job_row]) for row in page] for page in view.pages())
+    return parquet.write(view.out, kinds, pages)
 
 
 def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:

@@ -8,12 +8,27 @@ import zoneinfo
 from collections.abc import Sequence
 
 from orchestrator.cli import output
-from orchestrator.cli.output import job_rows
+from orchestrator.cli.output import Column, job_rows
 from orchestrator.controller.schedules import management
 from orchestrator.schedules import records
 
-_SCHEDULE_COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
-_TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
+SCHEDULE_COLUMNS = (
+    Column("name", "name"),
+    Column("state"),
+    Column("cron", drop=4),
+    Column("tz", drop=2),
+    Column("kind", drop=1),
+    Column("next"),
+    Column("last", drop=3),
+    Column("outcome"),
+)
+TRIGGER_COLUMNS = (
+    Column("planned"),
+    Column("state"),
+    Column("of", drop=2),
+    Column("verdict", drop=1),
+    Column("reason", "text"),
+)
 _HIDDEN = ("version", "source_hash", "decided_until")
 
 
@@ -27,7 +42,7 @@ def schedule_row(summary: management.Summary) -> dict[str, object]:
 
 def print_schedules(summaries: Sequence[management.Summary], form: str) -> None:
     rows = list(map(schedule_row, summaries))
-    output.print_rows("schedules", rows, _SCHEDULE_COLUMNS, form, line=_schedule_line)
+    output.print_rows("schedules", rows, SCHEDULE_COLUMNS, form, line=_schedule_line)
 
 
 def _schedule_line(row: output.Row) -> output.Row:
@@ -62,7 +77,7 @@ def print_triggers(triggers: Sequence[records.Trigger], tz: str, form: str) -> N
             "reason": row["verdict_detail"].get("sentence") or row["reason"],
         }
 
-    output.print_rows("firings", list(map(trigger_row, triggers)), _TRIGGER_COLUMNS, form, line)
+    output.print_rows("firings", list(map(trigger_row, triggers)), TRIGGER_COLUMNS, form, line)
 
 
 def local_time(at: datetime.datetime | None, tz: str) -> str:

@@ -7,19 +7,45 @@ import datetime
 
 from orchestrator import jobs, sweeps
 from orchestrator.cli import output
-from orchestrator.cli.output import job_rows
+from orchestrator.cli.output import Column, job_rows
 from orchestrator.controller.sweeps import queries
 
 _COUNTS = ("completed", "failed", "missing", "running", "pending", "waiting", "unsubmitted")
 SWEEP_COLUMNS = (
-    *("name", "kind", "state", "points"),
-    *_COUNTS,
-    *("gpu_hours", "created_at", "row"),
+    Column("name", "name"),
+    Column("kind", drop=3),
+    Column("state", drop=4),
+    Column("points"),
+    Column("completed"),
+    Column("failed"),
+    Column("missing", drop=7),
+    Column("running", drop=8),
+    Column("pending", drop=9),
+    Column("waiting", drop=5),
+    Column("unsubmitted", drop=6),
+    Column("gpu_hours", drop=2),
+    Column("created_at", drop=1),
+    Column("row"),
 )
-STATE_COLUMNS = ("state", "points", "exit", "reason")
-POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
+STATE_COLUMNS = (Column("state"), Column("points"), Column("exit"), Column("reason", "text"))
+POINT_COLUMNS = (
+    Column("number"),
+    Column("name", "name"),
+    Column("state"),
+    Column("job_id"),
+    Column("exit", drop=3),
+    Column("elapsed", drop=2),
+    Column("reason", "text", drop=4),
+    Column("row", drop=1),
+)
 SUBMISSION_COLUMNS = (
-    *("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last"),
+    Column("points"),
+    Column("nodes"),
+    Column("gpus_per_node"),
+    Column("partition", drop=2),
+    Column("time_limit", drop=3),
+    Column("first", "name", drop=4),
+    Column("last", "name", drop=1),
 )
 #: Fields of a point's job.
 _JOB_FIELDS = (

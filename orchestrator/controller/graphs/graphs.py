@@ -58,7 +58,7 @@ def submit_graph(
             continue
         kind = "sweep" if "sweep" in node_document.data else "job"
         new = graphs.StoredNode(name=node_name, kind=kind, after=node.after, source=str(file))
-        checked.append((new, node_document.data))
+        checked.append((new, specs.to_store(node_document.data)))
         inherit.update(*(spec.environment.inherit for spec in node_specs))
     if problems:
         raise errors.SpecError(problems)
@@ -193,7 +193,7 @@ def _submit(
 
     with context.store.reading() as work:
         data = work.graphs.document(graph.row, node.name)
-    document = documents.of(data, node.source)
+    document = specs.stored(data, node.source)
     if after:
         key = ("job", "dependency")
         own = document.get(key)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, errors, files
+from orchestrator.config import paths
 from orchestrator.processes import process
 
 BEGIN = "# >>> orchestrator tick >>>"
@@ -22,6 +25,13 @@ _SCRON_MINUTES = 5
 #: Variables for Slurm, systemd and TLS.
 _INHERITED = frozenset({"SLURM_CONF", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"})
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+_OTHERS = "`orchestrator serve` needs none"
+#: Package and alternatives of a command that is not installed.
+_MISSING = {
+    "crontab": f"Install cron, or use --systemd or --scrontab; {_OTHERS}.",
+    "scrontab": f"It comes with Slurm: use a login node, or --cron or --systemd; {_OTHERS}.",
+    "systemctl": f"This host has no systemd: use --cron or --scrontab; {_OTHERS}.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,14 +42,93 @@ class Driver:
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     state_dir: Path
+    #: where it runs; None: the home folder
+    folder: Path | None = None
 
 
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a driver needs: PATH, those of Slurm and TLS, ORCHESTRATOR_*."""
+class ReadVariables(Mapping[str, str]):
+    """Environment variables, and the names of those that were read."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        value = self._environ[name]
+        self.names.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
+
+
+def driver(
+    program: Sequence[str],
+    overrides: Mapping[str, object],
+    configuration: config.Configuration,
+    environ: ReadVariables,
+    folder: Path,
+) -> Driver:
+    """Return the driver that uses the same configuration as a command in `folder`.
+
+    program: the command that starts orchestrator from any folder. overrides: options before the
+    command's name. environ: with which `configuration` was loaded.
+
+    Raises OrchestratorError if a crontab or unit cannot contain the driver.
+    """
+    absolute = {
+        key: os.path.abspath(folder / str(value)) if key.endswith("_dir") else value
+        for key, value in overrides.items()
+    }
+    options = [(f"--{key.replace('_', '-')}", str(value)) for key, value in absolute.items()]
+    # A copy: reading all variables adds their names.
+    variables = environment(environ, frozenset(environ.names))
+    made = Driver(
+        argv=(*program, *itertools.chain(*options), "tick", "--quiet"),
+        environ=variables,
+        state_dir=configuration.state_dir,
+        folder=_folder_for(configuration, variables, absolute, folder),
+    )
+    for word in (*made.argv, *variables.values(), str(made.folder)):
+        if "\n" in word:
+            raise errors.OrchestratorError(f"a crontab cannot contain a newline (got {word!a})")
+    return made
+
+
+def _folder_for(
+    configuration: config.Configuration,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, object],
+    folder: Path,
+) -> Path | None:
+    """Return a folder in which this configuration applies; None: it applies in the home folder.
+
+    A project's file and relative paths in variables apply only in some folders.
+    """
+    home = paths.home(variables)
+    project = configuration.project
+    candidates = [home, folder if project is None else project.path.parent]
+    wanted = dataclasses.replace(configuration, project=None)
+    for candidate in candidates:
+        with contextlib.suppress(errors.ConfigurationError):
+            found = config.load(variables, candidate, overrides)
+            if dataclasses.replace(found, project=None) == wanted:
+                return None if candidate == home else candidate
+    return folder
+
+
+def environment(environ: Mapping[str, str], used: Collection[str]) -> dict[str, str]:
+    """Return the variables that a driver needs: PATH, those of Slurm and TLS, ORCHESTRATOR_*.
+
+    used: names of variables that the configuration depends on.
+    """
     kept = {
         name: value
         for name, value in sorted(environ.items())
-        if name.startswith("ORCHESTRATOR_") or name in _INHERITED
+        if name.startswith("ORCHESTRATOR_") or name in _INHERITED or name in used
     }
     folders = [_folder_of(name, environ.get("PATH", "")) for name in ("sbatch", "git")]
     path = dict.fromkeys([*filter(None, folders), *_USUAL_PATH.split(":")])
@@ -73,6 +162,8 @@ def lines(driver: Driver, kind: str) -> list[str]:
     """Return the lines for a crontab or scrontab, between their markers."""
     pairs = [f"{name}={value}" for name, value in driver.environ.items()]
     line = shlex.join(["env", *pairs, *driver.argv])
+    if driver.folder is not None:
+        line = f"{shlex.join(['cd', str(driver.folder)])} && {line}"
     if kind == "cron":
         # In a crontab % means a newline (man 5 crontab).
         line = line.replace("%", "\\%")
@@ -97,9 +188,13 @@ def units(driver: Driver) -> dict[Path, str]:
     )
     # In a command, unlike in Environment=, $ begins a variable.
     words = " ".join(_unit_word(word).replace("$", "$$") for word in driver.argv)
+    folder_line = ""
+    if driver.folder is not None:
+        # It is not quoted (man systemd.exec).
+        folder_line = f"WorkingDirectory={str(driver.folder).replace('%', '%%')}\n"
     service = (
         "[Unit]\nDescription=One pass of orchestrator's controller\n\n"
-        f"[Service]\nType=oneshot\n{variables}ExecStart={words}\n"
+        f"[Service]\nType=oneshot\n{folder_line}{variables}ExecStart={words}\n"
     )
     timer = (
         "[Unit]\nDescription=One pass of orchestrator's controller each minute\n\n"
@@ -157,6 +252,8 @@ def install(
     if remove:
         return [f"Removed from your {command}"]
     messages = [f"Added to your {command}; `{command} -l` shows it"]
+    kept = set(after.splitlines())
+    messages += [f"It replaces: {line}" for line in before.splitlines() if line not in kept]
     if kind == "scrontab":
         messages.append(f"It runs on compute nodes, which need access to {driver.state_dir}")
     return messages
@@ -164,7 +261,10 @@ def install(
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """Run a command and return its output; "" if it prints a crontab and there is none."""
-    answer = process.run(argv, timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
+    try:
+        answer = process.run(argv, timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
+    except process.CommandNotFound as exc:
+        raise errors.OrchestratorError(f"{exc}. {_MISSING[argv[0]]}") from exc
     if answer.returncode == 0:
         return answer.stdout
     # "no crontab for alice" is on stderr of crontab, on stdout of scrontab (24.11).

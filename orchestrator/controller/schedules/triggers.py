@@ -20,7 +20,6 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.schedules import calendars, records
 from orchestrator.schedules import triggers as rules
-from orchestrator.toml import documents
 
 #: Calls of rules.decide in one pass. After years without a controller later passes continue.
 _MAX_ROUNDS = 10
@@ -241,7 +240,7 @@ class _DueTrigger:
         if self.schedule.kind == "job":
             spec = specs.from_json(json.dumps(payload.spec))
             return submit_later.submit_job(context, spec, source, payload.argv, self._mark_fired)
-        sweep = sweeps.expand(documents.of(payload.spec, source), context.profile)
+        sweep = sweeps.expand(specs.stored(payload.spec, source), context.profile)
         # Runs may overlap, and unfinished sweeps need different names.
         form = "%Y%m%dT%H%M%SZ" if self.trigger.by_hand else "%Y%m%dT%H%MZ"
         sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{self.trigger.planned_at:{form}}")

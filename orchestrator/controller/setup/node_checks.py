@@ -72,11 +72,16 @@ def run(
 ) -> Iterator[site_checks.Check]:
     """Submit the job, wait for it, and yield its checks.
 
-    Raises what submit raises. Cancels a job that does not start in time.
+    Raises what submit raises. Cancels a job that does not start in time, or at Ctrl-C.
     """
     job = submit.submit(context, request)
-    context.reporter.info(f"Submitted job {job.job_id} to examine a compute node ...")
-    (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
+    try:
+        context.reporter.info(f"Submitted job {job.job_id} to examine a compute node ...")
+        (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
+    except KeyboardInterrupt:
+        (outcome,) = cancel.cancel(context, [job])
+        context.reporter.info(outcome.why or f"Job {job.job_id} is {outcome.job.state}")
+        raise
     if job.state in jobs.TERMINAL:
         yield from checks(job, _log(job.stdout_path))
         return

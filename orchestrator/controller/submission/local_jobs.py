@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-from orchestrator import errors, files, jobs
+from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import intents, log_paths, sbatch_call
 from orchestrator.files import run_folder
@@ -74,7 +75,8 @@ def _request(
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
-    if keys := checks.ignored_keys(spec):
+    keys = checks.ignored_keys(spec)
+    if keys and keys != _ignored_before(context, job):
         context.reporter.info(f"Ignored without Slurm: {', '.join(keys)}")
     if gpus and not available.are_gpus:
         context.reporter.info("This machine has no GPU: the ranks of the job run on the CPU")
@@ -104,6 +106,24 @@ def _request(
         dependency=spec.dependency or "",
         umask=umask,
     )
+
+
+def _ignored_before(context: contexts.Context, job: jobs.Job) -> list[str]:
+    """Return the keys ignored for the previous job with this name, whose user was told so."""
+    query = jobs.JobQuery(names=(job.name,), cluster=job.cluster, below=job.row, limit=1)
+    with context.store.reading() as work:
+        submissions = [work.jobs.submission_of(before.row) for before in work.jobs.find(query)]
+    # A spec of another version is not worth an error here.
+    with contextlib.suppress(errors.SpecError):
+        for stored in submissions:
+            spec = batch_options.with_directives(specs.from_json(stored.spec), stored.script)
+            return checks.ignored_keys(spec)
+    return []
+
+
+def has_gpus(context: contexts.Context) -> bool:
+    """Return whether this machine has GPUs for jobs."""
+    return slots.find(context.environ, count=context.profile.local_slots).are_gpus
 
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:

@@ -10,8 +10,7 @@ from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
 from orchestrator.jobs import dependency as dependencies
 from orchestrator.jobs import naming
-from orchestrator.processes import process
-from orchestrator.slurm import sbatch, variables
+from orchestrator.slurm import failures, sbatch, variables
 
 
 class NotAcceptedError(errors.SlurmError):
@@ -102,7 +101,7 @@ def call(
     with context.reporter.activity("Submitting (sbatch)"):
         # Everything slow is done: a process that was suspended for minutes stops here.
         context.guard.confirm_lease()
-        result = process.run(
+        result = failures.run(
             argv,
             timeout_seconds=sbatch.TIMEOUT_SECONDS,
             environ=environ,

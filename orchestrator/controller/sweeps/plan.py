@@ -32,6 +32,7 @@ class Prepared:
 
     #: of the scheduler that runs them
     context: contexts.Context
+    points: Sequence[sweeps.Point]
     #: in the order of submission
     ready: tuple[Ready, ...]
     totals: sweeps.ResourceTotals
@@ -58,6 +59,7 @@ def prepare(
         is_local = job_scripts.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
     context = context.with_scheduler(scheduler)
+    points = _with_possible_hours(context, points)
     adds_dependencies = sweep.max_running is not None or sweep.baseline_first
     if adds_dependencies and any("?" in (point.spec.dependency or "") for point in points):
         message = '"?" cannot go with sweep.max_running or baseline_first, which add dependencies'
@@ -75,7 +77,7 @@ def prepare(
         if not without_slurm:
             intents.check(context, submission.spec, script.text)
         ready.append(Ready(submission=submission, request=request, script=script))
-    return Prepared(context=context, ready=tuple(ready), totals=sweeps.total(points))
+    return Prepared(context=context, points=points, ready=tuple(ready), totals=sweeps.total(points))
 
 
 def needs_consent(prepared: Prepared) -> str:
@@ -101,6 +103,24 @@ def needs_consent(prepared: Prepared) -> str:
     if unlimited and not prepared.context.is_local:
         reasons.append(f"{unlimited} points with GPUs have no known time limit (job.time_limit)")
     return ", ".join(reasons)
+
+
+def _with_possible_hours(
+    context: contexts.Context, points: Sequence[sweeps.Point]
+) -> Sequence[sweeps.Point]:
+    """Return points without GPU-hours if this machine runs them and has no GPU."""
+    if not context.is_local or not any(point.shape.gpu_hours for point in points):
+        return points
+    from orchestrator.controller.submission import local_jobs
+
+    if local_jobs.has_gpus(context):
+        return points
+    return [
+        dataclasses.replace(
+            point, shape=dataclasses.replace(point.shape, gpu_hours=point.shape.gpu_hours and 0.0)
+        )
+        for point in points
+    ]
 
 
 def _max_tasks(

@@ -105,12 +105,11 @@ def new_points(
 def add_points(
     prepared: plan.Prepared,
     stored: sweeps.StoredSweep,
-    new: Sequence[sweeps.Point],
     *,
     report: submit_points.Report,
 ) -> submit_points.Submitted:
-    """Store new points of a sweep and submit them; ConflictError if they were added meanwhile."""
-    identities = {point.identity for point in new}
+    """Store prepared points and submit them; ConflictError if they were added meanwhile."""
+    identities = {point.identity for point in prepared.points}
     with prepared.context.store.writing(durable=True) as work:
         is_open = queries.is_open(work, stored.row)
         if not is_open or identities & work.sweeps.identities(stored.row):
@@ -118,7 +117,7 @@ def add_points(
                 f"another process added points to {stored.name} (@{stored.row}) or cancelled it. "
                 "Nothing was submitted. Run `orchestrator sweep add` again to add what is still new"
             )
-        work.sweeps.add_points(stored.row, new)
+        work.sweeps.add_points(stored.row, prepared.points)
     return submit_points.submit_prepared(prepared, stored, report=report)
 
 

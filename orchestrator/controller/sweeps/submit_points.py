@@ -66,7 +66,8 @@ def submit_new(
                     f"sweep add @{other.row} FILE` adds points to it, and --name gives this sweep "
                     "another name"
                 )
-        stored = work.sweeps.add(sweep, source=source, **fields)
+        planned = dataclasses.replace(sweep, points=tuple(prepared.points))
+        stored = work.sweeps.add(planned, source=source, **fields)
         if with_sweep is not None:
             with_sweep(work, stored)
     return submit_prepared(prepared, stored, report=report)

@@ -55,14 +55,19 @@ def test_variables_arrive_as_they_were_written(machine: Machine) -> None:
     assert not environ.keys() & {"PYTHONSAFEPATH", "PYTHONNOUSERSITE"}
 
 
+TORCHRUN = jobs.Launch(launcher="torchrun", script="a.py")
+
+
 @pytest.mark.parametrize(
-    ("launch", "resources", "environ", "threads"),
+    ("launch", "resources", "environ", "threads", "cpus"),
     [
-        (jobs.Launch(script="a.py"), jobs.Resources(gpus_per_node=4), {}, "4"),
-        (jobs.Launch(script="a.py"), jobs.Resources(), {}, "16"),
-        (jobs.Launch(script="a.py"), jobs.Resources(), {"SLURM_GPUS_ON_NODE": "2"}, "8"),
-        (jobs.Launch(script="a.py", nproc_per_node=32), jobs.Resources(), {}, "1"),
-        (jobs.Launch(script="a.py"), jobs.Resources(), {"OMP_NUM_THREADS": "5"}, "5"),
+        (jobs.Launch(script="a.py"), jobs.Resources(gpus_per_node=4), {}, "4", "16"),
+        (TORCHRUN, jobs.Resources(), {}, "16", "16"),
+        (TORCHRUN, jobs.Resources(), {"SLURM_GPUS_ON_NODE": "2"}, "8", "16"),
+        (jobs.Launch(script="a.py", nproc_per_node=32), jobs.Resources(), {}, "1", "16"),
+        (TORCHRUN, jobs.Resources(), {"OMP_NUM_THREADS": "5"}, "5", "16"),
+        # Tasks of Slurm become ranks, which get the CPUs of all tasks.
+        (jobs.Launch(script="a.py"), jobs.Resources(ntasks_per_node=3), {}, "16", "48"),
     ],
 )
 def test_ranks_share_the_cpus_of_a_task(
@@ -71,11 +76,12 @@ def test_ranks_share_the_cpus_of_a_task(
     resources: jobs.Resources,
     environ: dict[str, str],
     threads: str,
+    cpus: str,
 ) -> None:
     script = machine.render(launch=launch, resources=resources)
     assert machine.run(script, SLURM_CPUS_PER_TASK="16", **environ).returncode == 0
     seen = json.loads((machine.folder / "fake" / "environ.json").read_text())
-    assert seen["OMP_NUM_THREADS"] == threads
+    assert (seen["OMP_NUM_THREADS"], seen["SRUN_CPUS_PER_TASK"]) == (threads, cpus)
 
 
 def _secrets(machine: Machine, text: str, mode: int = 0o600) -> jobs.Environment:
@@ -223,7 +229,7 @@ def test_torchrun_on_one_node(machine: Machine) -> None:
 
 
 def test_torchrun_on_several_nodes_meets_at_the_first(machine: Machine) -> None:
-    launch = jobs.Launch(program=("./train", "-x"))
+    launch = jobs.Launch(launcher="torchrun", program=("./train", "-x"))
     client, host = _torchrun(machine, launch, nodes=2)
     assert host == [
         *["--nnodes=2", "--nproc-per-node=2", "--local-addr=localhost", "--rdzv-backend=c10d"],
@@ -282,6 +288,64 @@ def test_a_program_is_started_as_it_was_given(
     script = machine.render(launch=jobs.Launch(launcher="python", program=program))
     assert machine.run(script).returncode == 0
     assert _seen(machine)[0] == words
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("bash", "-c", "exit 4"), 4),
+        (("python3", "-c", "import os; os.kill(os.getpid(), 9)"), 137),
+        (("rank.py", "5"), 5),
+    ],
+)
+def test_a_program_keeps_its_exit_code(machine: Machine, words: tuple[str, ...], code: int) -> None:
+    (machine.folder / "work" / "rank.py").write_text("import sys; sys.exit(int(sys.argv[1]))")
+    script = machine.render(
+        launch=jobs.Launch(program=words), resources=jobs.Resources(gpus_per_node=1)
+    )
+    assert machine.run(script).returncode == code
+    assert machine.calls("torchrun") == machine.calls("srun") == []
+
+
+@pytest.mark.parametrize(
+    ("launch", "reported"),
+    [
+        (
+            jobs.Launch(program=("no-such-program", "-x")),
+            "no-such-program: command not found on n1",
+        ),
+        (jobs.Launch(program=("./no such/prog",)), "./no such/prog: command not found on n1"),
+        (jobs.Launch(program=("/no/python", "a.py")), "/no/python: command not found on n1"),
+        (
+            jobs.Launch(program=("/no/python", "a.py"), nproc_per_node=2),
+            "/no/python: command not found on localhost. It comes with PyTorch: set "
+            "environment.venv, conda or modules",
+        ),
+    ],
+)
+def test_a_missing_program_is_named(machine: Machine, launch: jobs.Launch, reported: str) -> None:
+    result = machine.run(machine.render(launch=launch))
+    assert (result.returncode, result.stderr) == (127, f"orchestrator: {reported}\n")
+
+
+def test_without_torch_torchrun_is_named(machine: Machine) -> None:
+    (machine.folder / "bin" / "torchrun").unlink()
+    script = machine.render(launch=jobs.Launch(program=("a.py",), nproc_per_node=2))
+    path = ":".join(
+        position
+        for position in machine.environ()["PATH"].split(":")
+        if not Path(position, "torchrun").exists()
+    )
+    result = machine.run(script, PATH=path)
+    assert result.returncode == 127
+    assert result.stderr.startswith("orchestrator: torchrun: command not found on localhost. It c")
+
+
+def test_a_program_that_is_not_executable_is_not_called_missing(machine: Machine) -> None:
+    (machine.folder / "work" / "prog").write_text("#!/bin/sh\n")
+    result = machine.run(machine.render(launch=jobs.Launch(program=("./prog",))))
+    assert result.returncode == 126
+    assert "/prog: Permission denied" in result.stderr
 
 
 HOSTILE = (

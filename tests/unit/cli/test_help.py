@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
-from click import testing
+import pytest
 
 from orchestrator import cli
 from tests import keys, reference
@@ -39,11 +41,30 @@ def test_each_key_has_a_meaning() -> None:
     assert without == []
 
 
-def test_a_command_that_does_not_exist() -> None:
-    done = testing.CliRunner().invoke(cli.cli, ["submitt"], prog_name="orchestrator")
-    assert (done.exit_code, done.output) == (
-        2,
-        "Usage: orchestrator [OPTIONS] COMMAND [ARGS]...\n"
-        "Try 'orchestrator --help' for help.\n"
-        "\nError: No such command 'submitt'.\n",
-    )
+@pytest.mark.parametrize(
+    ("words", "usage", "error"),
+    [
+        (["sumbit"], "", "No such command 'sumbit'. Did you mean 'submit'?"),
+        (["zzz"], "", "No such command 'zzz'."),
+        (["sweep", "sumbit"], "sweep", "No such command 'sumbit'. Did you mean 'submit'?"),
+        (["notices", "lst"], "notices", "No such command 'lst'. Did you mean 'list'?"),
+        (["submit", "--weit"], "submit", "No such option '--weit'. Did you mean '--wait'?"),
+        (["db", "check", "--josn"], "db check", "No such option '--josn'. Did you mean '--json'?"),
+        (["status", "--zzz"], "status", "No such option '--zzz'."),
+    ],
+)
+def test_a_command_or_option_that_does_not_exist(
+    words: list[str],
+    usage: str,
+    error: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = f"orchestrator {usage}".rstrip()
+    monkeypatch.setattr(sys, "argv", ["orchestrator", *words])
+    assert cli.run() == 2
+    printed = capsys.readouterr()
+    first, *_, last = printed.err.splitlines()
+    assert printed.out == ""
+    assert first.startswith(f"Usage: {path} [OPTIONS]")
+    assert last == f"Error: {error}"

@@ -18,6 +18,7 @@ from orchestrator import cli, errors, jobs, specs
 from orchestrator.cli.output import metric_tables
 from orchestrator.controller.session import stores
 from orchestrator.metrics import summaries
+from tests.flow import command_line
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (
@@ -81,7 +82,8 @@ def run(home: Path) -> Iterator[Run]:
             return done.exception.exit_code, done.stdout, f"Error: {done.exception}\n"
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return done.exit_code, done.stdout, done.stderr
+        # On a busy machine commands report what takes long.
+        return done.exit_code, done.stdout, command_line.PROGRESS.sub("", done.stderr)
 
     yield call
 
@@ -158,7 +160,13 @@ def test_comparison_of_jobs(run: Run) -> None:
         "throughput\timages/second\t3\t300.0\t600.0\t2.0\n"
     )
     (item,) = json.loads(run(*asked[:6], "--stat", "max", "--json")[1])["items"]
-    assert item["jobs"][1] == {"job_row": 2, "job_id": "2", "value": 600.0, "ratio": 2.0}
+    assert item["jobs"][1] == {
+        "job_row": 2,
+        "job_id": "2",
+        "label": None,
+        "value": 600.0,
+        "ratio": 2.0,
+    }
 
 
 def test_options_that_cannot_be_combined(run: Run) -> None:
@@ -181,7 +189,7 @@ def test_options_that_cannot_be_combined(run: Run) -> None:
 
 def test_files(run: Run, home: Path) -> None:
     printed = run("metrics", "1", "--format", "csv")[1]
-    assert run("metrics", "1", "--output", "x.csv") == (0, "", "")
+    assert run("metrics", "1", "--output", "x.csv") == (0, "", "Wrote 15 rows to x.csv\n")
     assert (home / "x.csv").read_text() == printed
     code, _, err = run("metrics", "1", "--output", home / "none" / "x.csv")
     assert (code, err) == (
@@ -207,7 +215,11 @@ def test_plot_without_matplotlib(run: Run, home: Path, monkeypatch: pytest.Monke
 
 def test_parquet(run: Run, home: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="an environment made before")
-    assert run("metrics", "1", "2", "--output", "x.parquet") == (0, "", "")
+    assert run("metrics", "1", "2", "--output", "x.parquet") == (
+        0,
+        "",
+        "Wrote 30 rows to x.parquet\n",
+    )
     table = parquet.read_table(home / "x.parquet").to_pylist()
     items = json.loads(run("metrics", "1", "2", "--json")[1])["items"]
     assert len(table) == len(items) == 30

@@ -34,8 +34,26 @@ def test_lines_between_head_and_tail_are_only_counted(
     assert read_lines[-1].number == 1000
     assert read_lines[-1].text == "line 1000"
     assert scan.skipped_bytes == path.stat().st_size - 200
-    # The line in which the end begins may be cut; all others have their own numbers.
-    assert all(line.text == f"line {line.number}" for line in read_lines if line.number > 992)
+    assert all(line.text == f"line {line.number}" for line in read_lines)
+
+
+@pytest.mark.parametrize("size_bytes", range(30, 60))
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_only_whole_lines_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int, end: str
+) -> None:
+    limit(monkeypatch, size_bytes)
+    path = tmp_path / "log"
+    whole = [f"loss {number / 1000}" for number in range(1000, 1100)]
+    path.write_text("".join(f"{line}{end}" for line in whole), newline="")
+    read_lines = [line.text for line in head_and_tail.scan(str(path), head_and_tail.Scan())]
+    count = read_lines.index("loss 1.099")
+    head = [line for line in read_lines if line < "loss 1.05"]
+    assert head == whole[: len(head)]
+    assert read_lines == [*head, *whole[len(head) - count - 1 :]]
+    # Not a line more is left out than necessary.
+    assert len(end.join(whole[: len(head) + 1]) + end) > size_bytes
+    assert len(end.join(whole[len(head) - count - 2 :]) + end) > size_bytes
 
 
 def test_lines_of_one_attempt(tmp_path: Path) -> None:

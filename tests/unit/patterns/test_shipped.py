@@ -116,6 +116,13 @@ def test_olivia():
     assert parsed[-1].source == "log:trainer"
 
 
+def test_olivia_without_images():
+    images, samples = metrics(OLIVIA), metrics(OLIVIA.replace("images/", "samples/"))
+    assert [metric.line for metric in samples] == [metric.line for metric in images]
+    assert {metric.unit for metric in samples if metric.name == "throughput"} == {"samples/second"}
+    assert {metric.epoch for metric in samples if metric.name == "throughput"} == {1, 2, None}
+
+
 def test_olivia_on_one_gpu():
     assert rows(metrics(OLIVIA_ONE_GPU, "olivia")) == [
         (1, "epoch", 7, "", 7, None),
@@ -260,7 +267,8 @@ def test_recorded_logs():
 
 
 def test_each_included_line_kind_matches_a_recorded_line():
-    shown = (OLIVIA + OLIVIA_ONE_GPU + LESSON05).split("\n")
+    samples = OLIVIA.replace("images/", "samples/")
+    shown = (OLIVIA + samples + OLIVIA_ONE_GPU + LESSON05).split("\n")
     for path in RECORDED.glob("*.log"):
         parts = lines.split(path.read_bytes(), flush=True).segments
         shown += [lines.clean(segment).rstrip(" \b") for _, segment in parts]

@@ -30,6 +30,10 @@ def _launch(**changes: object) -> jobs.Launch:
     return jobs.Launch(**{"module": "trainers.train", **changes})  # type: ignore[arg-type]
 
 
+def _program(*words: str, **changes: object) -> jobs.Launch:
+    return jobs.Launch(program=words, **changes)  # type: ignore[arg-type]
+
+
 def _container(runtime: str, gpu: str = "nv") -> jobs.Container:
     image = "nvcr.io#nvidia/pytorch:25.01-py3" if runtime == "pyxis" else "/images/torch.sif"
     return jobs.Container(
@@ -50,7 +54,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits",
             environment=jobs.Environment(venv="/envs/torch", setup="ulimit -c 0\nnvidia-smi -L"),
-            launch=jobs.Launch(script="train.py"),
+            launch=jobs.Launch(launcher="torchrun", script="train.py"),
         ),
         BARE,
     ),
@@ -59,7 +63,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
             name="digits",
             resources=jobs.Resources(gres="gpu:a100:2,nvme:1"),
             environment=jobs.Environment(modules=("NRIS/GPU", "PyTorch/2.6")),
-            launch=jobs.Launch(program=("train.py", "--lr", "1e-3")),
+            launch=_program("python", "-u", "train.py", "--lr", "1e-3"),
         ),
         PROFILE,
     ),
@@ -67,7 +71,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits",
             environment=jobs.Environment(conda="torch", module_purge=True, export="none"),
-            launch=jobs.Launch(program=("./train", "--fast"), nproc_per_node=2),
+            launch=_program("./train", "--fast", launcher="torchrun", nproc_per_node=2),
         ),
         BARE,
     ),
@@ -175,6 +179,39 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
             container=_container("pyxis"),
             retry=jobs.Retry(max_retries=3),
             launch=jobs.Launch(launcher="python", program=("-m", "trainers.train", "-h")),
+        ),
+        BARE,
+    ),
+    "auto_one_rank": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(gpus_per_node=1, cpus_per_task=8),
+            launch=_program("train.py", "--lr", "0.1"),
+        ),
+        BARE,
+    ),
+    "auto_as_it_is": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(nodes=2, gpus_per_node=4, cpus_per_task=8),
+            launch=_program("bash", "-c", "echo it\'s me"),
+        ),
+        BARE,
+    ),
+    "auto_interpreter": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_ONE,
+            launch=_program("/envs/my torch/bin/python3", "-uO", "train.py"),
+        ),
+        BARE,
+    ),
+    "auto_tasks": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(nodes=2, ntasks=8, cpus_per_task=4),
+            launch=jobs.Launch(script="train.py"),
+            args=_ARGS,
         ),
         BARE,
     ),
@@ -289,6 +326,12 @@ def script(name: str) -> str:
         local=name in LOCAL,
         origin=templates.Origin(version="0.1.0", spec=f"{name}.toml"),
     ).text
+
+
+def rendered(spec: jobs.JobSpec) -> str:
+    """Render any spec."""
+    origin = templates.Origin(version="0.1.0", spec="job.toml")
+    return job_script.render(spec, BARE, runs_dir=RUNS_DIR, origin=origin).text
 
 
 def sources_of(name: str) -> set[str]:

@@ -46,7 +46,7 @@ def test_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
     text = "gpus,mode,throughput,utilisation\n1,-,100,90%\n2,dp,150,70%\n2,ddp,190,85%\n"
     report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
     utilisation = figures.figures(report)[-1]
-    assert utilisation.bar_labels == ["1", "2\nmode=ddp", "2\nmode=dp"]
+    assert utilisation.x_labels == ["1", "2\nmode=ddp", "2\nmode=dp"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,20 @@ def stub(answer, seen=None):
     return run
 
 
+def test_a_missing_command_of_slurm():
+    with pytest.raises(errors.SlurmError) as caught:
+        Client(environ={"PATH": "/nonexistent"}).config()
+    assert str(caught.value) == (
+        "scontrol could not be started: No such file or directory. On a cluster, use a login node "
+        "and put Slurm's commands on PATH (load the Slurm module). "
+        "To run a job without Slurm, use `submit --scheduler local`."
+    )
+    # Not for another cause: here an argument that is too long.
+    with pytest.raises(errors.SlurmError) as caught:
+        failures.run(["true", "x" * 200_000], 10, {"PATH": "/usr/bin:/bin"})
+    assert str(caught.value) == "true could not be started: Argument list too long."
+
+
 def test_each_failure_has_its_error(recorded):
     outages = recorded.answers("outages.txt")
     kinds = {name: type(failures.failure(answer)) for name, answer in outages.items()}

@@ -107,8 +107,8 @@ command = "b"
         '    8 | mem = "16Q"\n'
         'spec.toml:9: resources.ntasks: must be an integer (got "4"): write 4\n'
         '    9 | ntasks = "4"\n'
-        'spec.toml:11: launch.launcher: must be one of "torchrun", "srun", "python" '
-        '(got "torchrn"). Did you mean "torchrun"?\n'
+        'spec.toml:11: launch.launcher: must be one of "auto", "torchrun", "srun", '
+        '"python" (got "torchrn"). Did you mean "torchrun"?\n'
         '    11 | launcher = "torchrn"\n'
         "spec.toml:13: launch.command: use only one of script and command\n"
         '    13 | command = "b"\n'
@@ -236,6 +236,15 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         (
             with_launch("") + 'launcher = "python"\nnproc_per_node = 2',
             "launch.nproc_per_node: needs the launcher torchrun",
+        ),
+        (
+            '[job]\nname = "x"\n[launch]\nprogram = ["./bench"]\nnproc_per_node = 2',
+            "launch.nproc_per_node: needs the launcher torchrun (auto: ./bench is not a Python "
+            "script or module, so it runs as it is)",
+        ),
+        (
+            with_launch("[resources]\nnodes = 2\nntasks = 3"),
+            "resources.ntasks: 3 ranks cannot be divided among 2 nodes",
         ),
         (with_launch("") + "nproc_per_node = true", 'must be an integer or "auto" (got true)'),
         (with_launch("") + "[args]\nx = 2020-01-01", f"args.x: {ARGUMENT} (got 2020-01-01)"),
@@ -439,39 +448,6 @@ def test_alternative_keys_in_one_layer_are_reported(spec_file: Path) -> None:
     flags = {"resources.gres": "gpu:1", "resources.gpus_per_node": 2}
     with pytest.raises(errors.SpecError, match=r"^--gres: resources\.gres: use only one of"):
         specs.load(spec_file, flags=flags)
-
-
-@pytest.mark.parametrize(
-    ("launcher", "program", "kept"),
-    [
-        ("torchrun", ["python", "train.py", "-x"], ["train.py", "-x"]),
-        ("torchrun", ["/usr/bin/python3.11", "-u", "-m", "a.b", "-u"], ["-m", "a.b", "-u"]),
-        ("torchrun", ["-m", "a.b"], ["-m", "a.b"]),
-        ("torchrun", ["./bench", "python"], ["./bench", "python"]),
-        ("python", ["python3", "train.py"], ["python3", "train.py"]),
-    ],
-)
-def test_program(launcher: str, program: list[str], kept: list[str]) -> None:
-    flags = {"job.name": "x", "launch.launcher": launcher}
-    assert specs.load(None, flags=flags, program=program).launch.program == tuple(kept)
-
-
-@pytest.mark.parametrize(
-    ("program", "reported"),
-    [
-        (["python"], "torchrun starts Python itself: write a script or -m MODULE after it"),
-        (
-            ["python", "-c", "x"],
-            "torchrun starts Python itself: write a script or -m MODULE after it, not "
-            '"-c"; or use the launcher python',
-        ),
-    ],
-)
-def test_torchrun_rejects_options_of_python(program: list[str], reported: str) -> None:
-    with pytest.raises(errors.SpecError) as caught:
-        specs.load(None, flags={"job.name": "x"}, program=program)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == f"command line: launch.program: {reported}"
 
 
 def test_a_program_replaces_what_the_file_runs_and_not_its_args_silently(spec_file: Path) -> None:

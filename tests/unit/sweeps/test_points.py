@@ -153,6 +153,24 @@ def test_python_on_several_nodes(refused: Refused) -> None:
     ]
 
 
+def test_all_sizes_of_a_study_have_the_same_launcher(expand: Expand) -> None:
+    head = '[job]\nname = "a"\npartition = "accel"\n[launch]\n'
+    sizes = '[sweep]\nkind = "grid"\naxes.gpus = [1, 2]\n'
+    for launch, launcher in (
+        ('script = "train.py"\n', "torchrun"),
+        ('program = ["python", "train.py"]\n', "torchrun"),
+        ('program = ["bash", "run.sh"]\n', "auto"),
+        ('launcher = "srun"\nscript = "train.py"\n', "srun"),
+    ):
+        points = expand(sizes, head + launch).points
+        assert [point.spec.launch.launcher for point in points] == [launcher] * 2
+    # Other sweeps leave the choice to each job.
+    (point,) = expand(
+        '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n', head + 'script = "a.py"\n'
+    ).points
+    assert point.spec.launch.launcher == "auto"
+
+
 def test_commands_take_no_arguments(refused: Refused) -> None:
     head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
     message = refused('[sweep]\nkind = "list"\npoints = [{}, { args.a = 1 }]\n', head)

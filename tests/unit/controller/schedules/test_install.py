@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from orchestrator import errors
+from orchestrator import config, errors
 from orchestrator.controller.schedules import install
 
 DRIVER = install.Driver(
@@ -32,6 +33,20 @@ def test_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'ExecStart="/opt/o b/orchestrator" --profile $$x tick --quiet\n' in service
     assert 'Environment="ORCHESTRATOR_RUNS_DIR=/r/50%%\\""\n' in service
     assert "OnCalendar=*:*:00\n" in timer
+
+
+def test_a_driver_in_a_folder() -> None:
+    driver = dataclasses.replace(DRIVER, folder=Path("/p 1%"))
+    assert install.lines(driver, "cron")[1].startswith("* * * * * cd '/p 1\\%' && env PATH=")
+    (service, _) = install.units(driver).values()
+    assert "\nWorkingDirectory=/p 1%%\n" in service
+
+
+def test_a_newline_is_refused(tmp_path: Path) -> None:
+    variables = install.ReadVariables({"HOME": str(tmp_path), "ORCHESTRATOR_X": "a\n* * * * * b"})
+    configuration = config.load(variables, tmp_path)
+    with pytest.raises(errors.OrchestratorError, match="cannot contain a newline"):
+        install.driver(["/o"], {}, configuration, variables, tmp_path)
 
 
 def test_foreign_lines_stay() -> None:

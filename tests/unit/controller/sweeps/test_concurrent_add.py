@@ -51,13 +51,15 @@ def test_add_points_after_another_process(tmp_path: Path, database_url: str, by:
         extra = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
         new = extra.points[2:]
         # Both processes consider the same points new; nothing is submitted here.
-        prepared = plan.Prepared(context=context, ready=(), totals=sweeps.total(extra.points))
+        prepared = plan.Prepared(
+            context=context, points=new, ready=(), totals=sweeps.total(extra.points)
+        )
         if by == "a cancel":
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")
         else:
-            resume.add_points(prepared, stored, new, report=report_nothing)
+            resume.add_points(prepared, stored, report=report_nothing)
         with pytest.raises(errors.ConflictError, match="Nothing was submitted"):
-            resume.add_points(prepared, stored, new, report=report_nothing)
+            resume.add_points(prepared, stored, report=report_nothing)
         with store.reading() as work:
             assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)
