@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -55,6 +56,7 @@ def test_a_server_in_the_root_file_system_ends_with_its_starter(
             assert postgresql.ask(url, "SELECT 1") == [(1,)]
             starter.kill()
         running_lab.wait_for(lambda: not server.alive(), 60, "the server to end")
+        shutil.rmtree(folder)
         assert list((programs.root / "tmp").iterdir()) == []
 
 
