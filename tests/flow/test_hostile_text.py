@@ -151,6 +151,10 @@ SHOWN: dict[str, list[list[str]]] = {
     "sweep list": [["sweep", "list", *extra] for extra in HEAD],
     "sweep status": [["sweep", "status", "@1", "--no-refresh", *extra] for extra in HEAD]
     + [["sweep", "status", "@1", "--no-refresh", "--points", *extra] for extra in HEAD],
+    "sweep results": [
+        ["sweep", "results", "@1", "--no-refresh", *extra]
+        for extra in [*ROWS, ["--format", "markdown"], ["--each", "--plot", "{home}/x.svg"]]
+    ],
     "sweep report": [
         ["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, *extra]
         for extra in [*ROWS, ["--format", "markdown"], ["--format", "latex"]]
@@ -236,7 +240,14 @@ EXACT = {"logs", "render", "sweep render", "completion", "schedule install"}
 #: Commands that must have shown the text: else the test has seen nothing of them.
 SEEN = {
     *("status", "show", "logs", "metrics", "patterns test", "explain", "sweep list"),
-    *("sweep status", "sweep report", "schedule list", "schedule show", "schedule history"),
+    *(
+        "sweep status",
+        "sweep results",
+        "sweep report",
+        "schedule list",
+        "schedule show",
+        "schedule history",
+    ),
     *("graph list", "graph status", "baseline show", "baseline compare", "notices list", "serve"),
     *("notices test", "hold", "cancel", "track", "submit", "resubmit", "sweep submit", "usage"),
     *("schedule pause", "graph submit", "tick", "doctor", ""),
