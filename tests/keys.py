@@ -59,7 +59,8 @@ _SPEC = """\
 
 The TOML file of a job or a sweep ([tutorial](tutorial.md), \
 [from a batch script](howto/from-sbatch.md)). Paths are relative to the folder in which you call \
-`orchestrator`. `--set TABLE.KEY=VALUE` sets any key."""
+`orchestrator`. `--set TABLE.KEY=VALUE` sets any key; `--set TABLE.KEY=` removes a
+value without default, `=[]` empties a list, and `={}` a table."""
 _GRAPH = """\
 ## Graph
 

@@ -113,25 +113,7 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
 
     Raises SpecError if it exceeds the limits of each of its partitions.
     """
-    environment = dataclasses.replace(
-        spec.environment,
-        modules=spec.environment.modules or profile.modules,
-        variables={**profile.variables, **spec.environment.variables},
-    )
-    container = spec.container
-    if container.runtime != "none":
-        targets = {_target(bind) for bind in container.binds}
-        added = tuple(bind for bind in profile.binds if _target(bind) not in targets)
-        container = dataclasses.replace(container, binds=(*added, *container.binds))
-    filled = dataclasses.replace(
-        spec,
-        account=spec.account or profile.account,
-        partition=spec.partition or profile.partition,
-        qos=spec.qos or profile.qos,
-        environment=environment,
-        container=container,
-        retry=spec.retry.over(profile.retry),
-    )
+    filled = with_defaults(spec, profile)
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):
@@ -143,6 +125,34 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
             for key, message in excess
         ]
     raise errors.SpecError(problems)
+
+
+def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
+    """Return the spec with the profile's defaults; the same once more changes nothing.
+
+    An empty value in the spec stays empty.
+    """
+    modules, variables = spec.environment.modules, spec.environment.variables
+    environment = dataclasses.replace(
+        spec.environment,
+        modules=profile.modules if modules is None else modules,
+        variables={} if variables == {} else {**profile.variables, **(variables or {})},
+    )
+    container = spec.container
+    if container.runtime != "none" and container.binds != ():
+        binds = container.binds or ()
+        targets = {_target(bind) for bind in binds}
+        added = tuple(bind for bind in profile.binds if _target(bind) not in targets)
+        container = dataclasses.replace(container, binds=(*added, *binds))
+    return dataclasses.replace(
+        spec,
+        account=profile.account if spec.account is None else spec.account,
+        partition=profile.partition if spec.partition is None else spec.partition,
+        qos=profile.qos if spec.qos is None else spec.qos,
+        environment=environment,
+        container=container,
+        retry=spec.retry.over(profile.retry),
+    )
 
 
 def _target(bind: str) -> str:

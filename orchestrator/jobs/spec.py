@@ -35,16 +35,17 @@ class Resources:
 class Environment:
     """`[environment]`: set up by the script before the program starts."""
 
-    #: environment modules to load, in this order; default: the profile's
-    modules: tuple[str, ...] = ()
+    #: environment modules to load, in this order; an empty list: none; default: the profile's
+    modules: tuple[str, ...] | None = None
     #: run `module purge` first; default: true if there are modules
     module_purge: bool | None = None
     #: name or path of a conda environment
     conda: str | None = None
     #: path of a Python virtual environment
     venv: str | None = None
-    #: exported variables, which override the profile's
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: exported variables, which override the profile's; an empty table: none, not even the
+    #: profile's
+    variables: Mapping[str, str] | None = None
     #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
     #: shell lines that run after the rest of this table
@@ -63,8 +64,8 @@ class Container:
     runtime: Literal["none", "apptainer", "singularity", "pyxis"] = "none"
     #: path of the image (pyxis: also a registry reference)
     image: str | None = None
-    #: files and folders to bind, after the profile's
-    binds: tuple[str, ...] = ()
+    #: files and folders to bind, after the profile's; an empty list: none, not even the profile's
+    binds: tuple[str, ...] | None = None
     #: how GPUs reach the container: --nv, --rocm
     gpu: Literal["nv", "rocm", "none"] = "none"
 
@@ -143,8 +144,12 @@ class JobSpec:
 
     #: name of the job; Slurm's job name is NAME.TOKEN; default: the name of the program
     name: str
+    #: partition, or several separated by commas; "": none, even if the profile has one; default:
+    #: the profile's
     partition: str | None = None
+    #: account to charge; "": none, even if the profile has one; default: the profile's
     account: str | None = None
+    #: quality of service; "": none, even if the profile has one; default: the profile's
     qos: str | None = None
     reservation: str | None = None
     constraint: str | None = None

@@ -7,19 +7,18 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from orchestrator import errors, jobs
+from orchestrator.config import profiles
 from orchestrator.jobs import dependency
 from orchestrator.rendering import shell
 from orchestrator.specs import ranks
-
-if typing.TYPE_CHECKING:
-    from orchestrator import config
 
 #: One option of sbatch: its long name, and its value unless it is a flag.
 Option: typing.TypeAlias = tuple[str, str | None]
 
 
-def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
+def intended(spec: jobs.JobSpec, profile: profiles.Profile) -> list[Option]:
     """Return the sbatch options that a spec requests, by their long names (man sbatch)."""
+    spec = profiles.with_defaults(spec, profile)
     resources = spec.resources
     gpus: str | None = None
     if resources.gpus_per_node is not None:
@@ -30,9 +29,9 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         gres, gpus = f"gpu:{gpus}", None
     options: dict[str, jobs.SbatchValue | None] = {
         "job-name": spec.name,
-        "account": spec.account or profile.account,
-        "partition": spec.partition or profile.partition,
-        "qos": spec.qos or profile.qos,
+        "account": spec.account or None,
+        "partition": spec.partition or None,
+        "qos": spec.qos or None,
         "reservation": spec.reservation,
         "constraint": spec.constraint,
         "time": spec.time_limit,

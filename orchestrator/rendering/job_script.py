@@ -9,15 +9,12 @@ from __future__ import annotations
 import itertools
 import pathlib
 import re
-import typing
 from collections.abc import Sequence
 
 from orchestrator import errors, jobs
+from orchestrator.config import profiles
 from orchestrator.rendering import directives, shell, templates
 from orchestrator.specs import arguments, launchers, programs, ranks
-
-if typing.TYPE_CHECKING:
-    from orchestrator import config
 
 #: The trainers package, beside this package wherever it is installed; bound into containers.
 TRAINERS = templates.PACKAGE.parent / "trainers"
@@ -28,7 +25,7 @@ TEMPLATE = "job.sbatch.j2"
 
 def render(
     spec: jobs.JobSpec,
-    profile: config.Profile,
+    profile: profiles.Profile,
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
@@ -42,11 +39,12 @@ def render(
     Raises TemplateError as templates.render does, or if its directives are not those of the spec.
     """
     # It does not matter whether the profile was merged into the spec before.
-    modules = list(spec.environment.modules or profile.modules)
-    variables = {**profile.variables, **spec.environment.variables}
+    spec = profiles.with_defaults(spec, profile)
+    modules = list(spec.environment.modules or ())
+    variables = dict(spec.environment.variables or {})
     purge = spec.environment.module_purge
     runtime = spec.container.runtime
-    binds = list(dict.fromkeys([*profile.binds, *spec.container.binds]))
+    binds = list(dict.fromkeys(spec.container.binds or ()))
     has_container = runtime != "none"
     if has_container:
         _check_bind_names([str(runs_dir), str(trainers_dir)], ",:")

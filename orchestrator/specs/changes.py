@@ -41,7 +41,7 @@ def changed(
         name = name.removeprefix("variables.")
         if error := values.variable_name_error(name):
             raise CannotChangeError(f"{escaping.visible(name)}: {error}")
-        variables = spec.environment.variables
+        variables = spec.environment.variables or {}
         new = str(_new_value(key, variables.get(name), value))
         environment = dataclasses.replace(spec.environment, variables={**variables, name: new})
         return dataclasses.replace(spec, environment=environment), new

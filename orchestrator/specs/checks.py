@@ -47,14 +47,34 @@ _NEEDS = (
 )
 
 
+def wrong_values(spec: jobs.JobSpec) -> Iterator[Finding]:
+    """Yield the values that are wrong by themselves."""
+    for table, record in _tables(spec).items():
+        for path, error in schema.value_errors(record):
+            key = (table, *path)
+            # A missing name has its own message.
+            if (key != ("job", "name") or record.name) and (
+                key not in toml_tables.OVERRIDING or getattr(record, str(path[0])) != ""
+            ):
+                yield (key,), error
+        for name, value in vars(record).items():
+            # Other texts of these tables have a form, or are paths.
+            if value == "" and (table not in ("job", "resources") or name == "comment"):
+                yield _at(table, name), "is empty: remove the key"
+
+
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
-    """Yield everything that is wrong with a spec; reads no file."""
-    # The keys of [job] are fields of the spec itself.
-    tables = {name: getattr(spec, name, spec) for name in toml_tables.RECORDS}
-    for table_check in (_values, _paths, _combinations):
+    """Yield everything else that is wrong with a spec; reads no file."""
+    tables = _tables(spec)
+    for table_check in (_paths, _combinations):
         yield from table_check(tables)
     for check in (_job, _names, _container, _launch, _arguments, _array, _retry):
         yield from check(spec)
+
+
+def _tables(spec: jobs.JobSpec) -> _Tables:
+    # The keys of [job] are fields of the spec itself.
+    return {name: getattr(spec, name, spec) for name in toml_tables.RECORDS}
 
 
 def _at(*path: str | int) -> tuple[KeyPath, ...]:
@@ -98,18 +118,6 @@ def output_error(value: str) -> str:
     return ""
 
 
-def _values(tables: _Tables) -> Iterator[Finding]:
-    for table, record in tables.items():
-        for path, error in schema.value_errors(record):
-            # A missing name has its own message.
-            if (table, path) != ("job", ("name",)) or record.name:
-                yield _at(table, *path), error
-        for key, value in vars(record).items():
-            # Other texts of these tables have a form, or are paths.
-            if value == "" and (table not in ("job", "resources") or key == "comment"):
-                yield _at(table, key), "is empty: remove the key"
-
-
 def _paths(tables: _Tables) -> Iterator[Finding]:
     for table, key in _NO_DASH:
         value = getattr(tables[table], key) or ""
@@ -138,7 +146,7 @@ def _combinations(tables: _Tables) -> Iterator[Finding]:
 def _names(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Check the names of variables and options."""
     environment = spec.environment
-    for name in environment.variables:
+    for name in environment.variables or ():
         if error := values.variable_name_error(name):
             yield _at("environment", "variables", name), error
     for index, name in enumerate(environment.inherit):
@@ -278,7 +286,7 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
         is_path = runtime != "pyxis" or image.startswith(("/", "./", "../"))
         if is_path and not os.path.exists(folder / image):
             yield _at("container", "image"), f"no such image: {schema.unquoted(image)}"
-    for index, bind in enumerate(spec.container.binds):
+    for index, bind in enumerate(spec.container.binds or ()):
         source = bind.partition(":")[0]
         if values.is_bind(bind) and not os.path.exists(source):
             message = f"no such folder or file to bind: {schema.unquoted(source)}"

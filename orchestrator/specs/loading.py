@@ -6,6 +6,8 @@ The layers, the weakest first: file, ORCHESTRATOR_* variables, `--set`, flags.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +23,7 @@ VARIABLES = {
     "ORCHESTRATOR_PARTITION": "job.partition",
     "ORCHESTRATOR_QOS": "job.qos",
 }
+_SET = "--set"
 #: Path of a key, where its value was given, and the value.
 _Value: TypeAlias = tuple[tuple[str, ...], str, object]
 
@@ -66,7 +69,7 @@ def read(
         _, document, problems = documents.read(path)
         if problems:
             raise errors.SpecError(problems)
-    words = ("launch", "program"), "command line", [*program]
+    words = ("launch", "program"), "command line", [*program] or None
     layers: tuple[Iterable[_Value], ...] = (
         _variables(environ or {}),
         (_setting(setting, problems) for setting in settings),
@@ -75,7 +78,14 @@ def read(
     for layer in layers:
         upper = documents.empty(document.origins[()].source)
         for key, source, value in layer:
-            if value not in (None, (), []):
+            if source == _SET and _is_removal(key, value):
+                if batch is not None and document.get(key) is not None:
+                    message = "cannot be removed from a batch file: change the file"
+                    problems.append(document.problem(key, message))
+                document, upper = (documents.without(each, key) for each in (document, upper))
+                if value == "" and key not in toml_tables.OVERRIDING:
+                    continue
+            if value not in (None, ()):
                 upper = documents.with_value(upper, key, value, source)
         if upper.data:
             document = over(document, upper)
@@ -115,6 +125,15 @@ def _variables(environ: Mapping[str, str]) -> Iterator[_Value]:
             yield tuple(key.split(".")), name, environ[name]
 
 
+def _is_removal(key: tuple[str, ...], value: object) -> bool:
+    """Return whether a value of `--set` removes the key: "" of an optional one, or `{}`.
+
+    Tables are joined otherwise.
+    """
+    is_optional = types.NoneType in schema.kinds_of(schema.hint_at(toml_tables.FILE, key))
+    return value == {} or (value == "" and is_optional)
+
+
 def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
     """Return key, source and value of a `--set`; the value None if it cannot be read."""
     try:
@@ -123,10 +142,10 @@ def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
         path, end = (), 0
     if not path or setting[end : end + 1] != "=":
         message = f"write KEY=VALUE, such as resources.nodes=2 (got {schema.as_toml(setting)})"
-        problems.append(errors.Problem(source="--set", message=message))
-        return path, "--set", None
+        problems.append(errors.Problem(source=_SET, message=message))
+        return path, _SET, None
     hint = schema.hint_at(toml_tables.FILE, path)
-    return path, "--set", schema.from_text(setting[end + 1 :].strip(), hint)
+    return path, _SET, schema.from_text(setting[end + 1 :].strip(), hint)
 
 
 def _flag_values(
@@ -137,7 +156,11 @@ def _flag_values(
         source = names.get(key, "command line")
         path = tuple(key.split("."))
         hint = schema.hint_at(toml_tables.FILE, path)
-        if key == "environment.variables" and isinstance(value, list | tuple):
+        if value == "" and path in toml_tables.OVERRIDING:
+            # Probably a variable of the shell that is not set.
+            message = f"is empty: leave it out, or write --set {key}= to use none"
+            problems.append(errors.Problem(source=source, key=key, message=message))
+        elif key == "environment.variables" and isinstance(value, list | tuple):
             for pair in value:
                 name, equals, text = str(pair).partition("=")
                 if equals:
@@ -182,13 +205,15 @@ def build(
         # Options that are off.
         sbatch={key: value for key, value in spec.sbatch.items() if value is not False},
     )
-    findings = list(checks.findings(spec))
+    further = [checks.findings(spec)]
     if folder is not None:
-        findings += checks.missing_files(spec, folder)
-    unusable = list(reported)
-    for paths, message in findings:
-        if not any(_contains(path, other) for path in paths for other in unusable):
-            report(paths[0], message)
+        further.append(checks.missing_files(spec, folder))
+    # A wrong value is not checked further.
+    for findings in ([*checks.wrong_values(spec)], [*itertools.chain(*further)]):
+        unusable = list(reported)
+        for paths, message in findings:
+            if not any(_contains(path, other) for path in paths for other in unusable):
+                report(paths[0], message)
     if problems:
         raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))
     return spec

@@ -158,7 +158,8 @@ class Builder:
         if gpus is None:
             return changes
         given = {setting.path: setting.value for setting in changes}
-        partition = given.get(_PARTITION) or self._base.get(_PARTITION) or self._profile.partition
+        partition = given.get(_PARTITION, self._base.get(_PARTITION))
+        partition = self._profile.partition if partition is None else partition
         try:
             for path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
                 if path in given:

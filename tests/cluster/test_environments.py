@@ -73,6 +73,16 @@ def test_submissions_are_deferred_at_the_submit_limit(site: sites.Site) -> None:
     assert quick.job("@4")["ended_at"] <= quick.job("@5")["submitted_at"]
 
 
+def test_empty_values_of_set_override_the_profile(lab: cluster.Lab, site: sites.Site) -> None:
+    more = 'modules = ["absent/1"]\nqos = "tiny"\nvariables = { OF_PROFILE = "1" }\n'
+    bad = sites.Site.make(lab, site.home, more=more)
+    spec = bad.shell("plain", 'test -z "$OF_PROFILE"')
+    empty = ("environment.modules=[]", "job.qos=", "environment.variables={}")
+    job_id = bad.submit(spec, *(word for key in empty for word in ("--set", key)))
+    assert bad.wait_state(job_id, ("COMPLETED", "FAILED"))["state"] == "COMPLETED"
+    assert bad.job(job_id)["qos"] != "tiny"
+
+
 def test_deferred_submissions_can_be_cancelled(site: sites.Site) -> None:
     for number in range(3):
         site.submit(site.shell(f"held-{number}", "true", sbatch=HELD), "--qos=tiny")

@@ -47,7 +47,7 @@ def submit(
         arguments=script_arguments(spec),
     )
     environ = folder.environment() or variables.for_submission(
-        context.environ, inherit={*spec.environment.variables, *spec.environment.inherit}
+        context.environ, inherit={*(spec.environment.variables or ()), *spec.environment.inherit}
     )
     return submitit.submit_to_slurm(
         folder.path,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs
+from orchestrator.rendering import directives
 
 PROFILE = config.Profile(
     name="olivia",
@@ -36,6 +37,19 @@ def test_profile_fills_missing_keys() -> None:
     assert spec.environment.modules == ("NRIS/GPU",)
     assert spec.environment.variables == {"A": "profile", "B": "profile"}
     assert spec.container == jobs.Container()
+
+
+def test_empty_keys_of_the_spec_stay_empty() -> None:
+    spec = jobs.JobSpec(
+        name="x",
+        account="",
+        partition="",
+        qos="",
+        environment=jobs.Environment(modules=(), variables={}),
+        container=jobs.Container(runtime="apptainer", image="a.sif", binds=()),
+    )
+    assert config.with_profile(spec, CONFIGURATION.profile) == spec
+    assert not {"account", "partition", "qos"} & dict(directives.intended(spec, PROFILE)).keys()
 
 
 def test_keys_of_the_spec_stay() -> None:

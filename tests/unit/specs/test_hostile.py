@@ -120,7 +120,7 @@ def load(table: str, key: str, text: str, folder: Path) -> jobs.JobSpec:
     elif key == "*":
         keys["key"] = text
     else:
-        keys[key] = [text] if typing.get_origin(hint) is tuple else text
+        keys[key] = [text] if schema.bare(hint) == tuple[str, ...] else text
     if (table, key) == ("resources", "gpu_type"):
         keys["gpus_per_node"] = 1
     lines = []

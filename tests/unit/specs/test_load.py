@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs, specs
+from orchestrator.toml import documents
 
 SPEC = """\
 [job]
@@ -413,6 +414,54 @@ def test_invalid_set_options(spec_file: Path, setting: str) -> None:
         specs.load(spec_file, [setting])
     reported = f'--set: write KEY=VALUE, such as resources.nodes=2 (got "{setting}")'
     assert str(caught.value) == f"{reported}\n1 problem; nothing was submitted."
+
+
+def test_set_with_an_empty_value_overrides_the_file(spec_file: Path) -> None:
+    settings = ["environment.modules=[]", "environment.variables={}", "args={}", "job.time_limit="]
+    settings += ['resources.mem=""', "metrics.patterns=[]", "job.partition=", "sbatch={}"]
+    spec = specs.load(spec_file, [*settings, "args.steps=[]"])
+    assert (spec.environment.modules, spec.environment.variables) == ((), {})
+    assert (spec.args, spec.sbatch, spec.metrics.patterns) == ({"steps": ()}, {}, ())
+    assert (spec.time_limit, spec.resources.mem) == (None, None)
+    # Not None, which would be the profile's.
+    assert spec.partition == ""
+    # The order counts.
+    assert specs.load(spec_file, ["args.x=1", "args={}"]).args == {}
+    assert specs.load(spec_file, ["args={}", "args.x=1"]).args == {"x": 1}
+    # A flag that is not given empties nothing.
+    spec = specs.load(spec_file, flags={"environment.modules": (), "job.account": None})
+    assert spec.environment.modules == ("NRIS/GPU",)
+
+
+@pytest.mark.usefixtures("spec_file")
+def test_an_empty_value_that_cannot_override() -> None:
+    assert failure(SPEC, "launch.launcher=").startswith(
+        '--set: launch.launcher: must be one of "auto", "torchrun", "srun", "python" (got "")\n'
+    )
+    assert failure(SPEC, flags={"job.account": ""}).startswith(
+        "--account: job.account: is empty: leave it out, or write --set job.account= to use none\n"
+    )
+    batch = documents.of({"job": {"name": "x", "comment": "hi"}}, "x.sbatch")
+    with pytest.raises(errors.SpecError) as caught:
+        specs.load(None, ["job.comment="], batch=batch)
+    assert str(caught.value).startswith(
+        "x.sbatch: job.comment: cannot be removed from a batch file: change the file\n"
+    )
+
+
+@pytest.mark.usefixtures("spec_file")
+@pytest.mark.parametrize(
+    ("table", "key"), [("container", "image"), ("launch", "script"), ("environment", "venv")]
+)
+def test_an_empty_value_is_one_problem(table: str, key: str) -> None:
+    text = '[job]\nname = "x"\n[launch]\n' + ("" if table == "launch" else 'command = "a"\n')
+    if table != "launch":
+        text += f"[{table}]\n" + ('runtime = "apptainer"\n' if table == "container" else "")
+    line = text.count("\n") + 1
+    assert failure(f'{text}{key} = ""', folder=Path()) == (
+        f"spec.toml:{line}: {table}.{key}: is empty: remove the key\n"
+        f'    {line} | {key} = ""\n1 problem; nothing was submitted.'
+    )
 
 
 def test_plain_numbers_stand_where_slurm_takes_them(spec_file: Path) -> None:
