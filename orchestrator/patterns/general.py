@@ -192,7 +192,11 @@ def _values(text: str) -> list[Value]:
             if value.unit and behind.lstrip(" ").startswith(value.unit):
                 # A unit is not the name of the next number: 1445 tok/s; 19 s.
                 end += behind.index(value.unit) + len(value.unit)
-        elif _is_count(match) and not behind[:1].isalpha() and _PLACE.fullmatch(before):
+        elif (
+            _is_count(match)
+            and not behind[:1].isalpha()
+            and (_PLACE.fullmatch(before) or (match["total"] and name is not None))
+        ):
             start = match.start()
             is_in_brackets = text.rfind("[", 0, start) > text.rfind("]", 0, start)
             is_first = not values and (is_in_brackets or behind[:1] in (":", "|", " "))
@@ -323,7 +327,10 @@ def _in_phase(value: Value, phase: str) -> Value:
 def _placed(places: Sequence[str], values: Sequence[Value]) -> list[Value]:
     """Return the counters that have no name: [3/90][10/500], [1, 2000], Epoch: 3 [10/500]."""
     named = {value.meaning.name for value in values}
-    missing = [name for name in ("epoch", "step") if name not in named] or ["batch"]
+    if "step" in named:
+        missing = ["batch"] if "epoch" in named else []
+    else:
+        missing = ["step"] if "epoch" in named else ["epoch", "step"]
     if len(places) == 1:
         missing = missing[-1:]
     return [

@@ -136,7 +136,9 @@ _MEANINGS = _by_alias()
 
 _PHRASES = frozenset("loss_function loss_value loss_scale".split())
 #: "tokens per iteration", "max steps" are no counters.
-_NO_COUNTER = frozenset("per max num total every warmup save eval log each of number min".split())
+_NO_COUNTER = frozenset(
+    "per max num total every warmup save eval log each of number min episode".split()
+)
 
 
 @functools.lru_cache(_CACHED)
