@@ -86,6 +86,7 @@ _NAME_BEHIND = re.compile(rf"[ ]((?:{_WORD}[ ]){{0,2}}{_WORD})(?=[ ]*(?:[,;|)\]]
 _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
+_SECONDS = frozenset("s ms sec secs seconds".split())
 #: The text around an integer whose place says what it is.
 _PLACE = re.compile(r"\W*", re.ASCII)
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
@@ -237,9 +238,10 @@ def _metric_at_step(name: re.Match[str] | None) -> Meaning | None:
 
 
 def _is_count(match: re.Match[str]) -> bool:
-    # Lightning prints global_step=794.0.
+    # Lightning prints global_step=794.0, and tables 1.11e+04.
     number = match["number"].replace(",", "").removesuffix(".0")
-    return number.isdigit() and not match["unit"]
+    is_rounded = "e+" in number and float(number).is_integer()
+    return (number.isdigit() or is_rounded) and not match["unit"]
 
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
@@ -309,8 +311,11 @@ def _named(
     if not unit and vocabulary.last_phase([in_name], None) is None:
         unit = in_name
     unit = unit or sign
+    if found.kind in ("loss", "score") and unit in _SECONDS:
+        # Cost: 6.79s
+        return Value(Meaning("time", "time"), number, unit, is_explicit)
     if found.kind in ("loss", "score") and number.isdigit() and not unit:
-        may_be_whole = is_accuracy or found.kind == "loss"
+        may_be_whole = is_accuracy or found.kind == "loss" or "reward" in found.name
         if not (is_explicit and may_be_whole):
             return None
     return Value(found, number, unit or found.unit, is_explicit)

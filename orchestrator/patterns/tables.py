@@ -50,7 +50,8 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
         if len(texts) != len(columns):
             continue
         numbers = sum(_NUMBER.search(cell) is not None for cell in texts)
-        if 2 * numbers < len(columns):
+        is_text = vocabulary.last_meaning(columns[0]) and not _NUMBER.match(texts[0])
+        if is_text or 2 * numbers < len(columns):
             continue
         cells: list[Cell] = []
         for column, cell in zip(columns, texts, strict=True):

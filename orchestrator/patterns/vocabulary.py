@@ -67,7 +67,7 @@ _SCORES = (
     "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
-    "error err reward score ce bce objf"
+    "error err reward rewards score ce bce objf"
 )
 _OTHERS = {
     "learning_rate": "lr l_r learning_rate lrate",
