@@ -25,7 +25,7 @@ _INDENT = 11
 #: Details that the text already contains.
 _HIDDEN_DETAILS = frozenset(
     {
-        *("rule", "state", "other_lines"),
+        *("rule", "state", "other_lines", "rank_exit_code"),
         *("waiting", "reason", "can_start", "expected_start", "jobs_before"),
     }
 )
@@ -192,7 +192,8 @@ def _lines(group: Sequence[_Explained]) -> Iterator[str]:
         more = f" and {len(same) - _MAX_NAMES} more" if len(same) > _MAX_NAMES else ""
         yield from _field("The same", [f"{names}{more}"])
     first_rank = explanation.first_failing_rank
-    rank = "" if first_rank is None else f" (first on rank {first_rank})"
+    is_named = first_rank is None or f"rank {first_rank} " in explanation.summary
+    rank = "" if is_named else f" (first on rank {first_rank})"
     cause = "" if explanation.cause is None else f"{explanation.cause}: "
     yield from _field("Cause" if cause else "State", [f"{cause}{explanation.summary}{rank}"])
     yield from _field("Evidence", map(_evidence_text, explanation.evidence))

@@ -71,6 +71,20 @@ def meaning(job: jobs.Job) -> tuple[Cause, str] | None:
     return None
 
 
+def of_rank(code: int) -> tuple[Cause, str]:
+    """Return what the exit code of a rank shows, and how it ended; negative: a signal ended it."""
+    ended = f"ended with exit code {code}"
+    number = -code if code < 0 else code - 128
+    if code in _SHELL_CODES:
+        cause, why = _SHELL_CODES[code]
+        return cause, f"{ended}: {why}"
+    if 0 < number < signal.NSIG and number in {*signal.Signals}:
+        name = signal.Signals(number).name
+        how = f"was ended by {name}" if code < 0 else f"{ended} = 128 + {number} ({name})"
+        return CRASH_CAUSES.get(number, "killed"), how
+    return "nonzero_exit", ended
+
+
 def _crash(number: int, event: str) -> tuple[Cause, str]:
     if number not in {*signal.Signals}:
         # Programs use such codes as well.

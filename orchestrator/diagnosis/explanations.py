@@ -189,7 +189,9 @@ def _evidence(
 def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
     """Return the traceback of another line with the same cause, and the same rank if known."""
     for finding in findings:
-        if finding.cause == main.cause and finding.traceback and finding.rank in (main.rank, None):
+        # The traceback of torchrun itself shows nothing.
+        is_error = finding.level < Level.OUTCOME and finding.rank in (main.rank, None)
+        if finding.cause == main.cause and finding.traceback and is_error:
             return finding.traceback
     return None
 
@@ -203,6 +205,7 @@ def _details(facts: JobFacts, main: Finding, findings: Sequence[Finding]) -> dic
     details: dict[str, object] = {
         "rule": main.rule,
         "state": facts.job and str(facts.job.state),
+        "rank_exit_code": main.exit_code,
         "earlier_attempts": final_states.earlier_attempts(facts),
         "unread_bytes": facts.skipped_bytes,
         "uncounted_bytes": facts.uncounted_bytes,

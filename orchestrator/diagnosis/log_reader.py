@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from orchestrator.diagnosis import causes, exit_codes, log_rules, main_finding, records, tracebacks
+from orchestrator.diagnosis import (
+    exit_codes,
+    log_rules,
+    main_finding,
+    records,
+    torchelastic,
+    tracebacks,
+)
 from orchestrator.diagnosis.records import Level
 
 #: Only the beginning of a longer line is matched, which bounds the time of a slow regex.
@@ -23,9 +31,8 @@ _PART_OF_ERROR = re.compile(
     r'|  File "|Thread 0x|\||\[[\w.-]+:\d+\] \['
     r"|\[(?:E|W|I)\d{3,4} |[EWI]\d{4} \d\d:\d\d:\d\d|\s*$"
 )
-_ROOT_CAUSE = "Root Cause (first observed failure)"
-_SUMMARY_FIELD = re.compile(r"\s{1,8}(?P<key>\w+) {0,10}: (?P<value>.*)")
-_NUMBER = re.compile(r"(-?\d+)")
+#: Signals with which torchrun and srun end the other ranks.
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 #: The data loader of PyTorch prints the worker's traceback after that of the main process.
 _WORKER_TRACEBACK = "Original Traceback"
@@ -99,9 +106,10 @@ class LogReader:
         self._chained: set[str] = set()
         #: streams whose next traceback is one that Python ignores
         self._ignored: set[str] = set()
-        #: torchrun's summary of the first failure while it is being read
-        self._summary: dict[str, str] | None = None
-        self._summary_line = 0
+        #: stream -> torchrun's summary of failed ranks while it is being read
+        self._summaries: dict[str, torchelastic.Summary] = {}
+        #: path of each error file that torchrun names -> rank
+        self.error_files: dict[str, int | None] = {}
         self._last_line: tuple[int, str] | None = None
 
     @property
@@ -111,22 +119,22 @@ class LogReader:
 
     def finish(self) -> tuple[records.Finding, ...]:
         """Return the findings in the order of the file, after its last line."""
-        if self._summary:
-            self._end_summary()
+        for stream in [*self._summaries]:
+            self._end_summary(stream)
         self._count_ordinary_lines()
         return tuple(self._findings)
 
     def feed(self, number: int, line: str) -> None:
         """Read the next line."""
         self._last_line = number, line
-        is_inside = self._tracebacks.pending or self._summary is not None
+        is_inside = self._tracebacks.pending or self._summaries
         if not (is_inside or self._rules.may_match(line)):
             self._ordinary_lines += bool(self._findings) and not _PART_OF_ERROR.match(line)
             return
         text, stream, rank = strip_prefix(line[:_MATCHED_CHARACTERS])
         if text.startswith(_WORKER_TRACEBACK):
             self._chained.add(stream)
-        if self._summary is not None and self._read_summary(text):
+        if self._read_summary(number, text, stream):
             return
         is_traceback, traceback = self._tracebacks.add(
             text, number=number, stream=stream, rank=rank
@@ -135,8 +143,6 @@ class LogReader:
             self._add_traceback(traceback, text, line, stream)
         elif is_traceback:
             pass
-        elif _ROOT_CAUSE in text:
-            self._summary, self._summary_line = {}, number
         elif text.startswith(_CHAINED):
             self._chained.add(stream)
         elif text.startswith(_IGNORED):
@@ -187,39 +193,67 @@ class LogReader:
         self._findings[index] = finding
         self._ordinary_lines = 0
 
-    def _read_summary(self, text: str) -> bool:
-        """Read a line of torchrun's summary; return False if the summary has ended before it."""
-        assert self._summary is not None
-        if field := _SUMMARY_FIELD.match(text):
-            self._summary.setdefault(field["key"], field["value"].strip())
-            return True
-        if text[:1] in ("[", " "):
-            # The number of the failure, or the traceback of @record, which the log has already.
-            return True
-        self._end_summary()
-        return False
+    def _read_summary(self, number: int, text: str, stream: str) -> bool:
+        """Read a line of torchrun's summary; return whether it belongs to one."""
+        summary = self._summaries.get(stream)
+        if summary is None:
+            if not torchelastic.is_heading(text):
+                return False
+            summary = self._summaries[stream] = torchelastic.Summary()
+        belongs = summary.feed(number, text)
+        if summary.ended:
+            self._end_summary(stream)
+        return belongs
 
-    def _end_summary(self) -> None:
-        fields, self._summary = self._summary or {}, None
-        code, rank = (_NUMBER.match(fields.get(key, "")) for key in ("exitcode", "rank"))
-        number = -int(code[1]) if code else 0
-        cause = exit_codes.CRASH_CAUSES.get(number, "nonzero_exit")
-        # A watchdog aborts its own rank because of another one.
-        level = {"nonzero_exit": Level.OUTCOME, "aborted": Level.AFTER}
-        is_signal = fields.get("traceback", "").startswith("Signal")
+    def _end_summary(self, stream: str) -> None:
+        failures = self._summaries.pop(stream).failures
+        for failure in sorted(failures, key=lambda failure: not failure.is_root):
+            if failure.error_file:
+                self.error_files.setdefault(failure.error_file, failure.rank)
+            self._add_traceback_of(failure)
+            # torchrun itself ends the ranks that are left.
+            if failure.is_root or failure.exit_code not in (0, -signal.SIGTERM):
+                self._add(self._rank_end(failure))
+
+    def _add_traceback_of(self, failure: torchelastic.Failure) -> None:
+        """Add the traceback of an error file unless the log has it already."""
+        lines = tracebacks.Tracebacks(self._path)
+        for number, text in failure.traceback:
+            _, traceback = lines.add(text, number=number, stream="", rank=failure.rank)
+            if traceback is None or any(
+                (each.traceback.exception, each.traceback.message)
+                == (traceback.exception, traceback.message)
+                for each in self._findings
+                if each.traceback is not None
+            ):
+                continue
+            self._add_traceback(traceback, text, text, f"summary of rank {failure.rank}")
+
+    def _rank_end(self, failure: torchelastic.Failure) -> records.Finding:
+        code, rank = failure.exit_code, failure.rank
+        cause, how = exit_codes.of_rank(code)
+        level = Level.CRASH
+        if -code in _ENDING_SIGNALS or (cause == "nonzero_exit" and code == 1):
+            # Python's code for every exception.
+            level = Level.OUTCOME
+        elif cause in ("nonzero_exit", "missing_program", "aborted"):
+            # A watchdog aborts its own rank because of another one.
+            level = Level.AFTER
+        is_signal = failure.fields.get("traceback", "").startswith("Signal")
         keys = ("rank", "exitcode", "traceback") if is_signal else ("rank", "exitcode")
-        shown = ", ".join(f"{key} {fields[key]}" for key in keys if key in fields)
-        host = f" on {fields['host']}" if fields.get("host") else ""
-        self._add(
-            records.Finding(
-                cause=cause,
-                rule="torchrun-root-cause",
-                evidence=self._evidence(self._summary_line, f"{_ROOT_CAUSE}: {shown}"),
-                rank=int(rank[1]) if rank else None,
-                summary=f"{causes.known()[cause].title}: "
-                f"rank {rank[1] if rank else '?'} failed first{host}",
-                level=level.get(cause, Level.CRASH),
-            )
+        shown = ", ".join(f"{key} {failure.fields[key]}" for key in keys if key in failure.fields)
+        heading = torchelastic.ROOT if failure.is_root else "Failures"
+        where = f" on {failure.host}" if failure.host else ""
+        first = ", the first failure that torchrun observed" if failure.is_root else ""
+        return records.Finding(
+            cause=cause,
+            rule="torchrun-root-cause" if failure.is_root else "torchrun-failure",
+            evidence=self._evidence(failure.line, f"{heading}: {shown}"),
+            rank=rank,
+            summary=f"rank {'?' if rank is None else rank}{where} {how}{first}",
+            level=level,
+            exit_code=code,
+            observed_at=failure.observed_at,
         )
 
     def _add(self, finding: records.Finding) -> None:

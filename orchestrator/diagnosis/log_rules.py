@@ -20,6 +20,7 @@ _READER_TEXTS = (
     "Traceback (most",
     "above exception",
     "Root Cause",
+    "Failures:",
     "Exception ignored",
     "will restart worker",
 )

@@ -38,7 +38,19 @@ def select(findings: Sequence[Finding]) -> Finding | None:
     lowest = min(finding.level for finding in candidates)
     candidates = [finding for finding in candidates if finding.level is lowest]
     # Of lines that only look like errors the last one counts: programs end with it.
-    return candidates[-1] if lowest is Level.HINT else candidates[0]
+    if lowest is Level.HINT:
+        return candidates[-1]
+    # Each node has its own summary: the ranks' ends count in the order of their times.
+    ends = [finding for finding in candidates if finding.observed_at]
+    if candidates[0] in ends:
+        return min(ends, key=lambda end: (end.observed_at, end.rule != "torchrun-root-cause"))
+    return candidates[0]
+
+
+def needs_evidence(findings: Sequence[Finding]) -> bool:
+    """Return whether the findings name no error, but at most how a process ended."""
+    main = select(findings)
+    return main is None or main.level > Level.TIMEOUT or main.level is Level.CRASH
 
 
 def program_continued(findings: Sequence[Finding]) -> bool:
@@ -72,6 +84,7 @@ def last_group(findings: Sequence[Finding]) -> list[Finding]:
 def _weighed(findings: Sequence[Finding]) -> list[Finding]:
     """Return the last group, with levels changed where one finding explains another."""
     group = _without_survived([_without_step_end(each, findings) for each in last_group(findings)])
+    group = _with_rank_ends(group)
     end = next((i for i, each in enumerate(group) if each.level is Level.ENDED), None)
     if end is None:
         return group
@@ -84,6 +97,33 @@ def _weighed(findings: Sequence[Finding]) -> list[Finding]:
         if group[index].level in _ERRORS:
             group[index] = dataclasses.replace(group[index], level=Level.AFTER)
     return group
+
+
+def _with_rank_ends(group: list[Finding]) -> list[Finding]:
+    """Let the exit code of a rank count unless another finding explains it.
+
+    The exit codes that srun reports are then those of torchrun, which is 1 for all failures.
+    """
+    ends = [finding for finding in group if finding.exit_code is not None]
+    if not ends:
+        return group
+    others = [each for each in group if each.exit_code is None and each.rule != "srun-task"]
+    weighed = []
+    for finding in group:
+        if finding.rule == "srun-task":
+            finding = dataclasses.replace(finding, level=Level.HINT)
+        elif finding.cause == "nonzero_exit" and finding in ends:
+            # Python exits with 1 after any exception, and other codes are chosen.
+            weakest = Level.AFTER if finding.exit_code == 1 else Level.TIMEOUT
+            is_explained = any(
+                (each.rank == finding.rank and each.level < Level.OUTCOME)
+                or (each.rank is None and each.level <= weakest)
+                for each in others
+            )
+            level = Level.OUTCOME if is_explained else Level.CRASH
+            finding = dataclasses.replace(finding, level=level)
+        weighed.append(finding)
+    return weighed
 
 
 def _without_survived(findings: list[Finding]) -> list[Finding]:

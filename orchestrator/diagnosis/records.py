@@ -105,6 +105,10 @@ class Finding:
     #: lines of ordinary output between this finding and the next one
     ordinary_lines: int = 0
     traceback: Traceback | None = None
+    #: of a rank, as its launcher reports it; negative: the signal that ended it. None: unknown
+    exit_code: int | None = None
+    #: time of the failure by the launcher's clock, which sorts as text; "": unknown
+    observed_at: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

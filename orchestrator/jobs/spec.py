@@ -48,7 +48,8 @@ class Environment:
     variables: Mapping[str, str] | None = None
     #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
-    #: shell lines that run after the rest of this table
+    #: shell lines that run after the rest of this table; a command that fails ends the job with
+    #: exit code 78, unless `||`, `if` or `set +e` allows it
     setup: str | None = None
     #: whether the job gets the submitting shell's variables: --export=ALL or --export=NONE
     export: Literal["all", "none"] = "all"

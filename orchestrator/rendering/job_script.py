@@ -81,6 +81,7 @@ def render(
         "rank_options": _rank_options(spec),
         "program": _program(spec, choice),
         "task_arguments": arguments.of_tasks(spec),
+        "setup_delimiter": shell.delimiter("ORCHESTRATOR_SETUP_END", spec.environment.setup or ""),
         "delimiter": shell.delimiter("ORCHESTRATOR_TASK_END", spec.launch.command or ""),
     }
     script = templates.render(

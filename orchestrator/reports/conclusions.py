@@ -55,8 +55,9 @@ def _fit_line(fit: scaling.Fit, unit: str) -> str:
         parts.append(f"RMS deviation {display.share(fit.deviation)}")
     else:
         parts.append("no confidence intervals, because there are as many parameters as runs")
-    law = _LAWS[fit.law]
-    return f"{law[0].upper()}{law[1:]}: {'; '.join(parts)}"
+    if reason := fit.rejected:
+        parts[-1] = f"rejected, because it does not describe the runs ({reason})"
+    return f"{_capitalised(_LAWS[fit.law])}: {'; '.join(parts)}"
 
 
 def _parameter(estimate: scaling.Estimate) -> str:
@@ -68,11 +69,34 @@ def _parameter(estimate: scaling.Estimate) -> str:
 
 
 def most_gpus(curve: records.Curve, efficiency: float) -> str | None:
-    """Return the largest size with this efficiency, in a sentence; None without a fit."""
+    """Return the largest size with this efficiency, in a sentence; None without a fit.
+
+    Only the measured sizes count if the fit does not describe the runs, and nothing is concluded
+    from an invalid baseline.
+    """
     fit = best_fit(curve)
     if fit is None:
         return None
+    target = display.share(efficiency)
+    if not curve.study.baseline_is_valid:
+        base = display.size(curve.study.points[0].size, curve.unit)
+        return f"No conclusion about the efficiency: the runs with {base} are not a valid baseline"
     most, is_end = fit.most_gpus(efficiency)
+    if reason := fit.rejected or _contradiction(curve, efficiency, most):
+        name = _capitalised(_LAWS[fit.law])
+        reason = f"{name} is not used: {reason}"
+        sizes = [point.size for point in curve.study.points]
+        low = [point.efficiency.value < efficiency for point in curve.study.points]
+        if True not in low:
+            at = display.size(sizes[-1], curve.unit)
+            return (
+                f"Measured efficiency is at least {target} up to {at}, the largest size. {reason}"
+            )
+        last = display.size(sizes[low.index(True) - 1], curve.unit)
+        first = display.size(sizes[low.index(True)], curve.unit)
+        return (
+            f"Measured efficiency is at least {target} up to {last}, but not at {first}. {reason}"
+        )
     largest = fit.sizes[-1]
     how = f"by {_LAWS[fit.law]}"
     if is_end:
@@ -80,16 +104,26 @@ def most_gpus(curve: records.Curve, efficiency: float) -> str | None:
     elif most > largest:
         how += f", extrapolated beyond the {largest} measured"
     up_to = f"{'at least ' if is_end else ''}{display.size(most, curve.unit)}"
-    sentence = f"Efficiency stays above {display.share(efficiency)} up to {up_to} ({how})"
+    return f"Efficiency stays above {target} up to {up_to} ({how})"
+
+
+def _contradiction(curve: records.Curve, efficiency: float, most: int) -> str:
+    """Return which measured efficiency shows that `most` is not the largest size; "": none does."""
     for point in curve.study.points:
-        # The fit has another baseline than the table, and may fit badly.
+        # The fit has another baseline than the table.
         measured = point.efficiency
         low = measured.value if measured.low is None else measured.low
         high = measured.value if measured.high is None else measured.high
         if (high < efficiency) if point.size <= most else (low > efficiency):
-            at = display.size(point.size, curve.unit)
-            return f"{sentence}; but {display.interval(measured, 'share')} was measured at {at}"
-    return sentence
+            return (
+                f"its limit is {display.size(most, curve.unit)}, but "
+                f"{display.interval(measured, 'share')} was measured at {point.size}"
+            )
+    return ""
+
+
+def _capitalised(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def fastest(curves: Sequence[records.Curve]) -> list[str]:
@@ -151,8 +185,10 @@ def cheapest(report: records.Report, targets: records.Targets) -> list[str]:
     samples = {row.curve: seconds * row.point.throughput.value for row, seconds in timed}
     if not (options := options or [*_options_by_fit(report, samples, within_seconds)]):
         reason = "no measured size is fast enough, and one size is too few for a fit"
-        if any(map(best_fit, report.curves)):
+        if all_fits := [*filter(None, map(best_fit, report.curves))]:
             reason = "no size up to twice the largest measured is fast enough"
+            if any(fit.rejected for fit in all_fits):
+                reason = "no measured size is fast enough, and rejected fits are not used"
         return [f"{target}: {reason}"]
     cost, seconds, size, curve, note = min(options, key=lambda option: option[:2])
     of_curve = f" of {curve}" if curve else ""
@@ -176,7 +212,7 @@ def _options_by_fit(
     """Yield the cheapest size of each curve by its fit; `samples`: to be trained, by curve."""
     for curve in report.curves:
         fit = best_fit(curve)
-        if fit is None or curve.name not in samples:
+        if fit is None or fit.rejected or curve.name not in samples:
             continue
         # Up to its peak the throughput grows and so does the cost: the first size is the cheapest.
         last = int(min(fit.largest, fit.peak() or fit.largest))

@@ -113,6 +113,7 @@ def items(
             "unit": report.unit,
             "points": tables.values(dataclasses.replace(report, curves=(curve,)), names),
             "deviation": curve.study.deviation,
+            "baseline_is_valid": curve.study.baseline_is_valid,
             "amdahl": _fit(curve.study.amdahl),
             "usl": _fit(curve.study.usl),
             "most": conclusions.most_gpus(curve, targets.efficiency),
@@ -132,6 +133,8 @@ def _fit(fit: scaling.Fit | None) -> Mapping[str, object] | None:
         "parameters": {name: dataclasses.asdict(estimate) for name, estimate in parameters},
         "deviation": fit.deviation if fit.degrees > 0 else None,
         "degrees": fit.degrees,
+        "lack_of_fit_p": fit.lack_of_fit,
+        "is_rejected": bool(fit.rejected),
         "sizes": list(fit.sizes),
         "reach": fit.largest,
     }

@@ -160,6 +160,9 @@ def _throughputs(curves: Sequence[records.Curve]) -> list[Series]:
         last = fit.sizes[-1]
         x, y = _line(fit, fit.sizes[0], last)
         series.append(Series(label=label, kind="line", x=x, y=y, colour=measured.colour))
+        if fit.rejected:
+            series[-1] = dataclasses.replace(series[-1], label=f"{label} (rejected)")
+            continue
         x, y = _line(fit, last, fit.largest)
         label = f"{label}, extrapolated"
         series.append(Series(label=label, kind="dashed", x=x, y=y, colour=measured.colour))

@@ -8,6 +8,12 @@ The noise of a throughput grows with it, so logarithms are fitted, by least squa
 intervals are profile likelihood intervals: all values whose best fit is not worse than F(1, n - k)
 allows (Bates and Watts, Nonlinear Regression Analysis, 1988, 6.1). The interval of an estimate at
 its bound is one-sided.
+
+A law that does not describe the runs is rejected, and nothing is concluded from it: if the RMS
+deviation is more than MAX_DEVIATION, or if the F test for lack of fit, which compares the deviation
+with that of repeats (Draper and Smith, Applied Regression Analysis, 1998, 2.1), is significant and
+the deviation is more than LACK_OF_FIT_DEVIATION: with precise repeats any law is significantly
+wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +30,12 @@ from orchestrator.scaling import quantiles
 USL_SIZES = 4
 #: A fit is not extrapolated beyond this many times the largest size.
 REACH = 2.0
+
+#: Sites ask for an efficiency of 70 to 80 %. A law that deviates by more cannot tell these apart.
+MAX_DEVIATION = 0.1
+#: Smaller differences do not matter in practice, as for outliers and baselines.
+LACK_OF_FIT_DEVIATION = 0.05
+SIGNIFICANCE = 0.05
 
 #: alpha and beta where the search starts: no loss, little, much.
 _STARTS = ((0.0, 0.0), (0.02, 1e-4), (0.2, 1e-2))
@@ -57,8 +69,23 @@ class Fit:
     deviation: float
     #: degrees of freedom: runs less parameters
     degrees: int
+    #: p-value of the F test for lack of fit; None without repeats or spare sizes
+    lack_of_fit: float | None
     #: the fitted sizes, ascending
     sizes: tuple[int, ...]
+
+    @property
+    def rejected(self) -> str:
+        """Why the law does not describe the runs, in a phrase; "": it does, or nothing shows it."""
+        if self.degrees < 1:
+            return ""
+        deviates = f"RMS deviation {100.0 * self.deviation:.1f} %"
+        is_significant = self.lack_of_fit is not None and self.lack_of_fit < SIGNIFICANCE
+        if is_significant and self.deviation > LACK_OF_FIT_DEVIATION:
+            return f"{deviates}; F test for lack of fit: p = {self.lack_of_fit:.2g}"
+        if self.deviation > MAX_DEVIATION:
+            return f"{deviates}, more than {100.0 * MAX_DEVIATION:.0f} %"
+        return ""
 
     @property
     def largest(self) -> float:
@@ -121,8 +148,28 @@ def _fit(runs: Mapping[int, Sequence[float]], law: str, names: tuple[str, ...]) 
         },
         deviation=math.sqrt(best[0] / degrees) if degrees > 0 else math.nan,
         degrees=degrees,
+        lack_of_fit=_lack_of_fit(runs, best[0], len(names)),
         sizes=tuple(sizes),
     )
+
+
+def _lack_of_fit(
+    runs: Mapping[int, Sequence[float]], squares: float, parameters: int
+) -> float | None:
+    """Return the p-value of the F test for lack of fit; `squares`: of all residuals."""
+    logs = [[math.log(throughput) for throughput in group] for group in runs.values()]
+    spare_sizes = len(logs) - parameters
+    repeats = sum(len(group) - 1 for group in logs)
+    if spare_sizes < 1 or repeats < 1:
+        return None
+    pure_error = math.fsum(
+        (log - math.fsum(group) / len(group)) ** 2 for group in logs for log in group
+    )
+    lack = max(0.0, squares - pure_error)
+    rounding = _ROUNDING**2 * repeats
+    if pure_error <= rounding:
+        return 1.0 if lack <= rounding else 0.0
+    return quantiles.f_tail(lack / spare_sizes / (pure_error / repeats), spare_sizes, repeats)
 
 
 def _slowdown(size: float, alpha: float, beta: float) -> float:

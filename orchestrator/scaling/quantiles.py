@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution and of samples.
+"""Quantiles of Student's t distribution and of samples, and the tail of the F distribution.
 
 scipy has them too, but it and numpy take 100 MB and a fifth of a second of each start.
 """
@@ -40,6 +40,29 @@ def student_t(probability: float, degrees: float) -> float:
         area_left -= _integral(density, u, u + step)
         u += step
     return math.sqrt(degrees) * math.sinh(u)
+
+
+def f_tail(value: float, numerator: float, denominator: float) -> float:
+    """Return the probability that F with these degrees of freedom exceeds `value` (p-value).
+
+    `f_tail(4.74, 2, 7)` is 0.050. ValueError for degrees of freedom below one or a negative value.
+    """
+    if numerator < 1 or denominator < 1 or value < 0.0:
+        raise ValueError(f"no F({numerator}, {denominator}) at {value}")
+    # The regularised incomplete beta function, with the sine of u as the root of its variable.
+    log_beta = (
+        math.lgamma(numerator / 2.0)
+        + math.lgamma(denominator / 2.0)
+        - math.lgamma((numerator + denominator) / 2.0)
+    )
+    scale = 2.0 * math.exp(-log_beta)
+
+    def density(u: float) -> float:
+        sine, cosine = math.sin(u), max(0.0, math.cos(u))
+        return scale * math.pow(sine, denominator - 1.0) * math.pow(cosine, numerator - 1.0)
+
+    end = math.asin(math.sqrt(denominator / (denominator + numerator * value)))
+    return min(1.0, _integral(density, 0.0, end))
 
 
 def _integral(function: Callable[[float], float], low: float, high: float) -> float:

@@ -79,6 +79,11 @@ class Study:
     #: sentences
     warnings: tuple[str, ...]
 
+    @property
+    def baseline_is_valid(self) -> bool:
+        """Whether no size is more efficient than the smallest one could be."""
+        return all(point.efficiency.value <= MAX_EFFICIENCY for point in self.points)
+
 
 def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
     """Return points and fits of runs that differ only in their size; `unit` is used in warnings.

@@ -244,8 +244,8 @@ def _set_up() -> Iterator[Case]:
         name="bad-setup",
         how="a line of `setup` that fails",
         cause="setup_failed",
-        evidence="exit code 78",
-        tables=_shell("true", environment='setup = "cd /cluster/projects/nosuch || exit 78"'),
+        evidence="environment.setup failed in line 1: 'cd /cluster/projects/nosuch'",
+        tables=_shell("true", environment='setup = "cd /cluster/projects/nosuch"'),
     )
     yield Case(
         name="no-image",
@@ -435,6 +435,32 @@ def _distributed() -> Iterator[Case]:
         cause="python_exception",
         evidence="ValueError: sample 7 has no label",
         tables=_ranks("raises"),
+        rank=1,
+    )
+    yield Case(
+        name="rank-exits",
+        how="rank 1 of two exits with 4 under torchrun, which exits with 1",
+        cause="nonzero_exit",
+        evidence="ended with exit code 4, the first failure that torchrun observed",
+        tables=_ranks("exits"),
+        rank=1,
+    )
+    redirected = 'variables = { OMP_NUM_THREADS = "1", PET_REDIRECTS = "3" }'
+    yield Case(
+        name="rank-log",
+        how="rank 1 of two raises an exception, and torchrun writes the ranks' output to files",
+        cause="python_exception",
+        evidence="ValueError: sample 7 has no label",
+        tables=_ranks("raises", environment=redirected),
+        rank=1,
+    )
+    yield Case(
+        name="separate-stderr",
+        how="rank 1 of two exits with 4, with stderr in a file of its own",
+        cause="nonzero_exit",
+        evidence="ended with exit code 4, the first failure that torchrun observed",
+        long=True,
+        tables=_ranks("exits", job='error = "{home}/%j.err"'),
         rank=1,
     )
     yield Case(

@@ -780,6 +780,22 @@ echo '[rank0]: RuntimeError: Connection closed by peer [10.0.0.2]:4711'
 exit 1"""
 
 
+def test_a_setup_that_fails_is_explained(here: command_line.CommandLine) -> None:
+    (here.folder / "spec.toml").write_text(
+        '[job]\nname = "x"\n[environment]\nsetup = """\nexport A=1\ncd /nonexistent\n"""\n'
+        '[launch]\nlauncher = "python"\ncommand = "touch begun"\n'
+    )
+    job_id = here("submit", "--scheduler", "local", "--parsable", "spec.toml").out.strip()
+    assert ended(here, job_id) == ("FAILED", "78:0")
+    (item,) = here("explain", job_id, "--json").items
+    what = "environment.setup failed in line 2: 'cd /nonexistent' ended with exit code 1"
+    assert (item["cause"], item["summary"]) == (
+        "setup_failed",
+        f"{what} (append || true if it may fail)",
+    )
+    assert not (here.folder / "begun").exists()
+
+
 def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLine) -> None:
     job_id = submit(here, FAILS)
     assert here("wait", job_id).code == 1

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,12 @@ pytestmark = pytest.mark.trainer
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_ddp.toml"
 
 
-def test_the_example_runs_on_two_ranks(clean_environ: Mapping[str, str], tmp_path: Path) -> None:
+Orchestrator = Callable[..., str]
+
+
+@pytest.fixture
+def orchestrator(clean_environ: Mapping[str, str], tmp_path: Path) -> Orchestrator:
+    """Run a command of ours in tmp_path, without Slurm and GPUs, and return its output."""
     environ = {
         **clean_environ,
         "HOME": str(tmp_path),
@@ -32,7 +37,7 @@ def test_the_example_runs_on_two_ranks(clean_environ: Mapping[str, str], tmp_pat
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
 
-    def orchestrator(*argv: str) -> str:
+    def run(*argv: str, code: int = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", *argv],
             cwd=tmp_path,
@@ -43,9 +48,80 @@ def test_the_example_runs_on_two_ranks(clean_environ: Mapping[str, str], tmp_pat
             timeout=300,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
+    return run
+
+
+RANKS = """\
+import os, sys, time
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    if os.environ["RANK"] != "1":
+        time.sleep(600)
+    if sys.argv[1] == "raise":
+        raise ValueError("sample 7 has no label")
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), 9)
+    sys.exit(4)
+
+main()
+"""
+FIRST = ", the first failure that torchrun observed"
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "cause", "summary"),
+    [
+        ("exit", (), "nonzero_exit", f"ended with exit code 4{FIRST}"),
+        ("kill", (), "killed", f"was ended by SIGKILL{FIRST}"),
+        # The output of the ranks is in files of torchrun only.
+        (
+            *("raise", ("--set", "environment.variables.PET_REDIRECTS='3'")),
+            *("python_exception", "ValueError in RANKS, line 9: sample 7 has no label"),
+        ),
+    ],
+)
+def test_the_end_of_a_rank_is_explained(
+    orchestrator: Orchestrator,
+    tmp_path: Path,
+    how: str,
+    options: tuple[str, ...],
+    cause: str,
+    summary: str,
+) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    argv = ["--launcher", "torchrun", "--set", "launch.nproc_per_node=2", *options, "--parsable"]
+    argv += ["--scheduler", "local", "--name", "x", "--", "ranks.py", how]
+    job_id = orchestrator("submit", *argv).strip()
+    orchestrator("wait", job_id, code=1)
+    (item,) = json.loads(orchestrator("explain", job_id, "--json"))["items"]
+    assert (item["cause"], item["first_failing_rank"]) == (cause, 1)
+    assert summary.replace("RANKS", f"{tmp_path}/ranks.py") in item["summary"]
+    # The summary of torchrun names the error file, which is kept in the run folder.
+    kept = [str(path) for path in tmp_path.rglob("torchrun/0.0/*/attempt_0/1/error.json")]
+    assert len(kept) == (how == "raise") and all(
+        path in orchestrator("logs", job_id) for path in kept
+    )
+
+
+def test_the_error_file_of_a_single_process(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    # A log that its program has closed: the exception is in the error file alone.
+    program = f"import os; os.environ['RANK'] = '1'; os.close(2)\n{RANKS}"
+    (tmp_path / "ranks.py").write_text(program)
+    argv = ["--launcher", "python", "--scheduler", "local", "--name", "x", "--parsable"]
+    job_id = orchestrator("submit", *argv, "--", "ranks.py", "raise").strip()
+    orchestrator("wait", job_id, code=1)
+    (item,) = json.loads(orchestrator("explain", job_id, "--json"))["items"]
+    (error_file,) = map(str, tmp_path.rglob("error.0.0.0.json"))
+    assert (item["cause"], item["evidence"][0]["path"]) == ("python_exception", error_file)
+    assert item["summary"] == f"ValueError in {tmp_path}/ranks.py, line 10: sample 7 has no label"
+
+
+def test_the_example_runs_on_two_ranks(orchestrator: Orchestrator, tmp_path: Path) -> None:
     argv = ["--set", "resources.gpus_per_node=2", "--set", "args.epochs=2", "--parsable"]
     job_id = orchestrator("submit", str(EXAMPLE), "--scheduler", "local", *argv).strip()
     assert job_id == "local-1"

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
+from orchestrator.controller.diagnosis import rank_files
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.diagnosis import (
     explanations,
     log_reader,
     log_rules,
+    main_finding,
     pending_facts,
     pending_jobs,
     pending_reasons,
@@ -213,6 +215,7 @@ def _with_logs(
 ) -> tuple[JobFacts, list[head_and_tail.Scan]]:
     """Return the facts with those of the logs, and how far each log was read."""
     job, scans = facts.job, []
+    error_files: dict[str, int | None] = {}
     for path in paths:
         scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
@@ -228,7 +231,12 @@ def _with_logs(
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,
         )
+        error_files |= reader.error_files
         scans.append(scan)
+    if (job is None or is_failed(job)) and main_finding.needs_evidence(facts.findings):
+        share = deadline.share(2)
+        of_ranks = rank_files.findings(job, error_files, rules, share)
+        facts = dataclasses.replace(facts, findings=(*facts.findings, *of_ranks))
     if written := max((scan.written_at or 0.0 for scan in scans), default=0.0):
         facts = dataclasses.replace(facts, written_at=files.time_of(written))
     return facts, scans

@@ -43,7 +43,14 @@ def shot(rank):
     distributed.all_reduce(torch.ones(1))
 
 
-HOWS = {function.__name__: function for function in (raises, late, mismatch, shot)}
+def exits(rank):
+    """End with an exit code of the program's own choice."""
+    if rank == 1:
+        os._exit(4)
+    distributed.all_reduce(torch.ones(1))
+
+
+HOWS = {function.__name__: function for function in (raises, late, mismatch, shot, exits)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

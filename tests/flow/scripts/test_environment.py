@@ -179,6 +179,124 @@ def test_without_conda_the_job_ends(machine: Machine) -> None:
     assert _failed(machine) == 78
 
 
+#: Scripts that environments source: with unset variables and commands that fail on the way.
+ACTIVATE = """\
+unset_is_empty=$nothing
+false
+[ -n "$nothing" ] && echo never
+_activate() { return 1; }
+_activate
+export ACTIVATED=$1
+"""
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "cd /nonexistent || true",
+        "cd /nonexistent || cd / && cd -",
+        "if ! cd /nonexistent; then echo other; fi",
+        "while false; do :; done; until true; do :; done; ! false",
+        '[ -n "$nothing" ] && echo never',
+        "f() { false; true; }\nf",
+        "(false; true)\nfalse | true\nhome=$(false; echo /)",
+        "set +e\ncd /nonexistent\nset -e\ntrue",
+        "set +o errexit; false\nfalse",
+        "set +eu\n echo $nothing\n false",
+        "source ./activate yes",
+        "set -u; unset nothing; set +u\n. ./activate yes",
+        "IFS=,\ntrap 'echo bye' USR2\nf() {\n  ./no-such\n  :\n}\nf",
+        "cat >../text <<'END'\nset -e\nit's $(unbalanced\nEND",
+        "set -E\nf() { false; true; }\nf",
+        "set -euo pipefail\ntrue # its options hold for the program only",
+        "# only a comment \\",
+    ],
+)
+def test_setup_that_handles_its_errors(machine: Machine, setup: str) -> None:
+    work = machine.folder / "work"
+    (work / "activate").write_text(ACTIVATE)
+    launch = jobs.Launch(launcher="python", command="touch begun; exit 3")
+    script = machine.render(launch=launch, environment=jobs.Environment(setup=setup))
+    result = machine.run(script)
+    assert (work / "begun").exists(), result.stderr
+    record = machine.record()
+    assert record is not None and (record["rc"], record["done"]) == (3, True)
+    assert "orchestrator: " not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        ("cd /nonexistent", "failed in line 1: 'cd /nonexistent' ended with exit code 1"),
+        (
+            "echo one\n\n  cd /nonexistent # my data\ntouch begun",
+            "failed in line 3: 'cd /nonexistent # my data' ended with exit code 1",
+        ),
+        ("no-such-tool --x", "failed in line 1: 'no-such-tool --x' ended with exit code 127"),
+        ("source ./none.sh", "failed in line 1: 'source ./none.sh' ended with exit code 1"),
+        ("f() { true; return 5; }\nf", "failed in line 2: 'f' ended with exit code 5"),
+        ("(exit 6)", "failed in line 1: '(exit 6)' ended with exit code 6"),
+        ("set +e\nfalse\nset -e\nfalse", "failed in line 4: 'false' ended with exit code 1"),
+        ("true | false", "failed in line 1: 'true | false' ended with exit code 1"),
+        ("for i in 1 2; do\n  false\ndone", "failed in line 2: 'false' ended with exit code 1"),
+        ("x=$(false)", "failed in line 1: 'x=$(false)' ended with exit code 1"),
+        ("IFS=,\nfalse", "failed in line 2: 'false' ended with exit code 1"),
+        ("echo 'it is\nfi", "is not valid shell code: see the message above"),
+        ("fi\ntouch begun", "is not valid shell code: see the message above"),
+    ],
+)
+def test_setup_that_fails_ends_the_job(machine: Machine, setup: str, message: str) -> None:
+    launch = jobs.Launch(launcher="python", command="touch begun")
+    script = machine.render(launch=launch, environment=jobs.Environment(setup=setup))
+    result = machine.run(script)
+    assert not (machine.folder / "work" / "begun").exists()
+    hint = " (append || true if it may fail)" if message.startswith("failed") else ""
+    last = result.stderr.splitlines()[-1]
+    assert last == f"orchestrator: environment.setup {message}{hint}"
+    record = machine.record()
+    assert record is not None and (record["rc"], record["done"]) == (78, True)
+    assert result.returncode == 78
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "exit 4",
+        "cd /nonexistent || exit 4",
+        "set -e\nf() { (exit 4); }\nf",
+        "f() { exit 4; }; f",
+        ": ${DATA_DIR:?set it}",
+        "set -u; echo $nothing",
+    ],
+)
+def test_setup_that_ends_the_script(machine: Machine, setup: str) -> None:
+    launch = jobs.Launch(launcher="python", command="touch begun")
+    script = machine.render(launch=launch, environment=jobs.Environment(setup=setup))
+    result = machine.run(script)
+    assert not (machine.folder / "work" / "begun").exists()
+    # bash exits with 127 or 1 for an unset variable.
+    assert result.returncode == 4 if "4" in setup else result.returncode in (1, 127)
+    last = result.stderr.splitlines()[-1]
+    code = result.returncode
+    assert last == f"orchestrator: environment.setup ended the job with exit code {code}"
+
+
+def test_setup_that_exits_without_an_error(machine: Machine) -> None:
+    launch = jobs.Launch(launcher="python", command="touch begun")
+    script = machine.render(launch=launch, environment=jobs.Environment(setup="exit 0"))
+    assert machine.run(script).returncode == 0
+    assert not (machine.folder / "work" / "begun").exists()
+
+
+def test_scancel_during_the_setup_is_not_a_failed_setup(machine: Machine) -> None:
+    launch = jobs.Launch(launcher="python", command="touch begun")
+    setup = "kill -TERM $$; sh -c 'kill -TERM $$'"
+    script = machine.render(launch=launch, environment=jobs.Environment(setup=setup))
+    result = machine.run(script)
+    assert (result.returncode, "orchestrator: " in result.stderr) == (143, False)
+    assert not (machine.folder / "work" / "begun").exists()
+
+
 def test_a_container_sees_the_run_folder_and_our_trainer(machine: Machine) -> None:
     environment = jobs.Environment(variables={"NCCL_SOCKET_IFNAME": "hsn0,hsn1"})
     container = jobs.Container(
@@ -222,7 +340,7 @@ def test_torchrun_on_one_node(machine: Machine) -> None:
     (words,) = _torchrun(machine, jobs.Launch(module="trainers.train"), nodes=1)
     assert words == [
         *["--standalone", "--nnodes=1", "--nproc-per-node=2", "--local-addr=127.0.0.1"],
-        *["--max-restarts=0", f"--log-dir={machine.run_dir}/torchrun"],
+        *["--max-restarts=0", f"--log-dir={machine.run_dir}/torchrun/0.0"],
         *["-m", "trainers.train", "--a-b", "-1.5", "--c"],
     ]
     assert machine.calls("scontrol") == []
@@ -235,7 +353,7 @@ def test_torchrun_on_several_nodes_meets_at_the_first(machine: Machine) -> None:
         *["--nnodes=2", "--nproc-per-node=2", "--local-addr=localhost", "--rdzv-backend=c10d"],
         *["--rdzv-id=1234567.0", "--rdzv-endpoint=localhost:24567"],
         *["--rdzv-conf=is_host=1,join_timeout=600", "--max-restarts=0"],
-        f"--log-dir={machine.run_dir}/torchrun",
+        f"--log-dir={machine.run_dir}/torchrun/0.0",
         *["--no-python", "./train", "-x", "--a-b", "-1.5", "--c"],
     ]
     assert client == [word.replace("is_host=1", "is_host=0") for word in host]

@@ -22,6 +22,12 @@ def wait_until(condition, what, seconds=10.0):
         time.sleep(0.02)
 
 
+def is_bound(pid):
+    infos = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    flags = [int(info.partition("flags:")[2].split()[0], 8) for info in infos]
+    return any(flag & os.O_ASYNC for flag in flags)
+
+
 def gone(pid):
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -86,6 +92,8 @@ def test_a_command_dies_with_its_parent(tmp_path):
         wait_until((tmp_path / "pids").exists, "the command started", 30)
         pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
         assert not any(map(gone, pids))
+        # On a busy machine the command may run before its parent has bound it to itself.
+        wait_until(lambda: is_bound(parent.pid), "the parent bound the command", 60)
         parent.kill()
     wait_until(lambda: all(map(gone, pids)), "a wrapper and what it started ended with its caller")
 

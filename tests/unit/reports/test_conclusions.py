@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
 from orchestrator import reports
-from orchestrator.reports import conclusions, documents, tables
+from orchestrator.reports import conclusions, documents, figures, tables
 
 ReportOf = Callable[..., reports.Report]
 
@@ -125,9 +126,91 @@ def test_measurements_that_contradict_the_fit() -> None:
     power = [measurement(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
     curve = reports.build_report("", power).curves[0]
     assert conclusions.most_gpus(curve, 0.8) == (
-        "Efficiency stays above 80.0 % up to 21 GPUs (by the Universal Scalability Law); but "
-        "75.8 % was measured at 16 GPUs"
+        "Measured efficiency is at least 80.0 % up to 8 GPUs, but not at 16 GPUs. The Universal "
+        "Scalability Law is not used: its limit is 21 GPUs, but 75.8 % was measured at 16"
     )
+
+
+def test_nothing_is_concluded_from_an_invalid_baseline() -> None:
+    # The published figures of the guide for Olivia: one GPU with a batch of 32, the others of 256.
+    runs = [measurement(1, 2598.0), measurement(4, 36927.0), measurement(8, 62450.0)]
+    (curve,) = reports.build_report("", runs).curves
+    law, _ = conclusions.fit_lines(curve)
+    assert law.endswith(
+        "; rejected, because it does not describe the runs (RMS deviation 97.4 %, more than 10 %)"
+    )
+    assert conclusions.most_gpus(curve, 0.8) == (
+        "No conclusion about the efficiency: the runs with 1 GPU are not a valid baseline"
+    )
+
+
+#: Communication makes eight GPUs slower than four, which Amdahl's law cannot describe.
+COLLAPSE = {1: 100.0, 2: 190.0, 4: 330.0, 8: 200.0}
+
+
+def collapse(deviation: float, repeats: int = 3) -> reports.Report:
+    """Return a study of three sizes, so that only Amdahl's law is fitted."""
+    noise = [1.0 + deviation * index for index in range(-(repeats // 2), repeats // 2 + 1)]
+    return reports.build_report(
+        "",
+        [
+            measurement(size, throughput * factor, epoch_seconds=36_000 / (throughput * factor))
+            for size, throughput in COLLAPSE.items()
+            if size > 1
+            for factor in noise
+        ],
+    )
+
+
+def test_nothing_is_concluded_from_a_law_that_does_not_fit() -> None:
+    report = collapse(0.01)
+    (curve,) = report.curves
+    law, _ = conclusions.fit_lines(curve)
+    assert re.search(
+        r"; rejected, because it does not describe the runs \(RMS deviation \d\d\.\d %; "
+        r"F test for lack of fit: p = [\d.]+e-\d+\)$",
+        law,
+    )
+    most = conclusions.most_gpus(curve, 0.8)
+    assert most is not None and most.startswith(
+        "Measured efficiency is at least 80.0 % up to 4 GPUs, but not at 8 GPUs. Amdahl's law is "
+        "not used: RMS deviation "
+    )
+    most = conclusions.most_gpus(curve, 0.2)
+    assert most is not None and most.startswith(
+        "Measured efficiency is at least 20.0 % up to 8 GPUs, the largest size. Amdahl's law is "
+    )
+    assert cheapest(report, 1, 10.0) == (
+        "1 epoch within 10.00 s: no measured size is fast enough, and rejected fits are not used"
+    )
+    # JSON, and the plot, which does not extrapolate.
+    (item,) = documents.items(report, reports.Targets())
+    fit = item["amdahl"]
+    assert isinstance(fit, dict) and fit["is_rejected"] is True and fit["lack_of_fit_p"] < 1e-6
+    assert item["baseline_is_valid"] is True
+    (figure,) = (each for each in figures.figures(report) if each.name == "throughput")
+    assert [(series.label, series.kind) for series in figure.series] == [
+        ("measured", "points"),
+        ("Amdahl (rejected)", "line"),
+    ]
+
+
+def test_a_large_deviation_is_enough_without_repeats() -> None:
+    (curve,) = collapse(0.0, repeats=1).curves
+    law, _ = conclusions.fit_lines(curve)
+    assert "F test" not in law and law.endswith(", more than 10 %)")
+
+
+def test_a_significant_but_small_deviation_does_not_matter() -> None:
+    runs = [
+        measurement(size, 100.0 * size**0.97 * factor)
+        for size in (1, 2, 4, 8, 16)
+        for factor in (0.9999, 1.0, 1.0001)
+    ]
+    (curve,) = reports.build_report("", runs).curves
+    fit = curve.study.amdahl
+    assert fit is not None and fit.lack_of_fit is not None and fit.lack_of_fit < 1e-6
+    assert 0.005 < fit.deviation < 0.05 and fit.rejected == ""
 
 
 @pytest.mark.parametrize(

@@ -195,3 +195,37 @@ def test_coverage_of_few_trials() -> None:
     # Below 15 of 20 has a probability below 0.001 if the coverage is 95 %.
     rate = coverage(20, *TRUTHS[0])
     assert all(share >= 15 / 20 for share in rate.values()), rate
+
+
+def p_value(rng: random.Random, sizes: tuple[int, ...], *, power: float = 1.0) -> float:
+    """Return the p-value of the F test for lack of fit of a study that follows Amdahl's law."""
+    drawn = {
+        size: [
+            law(size, 1000.0, 0.05, 0.0) ** power * math.exp(rng.gauss(0.0, 0.02)) for _ in "123"
+        ]
+        for size in sizes
+    }
+    fit = fits.amdahl(drawn)
+    assert fit is not None and fit.lack_of_fit is not None
+    return fit.lack_of_fit
+
+
+def test_lack_of_fit_is_rarely_found_in_runs_that_follow_the_law() -> None:
+    rng = random.Random(20261122)
+    values = [p_value(rng, (1, 2, 4, 8, 16)) for _ in range(200)]
+    # p-values are uniform: of 200, 10 are expected below 0.05, and more than 20 once in 500 times.
+    assert sum(value < 0.05 for value in values) <= 20
+    assert 80 <= sum(value < 0.5 for value in values) <= 120
+    # Throughput that grows with a power of the size does not follow it.
+    assert all(p_value(rng, (1, 2, 4, 8, 16), power=0.8) < 0.05 for _ in range(20))
+
+
+def test_no_test_for_lack_of_fit_without_repeats_or_spare_sizes() -> None:
+    for runs in ({1: [100.0], 2: [190.0], 4: [300.0]}, {1: [100.0, 101.0], 2: [190.0, 191.0]}):
+        fit = fits.amdahl(runs)
+        assert fit is not None and fit.lack_of_fit is None and fit.rejected == ""
+    # Repeats without any noise.
+    exact = fits.amdahl({size: [law(size, 100.0, 0.05, 0.0)] * 2 for size in (1, 2, 4)})
+    assert exact is not None and exact.lack_of_fit == 1.0
+    wrong = fits.amdahl({size: [100.0 * size**0.5] * 2 for size in (1, 2, 4, 8, 16)})
+    assert wrong is not None and wrong.lack_of_fit == 0.0

@@ -31,6 +31,30 @@ def test_undefined_quantiles(probability: float, degrees: float) -> None:
         quantiles.student_t(probability, degrees)
 
 
+# scipy.stats.f.sf, scipy 1.17; the first four are the 5 % and 1 % points of printed tables.
+@pytest.mark.parametrize(
+    ("value", "numerator", "denominator", "tail"),
+    [
+        (161.45, 1, 1, 0.0499996358759629),
+        (4.737, 2, 7, 0.05000879894566804),
+        (5.636, 5, 10, 0.010001958007050603),
+        (1.910, 10, 120, 0.0500635961060136),
+        (0.3, 3, 4, 0.8248943892425775),
+        (1.1, 40, 900, 0.31126912175909033),
+        (0.0, 1, 2, 1.0),
+    ],
+)
+def test_tail_of_the_f_distribution(
+    value: float, numerator: float, denominator: float, tail: float
+) -> None:
+    assert quantiles.f_tail(value, numerator, denominator) == pytest.approx(tail, rel=1e-4)
+
+
+def test_undefined_tails() -> None:
+    with pytest.raises(ValueError, match="no F"):
+        quantiles.f_tail(1.0, 0, 3)
+
+
 def test_sample_quantiles() -> None:
     assert quantiles.quantile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert quantiles.quantile([1.0, 2.0, 3.0, 4.0], 0.25) == 1.75
