@@ -117,7 +117,7 @@ class Reader:
 class Demo:
     """Calls the `orchestrator` command in the folder of the demo."""
 
-    #: Folder of the jobs and the database, and working directory of every call.
+    #: Folder of the jobs and the database.
     folder: Path
     scheduler: str
     #: Whether stdout is a terminal that can show a progress bar.
@@ -128,9 +128,9 @@ class Demo:
         # torchrun is in the folder of this Python, also outside a venv.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *argv],
-            cwd=self.folder,
-            env={**os.environ, **settings(self.folder, self.scheduler), "PATH": path},
+            [sys.executable, "-m", "orchestrator", *folders(self.folder), *argv],
+            cwd=CHECKOUT,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             encoding="utf-8",
@@ -147,9 +147,8 @@ class Demo:
         print(flush=True)
 
     def announce(self, *argv: str) -> None:
-        """Print a command as a user would type it."""
-        # Paths relative to the checkout are shorter.
-        print(f"$ orchestrator {shlex.join(argv).replace(f'{CHECKOUT}/', '')}", flush=True)
+        """Print a command as a user would type it in the checkout."""
+        print(f"$ {typed(self.folder, *argv)}", flush=True)
 
     def submit(self, *argv: str) -> str:
         """Submit the example; return the job's ID."""
@@ -168,7 +167,7 @@ class Demo:
 
     def state(self, job_id: str) -> str:
         """Return the state of the job."""
-        process = self.start("show", job_id, "--json", stdout=subprocess.PIPE)
+        process = self.start("show", job_id, "--refresh", "--json", stdout=subprocess.PIPE)
         out, _ = process.communicate()
         return str(json.loads(out)["items"][0]["state"]) if process.returncode == 0 else "unknown"
 
@@ -226,6 +225,8 @@ def options_of(scheduler: str, cpu: bool) -> list[str]:
     on_cpu = cpu or (scheduler == "local" and num_gpus() < 2)
     words = ["--nproc-per-node", "2", "--set", "resources.gpus_per_node=0"]
     options = words if on_cpu else ["--set", "resources.gpus_per_node=2"]
+    if scheduler == "local":
+        options += ["--scheduler", "local"]
     if sys.prefix != sys.base_prefix:
         options += ["--venv", sys.prefix]
     return options
@@ -242,14 +243,19 @@ def require_localhost() -> None:
         ) from error
 
 
-def settings(folder: Path, scheduler: str) -> dict[str, str]:
-    """Return the variables that put jobs and database into the folder of the demo."""
-    return {
-        "ORCHESTRATOR_STATE_DIR": str(folder / "state"),
-        "ORCHESTRATOR_RUNS_DIR": str(folder / "runs"),
-        **({"ORCHESTRATOR_SCHEDULER": "local"} if scheduler == "local" else {}),
-        **({"ORCHESTRATOR_POLL_FLOOR_SECONDS": "1"} if scheduler == "local" else {}),
-    }
+def folders(folder: Path) -> list[str]:
+    """Return the options that put jobs and database into the folder of the demo."""
+    return ["--state-dir", str(folder / "state"), "--runs-dir", str(folder / "runs")]
+
+
+def typed(folder: Path, *argv: str) -> str:
+    """Return a command that works in the checkout, whatever PATH and the configuration are."""
+    program = Path(sys.executable).with_name("orchestrator")
+    words = [str(program)] if program.exists() else [sys.executable, "-m", "orchestrator"]
+    # Paths relative to the checkout are shorter.
+    options = folders(folder) if argv[0] == "submit" else folders(folder)[:2]
+    short = [word.removeprefix(f"{CHECKOUT}/") for word in (*words, *options, *argv)]
+    return shlex.join(short)
 
 
 def prepare(folder: Path) -> None:
@@ -268,6 +274,8 @@ def prepare(folder: Path) -> None:
 
 def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
     """Run the demo from the submission to the closing text."""
+    if Path.cwd() != CHECKOUT:
+        print(f"$ cd {shlex.quote(str(CHECKOUT))}")
     job_id = demo.submit("submit", str(EXAMPLE), *options)
     try:
         print(f"Submitted batch job {job_id}\n", flush=True)
@@ -285,41 +293,49 @@ def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
         # OSError: stdout was closed.
         demo.cancel(job_id)
         raise
-    print(closing(demo.folder, scheduler, job_id), flush=True)
+    print(closing(demo.folder, scheduler, options, job_id), flush=True)
 
 
-def closing(folder: Path, scheduler: str, job_id: str) -> str:
-    """Return the closing text with next steps."""
-    submit = f"orchestrator submit {shlex.quote(str(EXAMPLE))}"
-    tools = shlex.quote(str(Path(sys.executable).parent))
+def closing(folder: Path, scheduler: str, options: Sequence[str], job_id: str) -> str:
+    """Return the closing text with next steps. The commands of each block can be pasted."""
     where = "this machine" if scheduler == "local" else "Slurm"
-    variables = "\n".join(
-        f"  export {name}={shlex.quote(value)}"
-        for name, value in settings(folder, scheduler).items()
-    )
+    checkout = shlex.quote(str(CHECKOUT))
+    faster = ["submit", str(EXAMPLE), *options, "--set", "args.base_lr=0.01"]
     text = f"""\
 The job ran on {where} with two ranks. Its script, log and metrics and the database are in
 {folder}. Delete the folder to remove them.
 The environment is {sys.prefix}.
 
 What to try next:
+  cd {checkout}
+  {typed(folder, "logs", job_id)}
+  {typed(folder, "metrics", job_id)}
+  {typed(folder, *faster, "--set", "args.epochs=3", "--wait")}
+  {typed(folder, "show", job_id, "--script")}
+"""
+    tools = shlex.quote(str(Path(sys.executable).parent))
+    own = f"""
+A script of your own instead of the included trainer, with your own database:
+  cd {checkout}/examples/own
   export PATH={tools}:$PATH
-{variables}
-  cd {shlex.quote(str(folder))}
-  orchestrator show {job_id} --script
-  {submit} --set args.base_lr=0.01 --set args.epochs=3 --wait
-  orchestrator status
+  orchestrator submit train.toml {shlex.join(options)} --wait
+  orchestrator metrics train
 """
     if scheduler == "local":
-        text += """
+        return f"""{text}{own}
 On the login node of a cluster with Slurm:
+  cd {checkout}
   script/demo --scheduler slurm
-"""
-    return f"""{text}
-To run your own jobs on a cluster, draft a profile, check it, and submit to several nodes:
+
+Next: README.md and docs/tutorial.md."""
+    return f"""{text}{own}
+To run your own jobs on this cluster, draft a profile, check it, and submit to several nodes:
+  cd {checkout}
+  export PATH={tools}:$PATH
   orchestrator config init
   orchestrator doctor --job
-  {submit} --set resources.nodes=2 --set resources.gpus_per_node=4 --wait
+  orchestrator submit examples/digits_ddp.toml --venv {shlex.quote(sys.prefix)} \\
+      --set resources.nodes=2 --set resources.gpus_per_node=4 --wait
 
 Next: README.md and docs/tutorial.md."""
 

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -250,6 +251,18 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, closing.center(80, "=")])
 
 
+def kept_files(tiers: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return what the run leaves on the disk for the next one, and how to remove it."""
+    lines = [f"the environment: {sys.prefix}; to remove it: rm -r {shlex.quote(sys.prefix)}"]
+    # As in tests/cluster/machine.py.
+    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    lab = Path(environ.get("ORCHESTRATOR_LAB") or f"{cache}/orchestrator/lab").expanduser()
+    if "cluster" in tiers and lab.exists():
+        remove = f"rm -r --one-file-system {shlex.quote(str(lab))}"
+        lines.append(f"the test cluster: {lab}; to remove it: {remove}")
+    return lines
+
+
 def run_tier(
     tier: str, arguments: Sequence[str], environ: Mapping[str, str], kept: Sequence[int]
 ) -> Result:
@@ -294,7 +307,8 @@ def main() -> int:
             results.append(result)
             if result.code == INTERRUPTED:
                 break
-    print(f"\n{table(results)}", flush=True)
+    kept_lines = "\n".join(f"  {line}" for line in kept_files(tiers, environ))
+    print(f"\nKept for the next run:\n{kept_lines}\n\n{table(results)}", flush=True)
     return max(result.code for result in results)
 
 

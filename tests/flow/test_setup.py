@@ -247,6 +247,32 @@ def test_torch_is_small_where_no_gpu_can_be(
     assert set_up() == []
 
 
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="for a machine without GPUs")
+def test_the_demo_needs_no_tools_of_developers(
+    tree: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    venv = make_venv(tree)
+    (venv / "bin/uv").write_text(UV.format(python=sys.executable, folder=str(tmp_path)))
+    (venv / "bin/uv").chmod(0o755)
+    (tmp_path / "reachable").touch()
+    calls = tmp_path / "calls"
+
+    def installed(wanted: str) -> list[list[str]]:
+        calls.write_text("")
+        done = run(tree, environ, "setup", wanted)
+        assert (done.returncode, done.stdout) == (0, f"{venv}\n"), done.stderr
+        return [json.loads(line)["names"] for line in calls.read_text().splitlines()]
+
+    _, demo, _ = installed("demo")
+    assert {"numpy", "scikit-learn", "rich"} <= set(demo)
+    assert not {"pytest", "mypy", "ruff", "matplotlib"} & set(demo)
+    assert installed("base") == installed("demo") == []
+    # Both together are the largest set.
+    locks = installed("dev")
+    assert {"numpy", "scikit-learn", "pytest"} <= set(locks[-2])
+    assert installed("train") == installed("demo") == []
+
+
 def test_slurm_is_requested_but_missing(
     checkout: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:

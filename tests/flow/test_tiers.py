@@ -52,6 +52,8 @@ def test_the_closing_table(project: Path) -> None:
     assert head.split() == ["tier", "result", "time"]
     assert re.fullmatch(r"trainer +FAILED +\d+\.\ds  1 failed, 1 passed, 1 skipped", trainer)
     assert re.fullmatch(r"=+ 1 failed, 1 passed, 1 skipped in \d+\.\d\ds =+", closing)
+    environment = f"the environment: {sys.prefix}; to remove it: rm -r {sys.prefix}"
+    assert f"\nKept for the next run:\n  {environment}\n\n" in done.stdout
 
 
 @pytest.mark.parametrize(("ci", "word", "code"), [("false", "SKIPPED", 0), ("true", "FAILED", 1)])

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,10 +28,12 @@ DEMO = CHECKOUT / "script" / "demo"
 #: PyTorch may need minutes to load on a busy machine.
 TIMEOUT_SECONDS = 300
 
-VENV = "" if sys.prefix == sys.base_prefix else f" --venv {sys.prefix}".replace(f"{CHECKOUT}/", "")
+PROGRAM = shlex.quote(sys.executable.removesuffix("python") + "orchestrator")
+VENV = "" if sys.prefix == sys.base_prefix else f" --venv {sys.prefix}"
 TOLD = f"""\
-$ orchestrator submit examples/digits_ddp.toml --nproc-per-node 2 \
---set resources.gpus_per_node=0{VENV} --set args.epochs=2
+$ cd {CHECKOUT}
+$ {PROGRAM} --state-dir {{state}} --runs-dir {{runs}} submit examples/digits_ddp.toml \
+--nproc-per-node 2 --set resources.gpus_per_node=0 --scheduler local{VENV} --set args.epochs=2
 Submitted batch job local-1
 
 local-1 is starting (loading PyTorch takes longest)
@@ -38,18 +41,19 @@ training on 2 ranks
 epoch 1/2  N images/second  accuracy N
 epoch 2/2  N images/second  accuracy N
 
-$ orchestrator status
+$ {PROGRAM} --state-dir {{state}} status
 job_id name state reason elapsed time_limit nodes gpus node_list row
 local-1 digits-ddp COMPLETED TIME 00:10:00 1 0 HOST @1
 
-$ orchestrator show local-1
-"""
-METRICS = """\
-$ orchestrator metrics local-1 --name throughput
+$ {PROGRAM} --state-dir {{state}} show local-1
+""".replace(f"{CHECKOUT}/", "")
+METRICS = f"""\
+$ {PROGRAM} --state-dir {{state}} metrics local-1 --name throughput
 job_id name value unit epoch step time source
 local-1 throughput N images/second 1 N WHEN jsonl
 local-1 throughput N images/second 2 N WHEN jsonl
-
+""".replace(f"{CHECKOUT}/", "")
+CLOSING = """
 The job ran on this machine with two ranks. Its script, log and metrics and the database are in
 {folder}. Delete the folder to remove them.
 """
@@ -103,19 +107,49 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == "Ignored without Slurm: resources.mem\n"
     output = normalized(done.stdout)
-    assert output.startswith(TOLD), output
+    paths = {name: shlex.quote(f"{folder}/{name}") for name in ("state", "runs")}
+    assert output.startswith(TOLD.format(**paths)), output
     assert "\nState:       COMPLETED\n" in output
     assert "\nTotal processes: 2\nTraining completed successfully.\n" in output
-    assert METRICS.format(folder=folder) in output
+    assert METRICS.format(**paths) + CLOSING.format(folder=folder) in output
     # One folder, and nothing in the home.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]
     assert list((tmp_path / "home").iterdir()) == []
     assert sorted(path.name for path in folder.iterdir()) == ["runs", "state"]
-    # As the closing text says: with these variables the commands find the job.
-    exports = "\n".join(re.findall(r"^  export ORCHESTRATOR_.*$", done.stdout, re.MULTILINE))
-    words = ["bash", "-c", f'{exports}\nexec "$0" -m orchestrator status --json', sys.executable]
-    output = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
-    assert [item["job_id"] for item in json.loads(output)["items"]] == ["local-1"]
+    # The blocks of the closing text work in any shell.
+    blocks = re.findall(
+        r"^(.*:)\n((?:  .*\n)+)", done.stdout.partition(CLOSING[:20])[2], re.MULTILINE
+    )
+    titles = [title for title, _ in blocks]
+    assert titles == [
+        "What to try next:",
+        "A script of your own instead of the included trainer, with your own database:",
+        "On the login node of a cluster with Slurm:",
+    ]
+    plain = {**environ, "PATH": "/usr/bin:/bin"}
+    first, own = (paste(block, plain, tmp_path) for _, block in blocks[:2])
+    assert "Training completed successfully." in first
+    assert re.search(r"^local-1\tval_accuracy\t", first, re.MULTILINE)
+    assert re.search(r"^Submitted batch job local-2 ", first, re.MULTILINE)
+    assert first.index("local-2") < first.index("#SBATCH")
+    assert re.search(r"^local-1\tthroughput\t", own, re.MULTILINE)
+
+
+def paste(block: str, environ: Mapping[str, str], folder: Path) -> str:
+    """Run lines in a shell and return what they printed."""
+    words = ["bash", "-e", "-c", block]
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, block + done.stdout + done.stderr
+    return done.stdout
 
 
 def read_until(terminal: int, text: bytes) -> bytes:

@@ -11,7 +11,7 @@ from packaging import requirements, utils
 
 pytest_plugins = ["pytester"]
 
-LOCKS = ("base", "dev", "train")
+LOCKS = ("base", "demo", "dev", "train")
 
 
 def pins(checkout: Path, lock: str) -> dict[str, set[str]]:
@@ -31,7 +31,8 @@ def required(checkout: Path) -> dict[str, list[str]]:
     base = project["project"]["dependencies"] + groups["build"]
     dev = base + [entry for entry in groups["dev"] if isinstance(entry, str)]
     train = dev + project["project"]["optional-dependencies"]["train"]
-    return {"base": base, "dev": dev, "train": train, "uv": groups["setup"]}
+    demo = base + [entry for entry in groups["demo"] if isinstance(entry, str)]
+    return {"base": base, "demo": demo, "dev": dev, "train": train, "uv": groups["setup"]}
 
 
 @pytest.mark.parametrize("lock", [*LOCKS, "uv"])
@@ -47,9 +48,10 @@ def test_lock_is_in_step_with_pyproject(checkout: Path, lock: str) -> None:
 
 
 def test_the_locks_agree(checkout: Path) -> None:
-    base, dev, train = (pins(checkout, lock) for lock in LOCKS)
-    assert base.items() <= dev.items()
-    assert dev.items() <= train.items()
+    base, demo, dev, train = (pins(checkout, lock) for lock in LOCKS)
+    for smaller, larger in ((base, demo), (base, dev), (demo, train), (dev, train)):
+        assert smaller.items() <= larger.items()
+    assert not {"mypy", "pytest", "ruff", "matplotlib"} & demo.keys()
 
 
 @pytest.mark.parametrize("lock", [*LOCKS, "uv"])
