@@ -207,8 +207,13 @@ class Database(abc.ABC):
         """Yield what the database system itself reports as wrong."""
 
     @abc.abstractmethod
+    def restore_advice(self) -> str:
+        """Return a sentence that says how to repair a damaged database."""
+
     def damaged(self) -> str:
-        """Return the message that the database is damaged, and how to repair it."""
+        """Return the message that the database is damaged, and how to examine and repair it."""
+        advice = f"{errors.CHECK_DATABASE}; {self.restore_advice()}"
+        return f"The database {self.shown_name} is damaged. {advice}"
 
     def _lenient_connection(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """Connect to read; the driver returns text that it cannot decode as bytes."""

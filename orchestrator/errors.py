@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+#: How to examine a damaged database.
+CHECK_DATABASE = "`orchestrator db check` lists what is damaged"
 _SHOWN_CHARACTERS = 500
 _SHOWN_PROBLEMS = 200
 

@@ -160,11 +160,8 @@ class PostgresqlDatabase(database.Database):
                 problem = f"row numbers would be assigned twice: the sequence is below {number}"
                 yield checks.Finding(table=table, problem=problem)
 
-    def damaged(self) -> str:
-        return (
-            f"The database {self.shown_name} is damaged. `orchestrator db check` lists what is "
-            "damaged; pg_restore, or `orchestrator db copy` from a backup, restores it."
-        )
+    def restore_advice(self) -> str:
+        return "pg_restore, or `orchestrator db copy` from a backup, restores it."
 
     def restore(self, backup: pathlib.Path, row_checks: checks.RowChecks) -> pathlib.Path | None:
         raise errors.DatabaseError(

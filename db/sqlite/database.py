@@ -106,8 +106,8 @@ class SqliteDatabase(database.Database):
         except exc.DBAPIError as error:
             yield checks.Finding(problem=f"not all pages can be read: {error.orig}")
 
-    def damaged(self) -> str:
-        return error_messages.damaged(self.path)
+    def restore_advice(self) -> str:
+        return error_messages.restore_advice(self.path)
 
     @contextlib.contextmanager
     def _lenient_connection(self) -> Iterator[sa.Connection]:

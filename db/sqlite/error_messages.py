@@ -19,11 +19,6 @@ _MISFIT = re.compile(
 )
 
 
-def damaged(path: pathlib.Path) -> str:
-    """Return the message that a database file is damaged, and how to repair it."""
-    return f"The database {path} is damaged. {_repair(path)}"
-
-
 def translate(error: Exception, path: pathlib.Path) -> errors.DatabaseError:
     """Return our error for one of sqlite3; `path` is the database file."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -39,13 +34,14 @@ def translate(error: Exception, path: pathlib.Path) -> errors.DatabaseError:
         case sqlite3.SQLITE_NOTADB:
             return errors.DamageError(
                 f"{path} is not a database. Move it away, or set state_dir to another folder. If "
-                f"it was a database, its first page is damaged: {_repair(path)}",
+                f"it was a database, its first page is damaged: {errors.CHECK_DATABASE}; "
+                f"{restore_advice(path)}",
                 problem=str(error),
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_MISMATCH:
-            return errors.DamageError(f"{error}. {damaged(path)}", problem=str(error))
+            return _damage(error, path)
         case None | sqlite3.SQLITE_ERROR if _MISFIT.search(str(error)):
-            return errors.DamageError(f"{error}. {damaged(path)}", problem=str(error))
+            return _damage(error, path)
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_FULL as primary:
             # The shared memory of WAL is a mapped file, which fails with IOERR on a full disk.
             if primary == sqlite3.SQLITE_FULL or _is_full(path):
@@ -60,15 +56,19 @@ def translate(error: Exception, path: pathlib.Path) -> errors.DatabaseError:
     return errors.DatabaseError(f"{path}: {error}")
 
 
-def _repair(path: pathlib.Path) -> str:
+def _damage(error: Exception, path: pathlib.Path) -> errors.DamageError:
+    advice = f"{errors.CHECK_DATABASE}; {restore_advice(path)}"
+    message = f"{error}. The database {path} is damaged. {advice}"
+    return errors.DamageError(message, problem=str(error))
+
+
+def restore_advice(path: pathlib.Path) -> str:
+    """Return a sentence that says how to repair a damaged database file."""
     from db.sqlite import backups
 
     newest = next(iter(backups.find(path)), None)
     hint = "there is none beside it" if newest is None else f"newest: {newest.path}"
-    return (
-        "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces "
-        f"it with a backup ({hint})."
-    )
+    return f"`orchestrator db restore BACKUP` replaces it with a backup ({hint})."
 
 
 def _is_full(path: pathlib.Path) -> bool:

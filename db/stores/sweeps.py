@@ -159,7 +159,11 @@ class SweepStore(base.Store):
         """Count the points of these sweeps by state and reason; returns the groups by sweep."""
         reasons = (_JOB.state, _JOB.reason, _JOB.cause, _JOB.exit_code, _JOB.exit_signal)
         is_deferred = sa.and_(_JOB.state == "NOT_SUBMITTED", _JOB.resend_at.is_not(None))
-        columns = (*reasons, sa.func.coalesce(is_deferred, sa.false()).label("is_deferred"))
+        flags = {"is_deferred": is_deferred, "recovers": _JOB.recovers}
+        columns = (
+            *reasons,
+            *(sa.func.coalesce(flag, sa.false()).label(name) for name, flag in flags.items()),
+        )
         statement = (
             sa.select(_POINT.sweep_id, sa.func.count().label("points"), *columns)
             .select_from(SWEEP_POINTS)

@@ -63,8 +63,13 @@ def init(print_: bool = option("--print", "Print the draft instead of writing a 
     configuration file, unless that exists.
     """
     from orchestrator.controller.setup import profile_draft
+    from orchestrator.slurm import failures
 
-    text = profile_draft.draft(profile_draft.query(session.client(), os.environ))
+    try:
+        text = profile_draft.draft(profile_draft.query(session.client(), os.environ))
+    except failures.MissingCommandError as exc:
+        advice = "Without Slurm no profile is needed: jobs run on this machine."
+        raise errors.SlurmError(f"{exc} {advice}") from exc
     if print_:
         terminal.print_exactly(text)
         return

@@ -62,14 +62,19 @@ def check(context: contexts.Context, form: str = options.form) -> None:
     Checks every page, key and value. Each problem is listed with its table, row and column. Exit
     code 1 if there is one.
     """
-    with session.progress("Checking the database"):
-        findings = context.store.check()
+    try:
+        with session.progress("Checking the database"):
+            findings = context.store.check()
+    except errors.DamageError as exc:
+        message = f"{context.store.shown_name} cannot be read: {exc.problem}"
+        raise errors.DatabaseError(f"{message}. {context.store.restore_advice}") from exc
     rows = [{**dataclasses.asdict(finding), "problem": str(finding)} for finding in findings]
-    output.print_rows("checks", rows, [Column("problem", "parts")], form)
+    if rows or form != "table":
+        output.print_rows("checks", rows, [Column("problem", "parts")], form)
     if findings:
         more = " or more" if len(findings) == stores.MAX_FINDINGS else ""
         problems = output.count(len(findings), "problem")
-        raise errors.DatabaseError(f"{problems}{more} found. {context.store.damage_advice}")
+        raise errors.DatabaseError(f"{problems}{more} found. {context.store.restore_advice}")
     output.note("The database is intact.")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,24 @@ job_filter = commands.record(JobFilter)
 
 
 def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.with_resource(_with_scheduler_advice())
     if value is not None:
         ctx.obj = {**(ctx.obj or {}), "scheduler": value}
+
+
+@contextlib.contextmanager
+def _with_scheduler_advice() -> Iterator[None]:
+    """Add this option to the error that Slurm's commands are missing."""
+    try:
+        yield
+    except errors.SlurmError as exc:
+        # Most commands need not import it.
+        from orchestrator.slurm import failures
+
+        if not isinstance(exc, failures.MissingCommandError):
+            raise
+        message = f"{exc} To run it on this machine, without Slurm, add --scheduler local."
+        raise failures.MissingCommandError(message) from exc
 
 
 #: Its value joins the options that precede the command's name.

@@ -66,7 +66,11 @@ def status(
     all_: bool = option("-a --all", "Also jobs that ended more than a day ago."),
     limit: int = options.limit,
     expand: bool = option("-r --expand", "One row for each task of an array."),
-    watch: bool = option("--watch", "Print again every 2 s until Ctrl-C."),
+    watch: bool = option(
+        "--watch",
+        "Print again every 2 s until Ctrl-C. With --refresh, Slurm is queried now, and later as "
+        "by default.",
+    ),
     refresh: bool | None = options.refresh,
     form: str = options.form,
 ) -> None:
@@ -90,9 +94,9 @@ def status(
         fresh = None
         # Nothing can be stored while a row is damaged, but readable rows are still shown.
         with contextlib.suppress(errors.DamagedRowError):
-            fresh = session.refresh(context, None if watch and refresh else refresh)
+            fresh = session.refresh(context, refresh)
         error = ""
-        if refresh and not watch and fresh is not None and fresh.failing_since is not None:
+        if refresh and fresh is not None and fresh.failing_since is not None:
             error = fresh.last_error or ""
         is_empty = not _print_jobs(
             context, references, query, form, expand=expand, clear=watch, error=error
@@ -101,6 +105,7 @@ def status(
             output.note(_next_step(context, is_filtered=is_filtered))
         if not watch:
             return
+        refresh = None if refresh else refresh
         time.sleep(_WATCH_SECONDS)
 
 
@@ -131,10 +136,13 @@ def _print_jobs(
         if references:
             named = [job.row for word in references for job in options.jobs_of(context, word)]
             query = dataclasses.replace(query, rows=named, limit=None)
-        # An array is folded as a whole: the limit then counts lines.
-        matching, slurm_error, damage = queries.list_readable(
-            context, dataclasses.replace(query, whole_arrays=True) if is_folded else query
+        # One more shows whether there are more. An array is folded as a whole: the limit then
+        # counts lines.
+        limit = query.limit
+        one_more = dataclasses.replace(
+            query, limit=None if limit is None else limit + 1, whole_arrays=is_folded
         )
+        matching, slurm_error, damage = queries.list_readable(context, one_more)
         doubt = clock_check.stored_doubt(work)
     if references:
         order = {row: number for number, row in enumerate(named)}
@@ -143,13 +151,13 @@ def _print_jobs(
     if clear and form == "table" and output.is_drawable():
         terminal.clear()
     if is_folded:
-        rows = job_rows.folded_rows(matching, now)[: query.limit]
+        rows = job_rows.folded_rows(matching, now)
     else:
         rows = [job_rows.job_row(job, now) for job in matching]
-    job_rows.print_job_rows(rows, form)
+    job_rows.print_job_rows(rows[:limit], form)
     messages = [_staleness(matching, error or slurm_error), doubt, _late_controller(context, now)]
-    if query.limit is not None and len(rows) >= query.limit:
-        messages.append(f"Only the newest {query.limit} are shown; --limit changes the number.")
+    if limit is not None and len(rows) > limit:
+        messages.append(f"Only the newest {limit} are shown; --limit changes the number.")
     for message in filter(None, messages):
         output.note(message)
     if damage:

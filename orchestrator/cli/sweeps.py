@@ -122,9 +122,11 @@ def list_sweeps(
 ) -> None:
     """List sweeps with the number of points in each state.
 
-    The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
-    UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
-    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not queried.
+    The newest sweep is first. STATE is open, ended (all points have ended and no retry rule will
+    start one again) or cancelled (no more points are submitted). MISSING counts cancelled and lost
+    points, WAITING deferred ones, UNSUBMITTED those that were never submitted. `sweep rerun
+    --failed` submits the FAILED points again, `--missing` the MISSING and UNSUBMITTED ones. Slurm
+    is not queried.
     """
     with context.store.reading() as work:
         summaries = queries.summaries(work, work.sweeps.newest(limit=limit))

@@ -34,6 +34,10 @@ class Unreachable(errors.SlurmError):
     """slurmctld or slurmdbd does not respond."""
 
 
+class MissingCommandError(errors.SlurmError):
+    """A command of Slurm is not on PATH."""
+
+
 def run(
     argv: Sequence[str],
     timeout_seconds: float,
@@ -42,19 +46,21 @@ def run(
     die_with_parent: bool = False,
     folder: str | None = None,
 ) -> process.Result:
-    """Run a command of Slurm like process.run(); SlurmError if it cannot be started."""
+    """Run a command of Slurm like process.run().
+
+    Raises MissingCommandError, or another SlurmError if it cannot be started.
+    """
     try:
         return process.run(
             argv, timeout_seconds, environ, die_with_parent=die_with_parent, folder=folder
         )
     except process.CommandNotFound as exc:
-        fix = ""
         if isinstance(exc.__cause__, FileNotFoundError):
-            fix = (
-                " On a cluster, use a login node and put Slurm's commands on PATH (load the Slurm "
-                "module). To run a job without Slurm, use `submit --scheduler local`."
-            )
-        raise errors.SlurmError(f"{exc}.{fix}") from exc
+            raise MissingCommandError(
+                f"{exc}. On a cluster, use a login node and put Slurm's commands on PATH (load the "
+                "Slurm module)."
+            ) from exc
+        raise errors.SlurmError(f"{exc}.") from exc
     except process.TooMuchOutputError as exc:
         raise errors.SlurmError(str(exc)) from exc
 

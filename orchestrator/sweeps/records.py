@@ -216,6 +216,14 @@ class PointGroup:
     exit_signal: int | None
     #: not submitted because of a submit limit; submitted automatically
     is_deferred: bool
+    #: a recovery rule may continue them after a failure
+    recovers: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they were submitted, have ended, and no recovery rule may continue them."""
+        has_ended = self.state in jobs.TERMINAL - {jobs.JobState.NOT_SUBMITTED}
+        return has_ended and (not self.recovers or self.state is jobs.JobState.COMPLETED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -225,12 +225,15 @@ def test_rerun_points_wait_for_a_task_of_the_first_array_and_for_a_new_job(
 def test_results_name_the_best_point(lab: cluster.Lab, site: sites.Site) -> None:
     lab.write(f"{site.home}/program.py", TRAIN.format(home=site.home))
     site.run("sweep", "submit", site.spec("many", RESULTS))
+    assert [item["state"] for item in site.items("sweep", "list")] == ["open"]
 
     def over() -> bool:
         site.run("tick", check=None)
         return points(site) == {"COMPLETED": 4, "FAILED": 2}
 
     lab.wait_for(over, 120, "the sweep to end", 0.5)
+    (listed,) = site.items("sweep", "list")
+    assert (listed["state"], listed["completed"], listed["failed"]) == ("ended", 4, 2)
     options = ("--metric", "val_accuracy:best", "--metric", "loss@val_accuracy")
     done = site.run("sweep", "results", "many", *options, "--output", "results.md")
     table = lab.run(["cat", f"{site.home}/results.md"]).stdout.splitlines()

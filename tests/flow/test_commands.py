@@ -227,6 +227,12 @@ def test_status_narrows_and_prints_in_each_format(cli, fake_slurm):
         "3,beta,PENDING,Priority,,00:10:00,1,4,,@3\n"
     )
     assert short.err == "Only the newest 1 are shown; --limit changes the number.\n"
+    for form in ("csv", "json", "table"):
+        whole = cli("status", "--no-refresh", "--limit", "3", "--format", form)
+        assert (whole.err, "alpha" in whole.out) == ("", True), form
+        part = cli("status", "--no-refresh", "--limit", "2", "--format", form)
+        assert part.err == "Only the newest 2 are shown; --limit changes the number.\n", form
+        assert "alpha" not in part.out
 
     items = cli("status", "--no-refresh", "--json").items
     jsonl = cli("status", "--no-refresh", "--format", "jsonl").out.splitlines()
@@ -414,6 +420,28 @@ def test_status_is_watched_until_interrupted(cli, fake_slurm):
     done = command_line.finish(process)
     assert (done.code, done.err) == (130, "\nInterrupted.\n")
     assert fake_slurm.job(1)["state"] == "RUNNING"
+
+
+def test_watch_with_refresh_queries_slurm_at_once_and_then_by_default(cli, fake_slurm):
+    assert cli("submit", "--name", "demo", "--", "train.py").code == 0
+    # Slurm was queried just now, and not again for an hour.
+    cli.environ["ORCHESTRATOR_POLL_FLOOR_SECONDS"] = "3600"
+    assert cli("status").code == 0
+    before = len(fake_slurm.calls("squeue"))
+    fake_slurm.set_state(1, "RUNNING")
+    process = cli.start("status", "--watch", "--refresh")
+    assert process.stdout is not None
+    for _ in range(2):
+        assert process.stdout.readline() == STATUS_HEAD
+        assert "\tRUNNING\t" in process.stdout.readline()
+    os.kill(process.pid, signal.SIGINT)
+    command_line.finish(process)
+    assert len(fake_slurm.calls("squeue")) == before + 1
+
+
+def test_db_check_of_an_intact_database_prints_no_empty_table(cli):
+    assert cli("db", "check", "--format", "table").out == ""
+    assert cli("db", "check", "--json").items == []
 
 
 def test_refresh_reports_its_changes(cli, fake_slurm):

@@ -18,10 +18,8 @@ from tests.flow.command_line import CommandLine, Done
 #: Codes of docs/reference.md that a command may end with here.
 CODES = (0, 1, 2, 3, 4, 5, 6, 124)
 MAX_SECONDS = 10.0
-NOBODY = (
-    "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces it "
-    "with a backup (there is none beside it)."
-)
+RESTORE = "`orchestrator db restore BACKUP` replaces it with a backup (there is none beside it)."
+NOBODY = f"`orchestrator db check` lists what is damaged; {RESTORE}"
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\ncommand = "true"\n'
 
 
@@ -150,10 +148,25 @@ def test_the_damaged_row_is_named(damaged: CommandLine) -> None:
     )
     check = damaged("db", "check")
     assert (check.code, check.out) == (1, f"problem\n{problem}\n")
-    assert check.err == f"Error: 1 problem found. {way_back}\n"
+    # It does not advise to run itself.
+    assert check.err == f"Error: 1 problem found. {RESTORE}\n"
     assert damaged("db", "check", "--json").items == [
         {"table": "jobs", "row": "@2", "column": "state", "problem": problem}
     ]
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [(0, "file is not a database"), (100, "database disk image is malformed")],
+)
+def test_check_of_an_unreadable_file(cli: CommandLine, offset: int, problem: str) -> None:
+    assert cli("submit", cli.spec(SPEC)).code == 0
+    with cli.database.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff" * 8)
+    check = cli("db", "check")
+    assert (check.code, check.out) == (1, "")
+    assert check.err == f"Error: {cli.database} cannot be read: {problem}. {RESTORE}\n"
 
 
 def test_nothing_is_stored_after_damage_was_found(damaged: CommandLine) -> None:

@@ -654,7 +654,18 @@ def test_auto_selects_this_machine_but_not_with_a_profile_of_a_cluster(here):
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")
-    assert done.err.endswith(" To run a job without Slurm, use `submit --scheduler local`.\n")
+    missing = (
+        "Error: scontrol could not be started: No such file or directory. On a cluster, use a "
+        "login node and put Slurm's commands on PATH (load the Slurm module)."
+    )
+    advice = " To run it on this machine, without Slurm, add --scheduler local."
+    assert done.err == f"{missing}{advice}\n"
+    # A command without that option does not advise it.
+    done = here("config", "init")
+    assert (done.code, done.err) == (
+        5,
+        f"{missing} Without Slurm no profile is needed: jobs run on this machine.\n",
+    )
     assert len(here.rows()) == 1
 
 

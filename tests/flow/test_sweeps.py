@@ -304,15 +304,17 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
     assert (listed["failed"], listed["missing"]) == (1, 5)
-    # Nothing is left to submit, but the sweep is open again.
+    assert listed["state"] == "cancelled"
+    # Nothing is left to submit, but the sweep is open again: all its points have ended.
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
         "Sweep grid (@1) is open again\n",
         "Nothing left to submit of sweep grid (@1)\n",
     )
-    assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
+    assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["ended"]
     done = cli("sweep", "rerun", "grid", "--failed")
     assert done.out == "Submitted 1 point of sweep grid (@1)\n"
+    assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
     done = cli("sweep", "rerun", "grid", "--missing")
     assert done.out == "Submitted 5 points of sweep grid (@1)\n"
 

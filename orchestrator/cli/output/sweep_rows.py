@@ -61,7 +61,9 @@ def sweep_row(summary: queries.Summary) -> dict[str, object]:
         counts[_count_of(group)] += group.points
     totals = summary.totals
     return {
-        **output.fields_of(sweep, ("row", "name", "kind", "state", "cluster", "scheduler")),
+        **output.fields_of(sweep, ("row", "name", "kind")),
+        "state": summary.state,
+        **output.fields_of(sweep, ("cluster", "scheduler")),
         "points": totals.points,
         **counts,
         "gpu_hours": round(totals.gpu_hours, 3),

@@ -86,8 +86,13 @@ class Store:
 
     @property
     def damage_advice(self) -> str:
-        """That the database is damaged, and how to restore it."""
+        """That the database is damaged, and how to examine and restore it."""
         return self._database.damaged()
+
+    @property
+    def restore_advice(self) -> str:
+        """How to restore a damaged database."""
+        return self._database.restore_advice()
 
     @property
     def file(self) -> pathlib.Path | None:

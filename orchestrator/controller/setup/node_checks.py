@@ -102,7 +102,9 @@ def checks(job: jobs.Job, log: str) -> list[site_checks.Check]:
     end = _end(job, facts)
     if end.outcome != site_checks.OK:
         return [end]
-    return [end, _clock(job, facts), _container(facts), _gpus(facts)]
+    # Without Slurm there is one clock.
+    clock = [] if job.scheduler == "local" else [_clock(job, facts)]
+    return [end, *clock, _container(facts), _gpus(facts)]
 
 
 def _end(job: jobs.Job, facts: _Facts) -> site_checks.Check:

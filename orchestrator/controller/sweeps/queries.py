@@ -30,6 +30,12 @@ class Summary:
     totals: sweeps.ResourceTotals
     groups: Sequence[sweeps.PointGroup]
 
+    @property
+    def state(self) -> str:
+        """The stored state, but "ended" for an open sweep of which all points are over."""
+        is_over = self.sweep.state == "open" and all(group.is_over for group in self.groups)
+        return "ended" if is_over else self.sweep.state
+
 
 def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
     """Return the sweep `@3`, or the newest sweep with a name; NotFoundError."""

@@ -176,6 +176,7 @@ def test_points_are_counted_by_state(store: stores.Store) -> None:
     state = jobs.JobState
     submit(store, stored.row, {1: None, 3: None}, state=state.FAILED, exit_code=7, exit_signal=0)
     submit(store, stored.row, {2: None}, state=state.PENDING, reason="Priority")
+    submit(store, stored.row, {5: None}, state=state.FAILED, recovers=True)
     submit(store, stored.row, {4: None}, state=state.NOT_SUBMITTED, resend_at=NOW)
     with store.reading() as work:
         groups = work.sweeps.groups([stored.row])
@@ -194,9 +195,12 @@ def test_points_are_counted_by_state(store: stores.Store) -> None:
             change(blank, points=2, state=state.FAILED, exit_code=7, exit_signal=0),
             change(blank, state=state.PENDING, reason="Priority"),
             change(blank, state=state.NOT_SUBMITTED, is_deferred=True),
-            change(blank, points=4),
+            change(blank, state=state.FAILED, recovers=True),
+            change(blank, points=3),
         ]
     }
+    # Refused points can be resumed, and a rule may retry the failed one.
+    assert [group.is_over for group in groups[stored.row]] == [True, False, False, False, False]
 
 
 def test_a_sweep_is_cancelled_once(store: stores.Store) -> None:

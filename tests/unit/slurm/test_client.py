@@ -21,12 +21,11 @@ def stub(answer, seen=None):
 
 
 def test_a_missing_command_of_slurm():
-    with pytest.raises(errors.SlurmError) as caught:
+    with pytest.raises(failures.MissingCommandError) as caught:
         Client(environ={"PATH": "/nonexistent"}).config()
     assert str(caught.value) == (
         "scontrol could not be started: No such file or directory. On a cluster, use a login node "
-        "and put Slurm's commands on PATH (load the Slurm module). "
-        "To run a job without Slurm, use `submit --scheduler local`."
+        "and put Slurm's commands on PATH (load the Slurm module)."
     )
     # Not for another cause: here an argument that is too long.
     with pytest.raises(errors.SlurmError) as caught:

@@ -90,6 +90,11 @@ def test_torch_against_the_driver(gpus: str, outcome: str, result: str) -> None:
     assert outcomes(job(), gpus=gpus)["GPU driver"] == (outcome, result)
 
 
+def test_without_slurm_there_is_no_other_clock() -> None:
+    assert "clock" in outcomes(job())
+    assert "clock" not in outcomes(job(scheduler="local"))
+
+
 def test_clocks_that_differ() -> None:
     assert outcomes(job(), late_seconds=60)["clock"] == (
         "warning",
