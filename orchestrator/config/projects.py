@@ -181,7 +181,7 @@ def needing_trust(document: documents.Document, folder: Path) -> Iterator[tuple[
         elif key not in _KEYS:
             yield (key,), _not_allowed(key)
     for text in _items(document.data.get("pattern_files")):
-        if isinstance(text, str) and not Path(os.path.realpath(text)).is_relative_to(folder):
+        if isinstance(text, str) and not _is_inside(text, folder):
             yield (
                 ("pattern_files",),
                 "is outside the project, which is not allowed in a project's file",
@@ -199,6 +199,11 @@ def needing_trust(document: documents.Document, folder: Path) -> Iterator[tuple[
                     for changed, _ in _pairs(changes):
                         if changed.partition(".")[0] not in _CHANGED_TABLES:
                             yield (*at, "changes", cause, changed), _NOT_ALLOWED
+
+
+def _is_inside(text: str, folder: Path) -> bool:
+    # TOML strings may contain NUL, which no path does.
+    return "\0" not in text and Path(os.path.realpath(text)).is_relative_to(folder)
 
 
 def _pairs(table: Any) -> list[tuple[str, Any]]:
@@ -228,7 +233,7 @@ def _named_files(document: documents.Document, folder: Path) -> Iterator[Path]:
         *_items(document.data.get("pattern_files")),
         *(str(folder / word) for _, word in commands),
     ):
-        if isinstance(text, str):
+        if isinstance(text, str) and "\0" not in text:
             path = Path(os.path.normpath(text))
             real = Path(os.path.realpath(path))
             if path.is_relative_to(folder) or real.is_relative_to(folder):

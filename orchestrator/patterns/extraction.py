@@ -6,10 +6,10 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.patterns import fields, metric_names, numbers, records
+from orchestrator.patterns import fields, general, metric_names, numbers, records, vocabulary
 from orchestrator.text import expressions
 
 #: Name and unit of each metric of a line.
@@ -38,6 +38,8 @@ class LineValues:
     context: dict[str, int]
     phase: str = ""
     time: datetime.datetime | None = None
+    #: of the table that the line begins; (): none
+    columns: tuple[str, ...] = ()
 
     def add(self, target: _Target, text: str, value: float | None) -> None:
         if target.attribute == records.PHASE:
@@ -59,10 +61,25 @@ class Extractor:
         self.pattern, self.kind = pattern, kind
         self._field_target = functools.lru_cache(_CACHED_NAMES)(self._make_field_target)
 
-    def extract(self, match: re.Match[str] | expressions.Match) -> LineValues | None:
-        """Return the values of a line; None if its fields are malformed or metrics are missing."""
+    def extract(
+        self, match: re.Match[str] | expressions.Match, columns: Sequence[str] = ()
+    ) -> LineValues | None:
+        """Return the values of a line; None if its fields are malformed or metrics are missing.
+
+        Args:
+            columns: of the table that the line may be a row of.
+        """
         kind, groups = self.kind, match.groupdict()
         line = LineValues(metrics={}, context={})
+        if kind.form == "general":
+            reading = general.read(groups.get(records.FIELDS) or "", columns)
+            if reading is None:
+                return None
+            line.columns = tuple(reading.columns)
+            for each in reading.values:
+                target = _target(each.meaning.name, each.unit)
+                line.add(target, each.number, numbers.number(each.number))
+            return line
         for key in records.CONTEXT:
             if (text := groups.get(key)) and (count := numbers.count(text)) is not None:
                 line.context[key] = count
@@ -90,8 +107,11 @@ class Extractor:
         if metric is not None:
             return _target(metric.name, unit or metric.unit)
         name = metric_names.normalized(key)
-        if name is None:
-            name = metric_names.snake(key) if self.kind.others else ""
+        if name is None and self.kind.others:
+            name = metric_names.snake(key)
+        elif name is None:
+            found = vocabulary.meaning(key)
+            name = found.name if found is not None and found.kind not in ("time", "other") else ""
         return _target(name, unit)
 
 

@@ -30,6 +30,7 @@ class PatternTable:
 
     description: str = ""
     generic: bool = False
+    complete: bool = False
     line: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -40,6 +41,7 @@ def load_shipped() -> tuple[records.Pattern, ...]:
             name=name,
             description=data.get("description", ""),
             generic=data.get("generic", False),
+            complete=data.get("complete", False),
             lines=tuple(records.LineKind(**line, shipped=True) for line in data["line"]),
         )
         for name, data in documents.shipped("patterns.toml").items()
@@ -86,6 +88,7 @@ def check(
                     name=name,
                     description=table.description,
                     generic=table.generic,
+                    complete=table.complete,
                     lines=tuple(lines),
                     origin=origin,
                 )

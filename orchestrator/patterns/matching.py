@@ -28,6 +28,8 @@ class _Stream(TypedDict):
     #: pattern -> name -> value for later lines, and the line kind that took it last: "" before the
     #: first one, None if any may take it any number of times
     kept: dict[str, dict[str, list[Any]]]
+    #: of the last table
+    columns: list[str]
 
 
 class Matcher:
@@ -50,21 +52,27 @@ class Matcher:
         self._slow: dict[int, str] = {}
         copy = json.loads(json.dumps(state or {}))
         self._attempt: int = copy.get("attempt", 0)
-        #: whether a pattern that is not generic has found anything
-        self._is_known: bool = copy.get("known", False)
+        #: metrics that patterns which are not generic have found
+        # Version 1 stored whether a pattern of a program had found anything.
+        known = copy.get("known", [])
+        self._known: set[str] = set() if isinstance(known, bool) else set(known)
+        #: whether generic patterns no longer count
+        self._is_complete: bool = copy.get("complete", known is True)
         self._streams: dict[str, _Stream] = copy.get("streams", {})
+        for stream in self._streams.values():
+            stream.setdefault("columns", [])
 
     @property
     def state(self) -> dict[str, Any]:
         """A copy of what the lines so far mean for later ones, as JSON stores it."""
-        state = {"attempt": self._attempt, "known": self._is_known, "streams": self._streams}
+        state = {
+            "attempt": self._attempt,
+            "known": sorted(self._known),
+            "complete": self._is_complete,
+            "streams": self._streams,
+        }
         copy: dict[str, Any] = json.loads(json.dumps(state))
         return copy
-
-    @property
-    def generic(self) -> bool:
-        """Whether generic patterns still count: no other pattern has found anything."""
-        return not self._is_known
 
     @property
     def slow(self) -> list[str]:
@@ -101,13 +109,16 @@ class Matcher:
             pattern = self._extractors[number].pattern
             if pattern is matched or number in self._slow:
                 continue
-            if pattern.generic and (self._is_known or parsed):
+            has_metrics = not {name for name, _ in known} <= _COUNTERS
+            if pattern.generic and (self._is_complete or has_metrics):
                 break
             prefix = prefix or prefixes.split(text)
             values = self._extract(number, text, prefix)
             if values is None:
                 continue
             matched = pattern
+            if pattern.generic:
+                values.metrics = self._unknown(values)
             names, indexes = extraction.new_names(tuple(values.metrics), known)
             if not names:
                 continue
@@ -128,8 +139,9 @@ class Matcher:
                     values=tuple([numbers[index] for index in indexes]),
                 )
             )
-            if not self._is_known and not pattern.generic:
-                self._is_known = not {name for name, _ in names} <= _COUNTERS
+            if not pattern.generic and not self._known.issuperset(found := {n for n, _ in names}):
+                self._known |= found
+                self._is_complete |= pattern.complete and not found <= _COUNTERS
         return parsed
 
     def _extract(
@@ -142,10 +154,12 @@ class Matcher:
         if kind.after and (stream is None or stream["last"].get(pattern.name) not in kind.after):
             return None
         values = None
+        columns = stream["columns"] if stream is not None else ()
         try:
-            for own_text in dict.fromkeys((text, prefix.rest)):
+            texts = (prefix.rest,) if kind.form == "general" else (text, prefix.rest)
+            for own_text in dict.fromkeys(texts):
                 match = kind.compiled.fullmatch(own_text)
-                values = None if match is None else extractor.extract(match)
+                values = None if match is None else extractor.extract(match, columns)
                 if values is not None:
                     break
         except expressions.TooSlowError as error:
@@ -158,15 +172,28 @@ class Matcher:
                     stream["kept"].get(pattern.name, {}).pop(key, None)
             return None
         if pattern.has_context:
-            stream = self._streams.pop(prefix.label, None) or {"last": {}, "kept": {}}
+            stream = self._streams.pop(prefix.label, None)
+            stream = stream or {"last": {}, "kept": {}, "columns": []}
             self._streams[prefix.label] = stream
             if len(self._streams) > _MAX_STREAMS:
                 del self._streams[next(iter(self._streams))]
             stream["last"][pattern.name] = kind.name
+            if values.columns:
+                stream["columns"] = list(values.columns)
             _take_and_keep(stream["kept"].setdefault(pattern.name, {}), pattern, kind, values)
         if values.phase:
             values.metrics = extraction.in_phase(values.metrics, values.phase)
         return values
+
+    def _unknown(self, values: extraction.LineValues) -> dict[tuple[str, str], float]:
+        """Return the metrics that no pattern of the program itself has found in this log.
+
+        A generic pattern cannot know how the program's lines end: it would read the rest of a line
+        that was cut.
+        """
+        known = self._known - _COUNTERS
+        metrics = {key: value for key, value in values.metrics.items() if key[0] not in known}
+        return {} if known and {name for name, _ in metrics} <= _COUNTERS else metrics
 
     def _skip(self, number: int, error: expressions.TooSlowError) -> None:
         """Skip a slow regex from now on; after some of them, all regexes of users."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,10 +13,17 @@ from orchestrator.patterns import records
 
 #: In a text of `contains`: a run of digits.
 INTEGER = "{integer}"
+#: In a text of `contains`: the beginning of a row of numbers.
+ROW = "{row}"
+_EXPRESSIONS = {
+    INTEGER: "[0-9]+",
+    ROW: r"(?m:^|\]:? )[ \t|]*[0-9][0-9.]*(?:/[0-9]+)?[ \t|,]+[-+0-9.nN]",
+}
+_SPECIAL = re.compile("|".join(map(re.escape, _EXPRESSIONS)))
 
 
 def search(
-    patterns: Sequence[records.Pattern], *, generic: bool, also: Sequence[str] = ()
+    patterns: Sequence[records.Pattern], *, also: Sequence[str] = ()
 ) -> Callable[[bytes], list[int]] | None:
     """Return a function: block of a log -> the end of each required text in it, in order.
 
@@ -23,10 +31,9 @@ def search(
     required text: then each line may match.
 
     Args:
-        generic: whether generic patterns count.
         also: further texts to find.
     """
-    kinds = [kind for p in patterns if generic or not p.generic for kind in p.lines]
+    kinds = [kind for p in patterns for kind in p.lines]
     texts = {text for kind in kinds for text in kind.required}
     # Invalid UTF-8 is decoded as U+FFFD, which the bytes of the log do not contain.
     if any(not k.required for k in kinds) or any("\ufffd" in text for text in texts):
@@ -60,20 +67,30 @@ def _search_for(texts: frozenset[str]) -> Callable[[bytes], list[int]] | None:
 
 def text_finder(texts: Sequence[str]) -> Callable[[str], Iterable[int]]:
     """Return a function: line -> the indexes of the texts in it."""
-    parts = [text.split(INTEGER) for text in texts]
     try:
         re2: Any = importlib.import_module("re2")
     except (ImportError, OSError):
-        expressions = [re.compile("[0-9]+".join(map(re.escape, each))) for each in parts]
+        expressions = [re.compile(_expression(text, re.escape)) for text in texts]
         return lambda line: [i for i, each in enumerate(expressions) if each.search(line)]
     # One pass for all texts: 2 us instead of 40 for a line of 300 characters and 160 texts.
     texts_set = re2.Set.SearchSet()
-    for each in parts:
-        texts_set.Add("[0-9]+".join(map(re2.escape, each)))
+    for text in texts:
+        texts_set.Add(_expression(text, re2.escape))
     texts_set.Compile()
     return lambda line: texts_set.Match(line.encode(errors="surrogatepass")) or ()
 
 
 def _hyperscan_expression(text: str) -> bytes:
-    parts = text.encode().split(INTEGER.encode())
-    return b"[0-9]+".join(b"".join(rb"\x%02x" % byte for byte in part) for part in parts)
+    def escape(part: str) -> str:
+        return "".join(rf"\x{byte:02x}" for byte in part.encode())
+
+    return _expression(text, escape).encode()
+
+
+def _expression(text: str, escape: Callable[[str], str]) -> str:
+    """Return the regex of a text in `contains`."""
+    parts = map(escape, _SPECIAL.split(text))
+    special = [_EXPRESSIONS[found] for found in _SPECIAL.findall(text)]
+    return "".join(
+        part + regex for part, regex in itertools.zip_longest(parts, special, fillvalue="")
+    )

@@ -49,7 +49,7 @@ class LineTable:
     keep: Mapping[str, Literal["once", "always"]] = dataclasses.field(default_factory=dict)
     takes: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    form: Literal["json", "dict", "pairs"] | None = None
+    form: Literal["json", "dict", "pairs", "general"] | None = None
     separator: str = ""
     between: str = ":"
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -81,7 +81,7 @@ class LineKind(LineTable):
     @functools.cached_property
     def source(self) -> str:
         """The regex of the whole line without its prefix and trailing blanks."""
-        default = "(?P<fields>.*)" if self.form == "pairs" else r"(?P<fields>\{.*\})"
+        default = "(?P<fields>.*)" if self.form in ("pairs", "general") else r"(?P<fields>\{.*\})"
         return regexes.expanded(self.regex or default, shipped=self.shipped)
 
     @functools.cached_property
@@ -123,6 +123,8 @@ class Pattern:
     lines: tuple[LineKind, ...]
     #: counts only in logs in which no other pattern has found anything so far
     generic: bool = False
+    #: generic patterns do not count in its logs
+    complete: bool = False
     #: file that defines it; "": included in this package
     origin: str = ""
 

@@ -207,9 +207,7 @@ class _JobReader:
         limit_bytes = FIRST_PART_BYTES
         while True:
             if is_log and reading.unread_bytes(path, cursor.offset_bytes) >= _SEARCH_BYTES:
-                search = prefilter.search(
-                    self.known, generic=matcher.generic, also=[lines.BANNER_START]
-                )
+                search = prefilter.search(self.known, also=[lines.BANNER_START])
             begun = deadline.clock()
             chunk = reading.read(
                 cursor, banner=banner, final=final, search=search, limit_bytes=limit_bytes

@@ -36,7 +36,7 @@ def run(*words: str, text: str | bytes | None = None) -> testing.Result:
 
 
 def test_a_log_from_stdin() -> None:
-    done = run("test", "-", text=b"step:1\rstep:1/9 train_time:20ms step_avg:10.5ms\r\nhello\n")
+    done = run("test", "-", text=b"hello\rstep:1/9 train_time:20ms step_avg:10.5ms\r\nhello\n")
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
         "line\tname\tvalue\tunit\tstep\tepoch\tpattern\n"

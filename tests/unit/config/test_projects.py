@@ -91,6 +91,7 @@ def test_keys_that_do_not_describe_jobs_are_refused() -> None:
             assert paths == ([] if key in allowed else [(*at, key)])
 
 
+@hypothesis.example({"pattern_files": ["\0"]})
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(
     strategies.dictionaries(

@@ -127,7 +127,7 @@ name = "pairs"
 contains = "mark"
 form = "pairs"
 others = false
-needs = [["step", "epoch"], ["loss"]]
+needs = [["step", "epoch"], ["loss", "accuracy"]]
 [[own.line]]
 name = "count"
 regex = '- (?P<step>{integer}) -'
@@ -136,7 +136,7 @@ metrics = { step = "" }
 )
 
 
-def test_generic_patterns_count_until_another_has_found_something():
+def test_generic_patterns_add_what_no_other_pattern_finds():
     matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"))
     assert matcher.metrics_of_line("epoch=3 loss=0.5 mark")[0].source == "log:any"
     # Lines without a program's own format do not identify the program.
@@ -151,6 +151,24 @@ def test_generic_patterns_count_until_another_has_found_something():
     assert again.metrics_of_line("loss 1")[0].source == "log:own"
     last = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), again.state)
     assert last.metrics_of_line("epoch=5 loss=0.5 mark") == []
+    added = last.metrics_of_line("epoch=5 loss=0.5 acc=0.8 mark")
+    assert [(metric.name, metric.epoch) for metric in added] == [("epoch", 5), ("accuracy", 5)]
+
+
+def test_generic_patterns_do_not_count_beside_a_complete_one():
+    complete = GENERIC.replace("[own]", "[own]\ncomplete = true", 1)
+    matcher = patterns.Matcher(builders.load_patterns(complete, "own.toml"))
+    assert matcher.metrics_of_line("epoch=3 loss=0.5 mark")
+    matcher.metrics_of_line("loss 1")
+    again = patterns.Matcher(builders.load_patterns(complete, "own.toml"), matcher.state)
+    assert again.metrics_of_line("epoch=5 acc=0.8 mark") == []
+
+
+def test_a_state_of_version_1():
+    state = {"attempt": 0, "known": True, "streams": {"": {"last": {}, "kept": {}}}}
+    matcher = patterns.Matcher(builders.load_patterns(GENERIC, "own.toml"), state)
+    assert matcher.metrics_of_line("epoch=5 acc=0.8 mark") == []
+    assert match(matcher, "loss 1") == ("loss", 1, None, None)
 
 
 @pytest.mark.parametrize(

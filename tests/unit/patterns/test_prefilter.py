@@ -43,7 +43,7 @@ def read_metrics(
     cursor, has_more, parsed = metrics.LogCursor(path=str(path)), True, []
     with mock.patch.object(lines, "LINE_CAP_BYTES", min(limit_bytes, 16 * 1024)):
         while has_more:
-            search = prefilter.search(known, generic=matcher.generic, also=[lines.BANNER_START])
+            search = prefilter.search(known, also=[lines.BANNER_START])
             chunk = reading.read(
                 cursor,
                 banner=BANNERS,
@@ -96,7 +96,7 @@ def test_the_prefilter_does_not_change_the_result(data: bytes, limit: int) -> No
 
 
 def test_every_included_line_kind_has_a_required_text() -> None:
-    assert prefilter.search(SHIPPED, generic=True) is not None
+    assert prefilter.search(SHIPPED) is not None
     for pattern in SHIPPED:
         for kind in pattern.lines:
             assert min(map(len, kind.required)) > 1 or kind.required == ("│",), kind.name
@@ -133,7 +133,7 @@ def test_lines_of_users_patterns_are_found(contains: str) -> None:
     (metric,) = patterns.Matcher(known).metrics_of_line("GPU 12: b")
     assert metric.value == 12
     assert patterns.Matcher(known).metrics_of_line("GPU model") == []
-    search = prefilter.search(known, generic=True)
+    search = prefilter.search(known)
     assert search is not None
     assert search(b"GPU 12: b\n")
     assert bool(search(b"GPU model\n")) == (not contains)
@@ -143,7 +143,7 @@ def test_without_a_required_text_each_line_is_a_candidate() -> None:
     known = builders.load_patterns(
         "[x]\n[[x.line]]\nname = 'l'\nregex = '(?P<n>[0-9]+)'\nmetrics = { n = '' }", "x"
     )
-    assert prefilter.search(known, generic=True) is None
+    assert prefilter.search(known) is None
 
 
 FOLLOWING = """
@@ -190,8 +190,8 @@ def test_without_hyperscan_each_line_is_a_candidate(
 
     prefilter._search_for.cache_clear()
     monkeypatch.setattr(hyperscan, "Database", old_processor)
-    assert prefilter.search(SHIPPED, generic=True) is None
+    assert prefilter.search(SHIPPED) is None
     prefilter._search_for.cache_clear()
     monkeypatch.setitem(sys.modules, "hyperscan", None)
-    assert prefilter.search(SHIPPED, generic=True) is None
+    assert prefilter.search(SHIPPED) is None
     prefilter._search_for.cache_clear()

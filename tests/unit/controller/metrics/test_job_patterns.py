@@ -36,6 +36,6 @@ def test_problems_name_their_key() -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         job_patterns.of_job((), spec(own={"line": [{**LINE, "form": "xml"}]}), source="a.toml")
     assert str(caught.value) == (
-        'a.toml: metrics.pattern.own.line[0].form: must be one of "json", "dict", "pairs" '
-        '(got "xml")\n1 problem; nothing was done.'
+        'a.toml: metrics.pattern.own.line[0].form: must be one of "json", "dict", "pairs", '
+        '"general" (got "xml")\n1 problem; nothing was done.'
     )

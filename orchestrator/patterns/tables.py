@@ -1,0 +1,66 @@
+"""Reads tables in logs: a header with names of metrics, and the rows of numbers below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orchestrator.patterns import regexes, vocabulary
+
+_MAX_COLUMNS = 80
+_BORDERS = " |\t\r\u2502\u2503"
+_CELL_END = re.compile(r"[ ]*[|\t\u2502\u2503][ |\t\u2502\u2503]*|[ ]{2,}|,[ ]*")
+#: The end of a row that a progress bar follows, as ultralytics prints it.
+_BAR = re.compile(r":?\s+(?=[0-9]+%(?:\||\s))")
+#: 0.5, 3/100, 2.1G, images/sec: 135.5
+_NUMBER = re.compile(
+    rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?([A-Za-z%]*)(?=[ ]|$)",
+    re.ASCII,
+)
+
+#: Name, number as float() reads it, and unit.
+Cell = tuple[vocabulary.Meaning, str, str]
+
+
+def header(text: str) -> tuple[str, ...]:
+    """Return the names of a table's columns; () if they do not look like those of metrics."""
+    text = text.strip(_BORDERS)
+    cells = _CELL_END.split(text)
+    if len(cells) < 3:
+        cells = text.split()
+    known = [found for cell in cells if (found := vocabulary.last_meaning(cell)) is not None]
+    kinds = {each.kind for each in known}
+    # Other words with a counter and a loss among them are names that we do not know.
+    is_most = 2 * len(known) >= len(cells) or (
+        "counter" in kinds and not any(" " in cell for cell in cells)
+    )
+    is_header = 2 <= len(known) and len(cells) <= _MAX_COLUMNS and is_most
+    return tuple(cells) if is_header and kinds & vocabulary.STRONG else ()
+
+
+def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
+    """Return the cells of known columns, and the progress bar behind the row.
+
+    ([], "") if the text is no row of this table: another number of cells, no metric, or a counter
+    column without a number.
+    """
+    text, *bars = _BAR.split(text, maxsplit=1)
+    text = text.strip(_BORDERS)
+    for texts in (_CELL_END.split(text), text.split()):
+        if len(texts) != len(columns):
+            continue
+        numbers = sum(_NUMBER.search(cell) is not None for cell in texts)
+        is_text = vocabulary.last_meaning(columns[0]) and not _NUMBER.match(texts[0])
+        if is_text or 2 * numbers < len(columns):
+            continue
+        cells: list[Cell] = []
+        for column, cell in zip(columns, texts, strict=True):
+            found, number = vocabulary.last_meaning(column), _NUMBER.search(cell)
+            if found is not None and number is not None:
+                cells.append((found, number[1].replace(",", ""), number[2]))
+            elif found is not None and found.kind == "counter":
+                break
+        else:
+            if vocabulary.STRONG.intersection(found.kind for found, _, _ in cells):
+                return cells, "".join(bars)
+    return [], ""

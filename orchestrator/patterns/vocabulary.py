@@ -1,0 +1,231 @@
+"""The names and units of metrics that any program may print, and which kind of metric each is."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+from orchestrator.patterns import metric_names
+
+#: counter: step, epoch. A loss, score or rate shows that a line reports metrics; a time does not.
+Kind: TypeAlias = Literal["counter", "loss", "score", "rate", "time", "other"]
+
+
+#: Kinds that show that a line reports metrics.
+STRONG: frozenset[Kind] = frozenset(("loss", "score", "rate"))
+P = TypeVar("P", str, None)
+#: Programs print few names, and each of them in many lines; garbage has any number of them.
+_CACHED = 4096
+
+
+class Meaning(NamedTuple):
+    """What a printed name or unit stands for."""
+
+    #: of the metric
+    name: str
+    kind: Kind
+    #: of a rate, if its name says it
+    unit: str = ""
+
+
+_WORDS = re.compile(r"[a-z0-9]+")
+#: Words in names that do not change what is measured.
+_QUALIFIERS = frozenset(
+    "avg average averaged mean running current cur curr instant smoothed moving ema batch "
+    "minibatch mini epoch step iter iteration total overall final interval window rolling last "
+    "reduced value".split()
+)
+_TRAINING = frozenset("train training trn tr".split())
+_VALIDATION = frozenset("val valid validate validation test testing eval evaluation dev".split())
+#: Before a loss these are prose, not its name.
+_PROSE = frozenset(
+    "a an and as at by for from got has have in is it no not of on or the this to with was best "
+    "if when where your our lowest minimum min max new old previous prev start".split()
+)
+#: What follows "loss" in the names of settings.
+_SETTINGS = frozenset(
+    "scale scaler scaling weight weights coef coeff coefficient fn func function type name "
+    "lambda ratio factor balance balancing mode config reduction threshold steps freq frequency "
+    "interval every gamma alpha beta window spike implementation impl fusion backend".split()
+)
+_COUNTERS = {
+    "step": (
+        "step iter iteration it itr ite batch minibatch update updates num_updates nupdates up "
+        "global_step global_steps global_iter global_iteration train_step training_step "
+        "training_steps steps iters iterations current_step current_steps timestep timesteps "
+        "total_timesteps batches batch_idx batch_num niter optimizer_step tick"
+    ),
+    "epoch": "epoch epochs ep epoch_num",
+    "episode": "episode episodes",
+}
+_ACCURACIES = (
+    "acc accuracy acc1 acc_1 top1 top_1 top1_acc top1_accuracy prec1 prec_1 acc_top1 accuracy_top1"
+)
+_SCORES = (
+    "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
+    "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
+    "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
+    "error err reward rewards score ce bce objf"
+)
+_OTHERS = {
+    "learning_rate": "lr l_r learning_rate lrate",
+    "grad_norm": "grad_norm gnorm gradnorm gradient_norm norm grad g_norm global_grad_norm",
+    "memory": (
+        "mem memory max_mem max_memory gpu_mem gpu_memory peak_mem peak_memory vram "
+        "memory_allocated max_memory_allocated peak_memory_usage"
+    ),
+    "mfu": "mfu model_flops_utilization",
+    "weight_decay": "wd weight_decay",
+    "loss_scale": "loss_scale",
+}
+_TIMES = {
+    "step_time": (
+        "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
+        "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms ms_step "
+        "ms_per_step ms_batch ms_it ms_iter s_it s_iter s_step s_batch sec_it sec_iter sec_step "
+        "sec_batch sec_tick sec_per_step sec_per_iter sec_per_batch s_per_step seconds_per_step "
+        "elapsed_time_per_iteration batch_cost step_seconds ms_per_batch secs_step secs_iter "
+        "time_per_update iter_ms"
+    ),
+    "epoch_time": "epoch_time time_per_epoch time_epoch s_epoch sec_epoch",
+    "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
+    "time": "time took duration t secs seconds sec",
+}
+_COUNTED = (
+    "it its iter iters iteration iterations step steps batch batches sample samples image "
+    "images img imgs example examples ex exs seq seqs sequence sequences sent sents sentence "
+    "sentences tok toks token tokens word words frame frames record records row rows utt utts "
+    "utterance utterances update updates item items clip clips video videos graph graphs node "
+    "nodes game games char chars ray rays point points pixel pixels global_step query queries "
+    "pair pairs doc docs env_step env_steps"
+)
+_COUNTED_PATTERN = "|".join(sorted(_COUNTED.split(), key=len, reverse=True))
+#: images_sec, tokens_per_second_per_gpu, tokens_gpu_s
+_RATE = re.compile(
+    rf"(?:num_|n_)?({_COUNTED_PATTERN})(?:_per)?(?:_(?:gpu|device|node|chip|core))?(?:_per)?"
+    r"_(?:s|sec|secs|second|seconds)(?:_per)?"
+    r"(?:_?(?:gpu|device|node|chip|core|rank|thread|worker))?(?:_avg)?"
+)
+_FLOPS = re.compile(
+    r"(?:throughput_)?[tp]_?flops?(?:_s|_per_s|_per_second|s)?"
+    r"(?:_(?:per_)?(?:gpu|device|chip))?(?:_s)?"
+)
+_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps".split())
+_RATE_UNITS = frozenset("ips fps wps tps sps".split())
+_TOKENS = re.compile(r"(?:tok|toks|token|tokens|tps|tgs)(?:_|$)")
+
+
+def _by_alias() -> dict[str, Meaning]:
+    meanings = {name: Meaning(name, "score") for name in _SCORES.split()}
+    meanings |= dict.fromkeys(_ACCURACIES.split(), Meaning("accuracy", "score"))
+    tables: tuple[tuple[Kind, dict[str, str]], ...] = (
+        ("counter", _COUNTERS),
+        ("other", _OTHERS),
+        ("time", _TIMES),
+    )
+    for kind, table in tables:
+        for name, aliases in table.items():
+            meanings |= dict.fromkeys(aliases.split(), Meaning(name, kind))
+    return meanings
+
+
+_MEANINGS = _by_alias()
+
+
+_PHRASES = frozenset("loss_function loss_value loss_scale".split())
+#: "tokens per iteration", "max steps" are no counters.
+_NO_COUNTER = frozenset(
+    "per max num total every warmup save eval log each of number min episode".split()
+)
+
+
+@functools.lru_cache(_CACHED)
+def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
+    """Return what a printed name stands for; None if it is not that of a metric.
+
+    Args:
+        explicit: a colon or the like follows, so that it is a name and not prose.
+    """
+    snake = metric_names.snake(printed)
+    # "the loss becomes nan" is prose.
+    is_phrase = " " in printed and "loss" in snake and not snake.endswith(("loss", "losses"))
+    if is_phrase and not explicit and snake not in _PHRASES:
+        return None
+    if snake in _MEANINGS and _MEANINGS[snake].kind == "counter":
+        return _MEANINGS[snake]
+    words = snake.split("_")
+    if " " in printed and words[0] in ("loss", "losses") and words[-1] in _MEANINGS:
+        # lm loss PPL
+        return None
+    is_validation = any(word in _VALIDATION for word in words)
+    core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
+    found = _unphased("_".join(core))
+    if found is None and "/" in printed:
+        # train/throughput, _timers/_fps
+        found = _unphased(metric_names.snake(printed.rpartition("/")[2]))
+    if found is None:
+        core = [word for word in core if word not in _QUALIFIERS]
+        found = _unphased("_".join(core))
+        if found is not None and found.kind == "counter":
+            return None
+    if found is None:
+        return None
+    name = metric_names.in_phase(found.name, "val" if is_validation else "")
+    return found._replace(name=name)
+
+
+def _unphased(snake: str) -> Meaning | None:
+    if found := _MEANINGS.get(snake):
+        return found
+    if _FLOPS.fullmatch(snake):
+        return Meaning("throughput", "rate", f"{'P' if snake.startswith('p') else 'T'}FLOP/s")
+    rate = _RATE.fullmatch(snake)
+    if rate is not None or snake in _RATES:
+        name = "tokens_per_second" if _TOKENS.match(snake) else "throughput"
+        return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
+    words = snake.split("_")
+    if snake in ("loss", "losses", "loss_function", "cost"):
+        return Meaning("loss", "loss")
+    if words[-1].endswith(("loss", "losses")) and not _PROSE.intersection(words):
+        return Meaning(snake, "loss")
+    if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
+        return Meaning(snake, "loss")
+    return None
+
+
+@functools.lru_cache(_CACHED)
+def unit_meaning(printed: str) -> Meaning | None:
+    """Return what a number with this unit measures: images/sec, s/it, ms per step."""
+    if not printed:
+        return None
+    snake = metric_names.snake(printed)
+    found = _MEANINGS.get(snake)
+    if found is not None and found.kind == "time" and "_" in snake:
+        return found
+    if printed in ("/s", "/sec"):
+        return Meaning("throughput", "rate", "/s")
+    is_rate = _FLOPS.fullmatch(snake) or _RATE.fullmatch(snake) or snake in _RATE_UNITS
+    return _unphased(snake) if is_rate else None
+
+
+@functools.lru_cache(_CACHED)
+def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
+    """Return what the longest part of the words at their end stands for."""
+    parts = words.strip().split(" ")
+    for first in range(len(parts)):
+        found = meaning(" ".join(parts[first:]), explicit=explicit)
+        if found is not None:
+            is_setting = first > 0 and parts[first - 1].lower() in _NO_COUNTER
+            return None if is_setting and found.kind == "counter" else found
+    return None
+
+
+def last_phase(words: Iterable[str], phase: P) -> str | P:
+    """Return the phase of what follows these words, "val" or ""; the same if they name none."""
+    found: str | P = phase
+    for word in words:
+        lower = word.lower()
+        found = "val" if lower in _VALIDATION else "" if lower in _TRAINING else found
+    return found

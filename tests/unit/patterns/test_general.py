@@ -1,0 +1,144 @@
+"""The general reader: which numbers of a line are metrics, and which are not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import patterns
+from orchestrator.patterns import general, numbers
+
+#: Only the general reader.
+KNOWN = patterns.select(patterns.load_shipped(), ["keyvalue"])
+
+
+def found(*lines: str) -> str:
+    """Return the metrics of the last line as text."""
+    matcher = patterns.Matcher(KNOWN)
+    metrics = [matcher.metrics_of_line(line) for line in lines][-1]
+    return ", ".join(f"{each.name}={each.value:.10g}{each.unit}" for each in metrics)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("epoch 0 loss 1.000 lr 0.1", "epoch=0epoch, loss=1, learning_rate=0.1"),
+        ("step 10 loss 2.31", "step=10step, loss=2.31"),
+        (
+            "iter 1631: loss 4.0863, time 561.94ms",
+            "step=1631iter, loss=4.0863, step_time=561.94ms",
+        ),
+        ("[1,  2000] loss: 2.204", "epoch=1epoch, step=2000step, loss=2.204"),
+        ("[3/25][10/1583] Loss_D: 0.51", "epoch=3epoch, step=10step, loss_d=0.51"),
+        ("Epoch: [3][10/500] Loss 2.31 (2.40)", "step=10step, epoch=3epoch, loss=2.31"),
+        ("Epoch 3/90, Step [10/500], Loss: 2.31", "epoch=3epoch, step=10step, loss=2.31"),
+        ("epoch_3 step-10 loss=2.31", "epoch=3epoch, step=10step, loss=2.31"),
+        ("5epoch:train:3376-3750batch: loss=1.7", "epoch=5epoch, step=3750step, loss=1.7"),
+        ("| epoch | 3 | train loss | 0.51 |", "epoch=3epoch, loss=0.51"),
+        ("93.44 s run, 11.8750 loss", "loss=11.875"),
+        ("0.71428 iters/sec.", "throughput=0.71428iters/sec"),
+        ("Speed: 135.5 images/sec at step 7", "throughput=135.5images/sec, step=7step"),
+        (
+            "step 7 tokens per second per gpu: 1,234.5",
+            "step=7step, tokens_per_second=1234.5tokens/s, throughput=1234.5tokens/s",
+        ),
+        ("step: 7 TFLOPs: 23.64", "step=7step, throughput=23.64TFLOP/s"),
+        ("iter 40 step 10 | loss train: 1.5", "iter=40iter, step=10step, loss=1.5"),
+        ("epoch 2 train loss 0.5 acc 0.6 val loss 0.7 acc 0.55",
+         "epoch=2epoch, loss=0.5, accuracy=0.6, val_loss=0.7, val_accuracy=0.55"),
+        ("Validation epoch 2: loss 0.7, top-1 55.1%",
+         "epoch=2epoch, val_loss=0.7, val_accuracy=55.1%"),
+        ("Test: Accuracy: 9834/10000 (98%), loss: 0.05", "val_accuracy=98%, val_loss=0.05"),
+        ("[0]\ttrain-rmse:0.51\teval-rmse:0.62", "step=0step, rmse=0.51, val_rmse=0.62"),
+        ("train/loss=2.1 perf/throughput=12 step=3", "loss=2.1, throughput=12, step=3step"),
+        ("{'step': 3, 'loss': tensor(0.5)", "step=3step, loss=0.5"),
+        ("step 3 loss nan", "step=3step, loss=nan"),
+        ("Iteration 360, lr = 7.8e-07", "step=360iteration, learning_rate=7.8e-07"),
+        ("Epoch 3/90", "epoch=3epoch"),
+        (
+            "2024-01-02 10:00:00 INFO main.py:12 step=20 loss=1.5 eta: 1:02:03",
+            "step=20step, loss=1.5",
+        ),
+        (
+            "12%|#2  | 120/1000 [00:10<01:13, 12.0it/s, loss=0.5]",
+            "step=120step, throughput=12it/s, loss=0.5",
+        ),
+    ],
+)  # fmt: skip
+def test_lines_of_metrics(line: str, expected: str) -> None:
+    assert found(line) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "UserWarning: with loss=0.5 at step=3 of the docs the guide begins",
+        "As the iteration reaches 3400 epochs later, the loss becomes nan",
+        "Loaded checkpoint at step 5000 (loss = 1.234)",
+        "Resumed from epoch 12: loss=0.5, acc=71.2",
+        "Namespace(lr=0.1, epochs=90, loss_weight=1.0)",
+        "python train.py --loss 0.5 --steps 100",
+        "epochs: 90",
+        "max steps: 1000",
+        "tokens per iteration: 4,194,304",
+        "precision: 16",
+        "Error: 2",
+        "torch 2.4.1+cu121, CUDA 12.1, 8 GPUs, 350.5M parameters",
+        "https://example.org/step/100?loss=0.5",
+        "Grad overflow on iteration 4",
+        "Downloading: 100%|##########| 10/10 [00:01<00:00, 9.5MB/s]",
+        "Map: 50%|#####     | 5/10 [00:01<00:01, 4.9it/s]",
+        "| 0   | conv | 7B | 3d | 0.5x |",
+        "  File \"train.py\", line 12, in step",
+        "10.0.0.1:29500 rank 3 pid=4123 at 10:00:00",
+    ],
+)  # fmt: skip
+def test_other_lines(line: str) -> None:
+    assert found(line) == ""
+
+
+def test_rows_of_a_table() -> None:
+    header = "epoch     train_loss  valid_loss  accuracy  time"
+    expected = "epoch=0, loss=2.5, val_loss=2.4, accuracy=0.91"
+    assert found(header, "0         2.500000    2.400000    0.91      00:05") == expected
+    # A row of another table, and a line that only has as many words.
+    assert found(header, "0         2.500000    2.400000") == ""
+    assert found(header, "Done in 5 s 0.5") == ""
+
+
+def test_a_progress_bar_behind_a_row() -> None:
+    header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size"
+    row = "        3/9      10.4G     0.4635     0.2344       1578        640: "
+    bar = "100%|##########| 99/99 [01:52<00:00,  1.14s/it]"
+    expected = (
+        "epoch=3, memory=10.4G, box_loss=0.4635, cls_loss=0.2344, step=99step, step_time=1.14s/it"
+    )
+    assert found(header, row + bar) == expected
+
+
+def test_a_heading_holds_for_the_lines_below() -> None:
+    matcher = patterns.Matcher(KNOWN)
+    matcher.metrics_of_line("Epoch 3/25")
+    (metric,) = matcher.metrics_of_line("train loss: 0.51")
+    assert (metric.name, metric.value, metric.epoch) == ("loss", 0.51, 3)
+
+
+NAMES = st.sampled_from(["loss", "train loss", "val_acc", "lr", "step", "epoch", "it/s", "foo"])
+PARTS = st.one_of(
+    NAMES,
+    st.sampled_from(list(" :=|,;()[]{}/%\t-")),
+    st.integers(0, 10**7).map(str),
+    st.floats(0, 1e4, allow_nan=False).map(str),
+    st.text(max_size=4),
+)
+
+
+@given(st.lists(PARTS, max_size=30).map("".join))
+def test_each_value_is_a_number_of_the_line(line: str) -> None:
+    reading = general.read(line) or general.Reading()
+    for value in reading.values:
+        number = numbers.number(value.number)
+        assert number is None or math.isnan(number) or value.number in line.replace(",", "")
