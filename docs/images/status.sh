@@ -11,7 +11,7 @@ submit() { # NAME COMMAND OPTIONS...
     name=$1
     command=$2
     shift 2
-    orchestrator submit --name "$name" --launcher python --command "$command" --parsable "$@"
+    orchestrator submit --name "$name" --command "$command" --parsable "$@"
 }
 
 submit preprocess true --time-limit 10

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from orchestrator import errors, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import directives, shell, templates
-from orchestrator.specs import arguments, launchers, programs, ranks
+from orchestrator.specs import arguments, programs, ranks
 
 #: The trainers package, beside this package wherever it is installed; bound into containers.
 TRAINERS = templates.PACKAGE.parent / "trainers"
@@ -51,7 +51,7 @@ def render(
         _check_bind_names(binds, ",")
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
     intended = directives.intended(spec, profile)
-    choice = launchers.choose(spec)
+    choice = ranks.choose(spec)
     # docs/howto/templates.md describes these variables.
     context = {
         "spec": spec,
@@ -100,7 +100,7 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
             )
 
 
-def _launch_part(spec: jobs.JobSpec, choice: launchers.Choice, *, local: bool) -> str:
+def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> str:
     launch = spec.launch
     if launch.command is not None and choice.launcher != "srun":
         # A shell line starts its programs itself; in a container it needs the container.
@@ -123,7 +123,7 @@ def _torchrun(launch: jobs.Launch) -> list[str]:
     return ["torchrun"]
 
 
-def _sets_one_rank(spec: jobs.JobSpec, choice: launchers.Choice) -> bool:
+def _sets_one_rank(spec: jobs.JobSpec, choice: ranks.Choice) -> bool:
     """Return whether a program without launcher gets torchrun's variables for one rank.
 
     A distributed program then runs on one GPU as well. If the spec does not ask for a rank, the
@@ -134,17 +134,17 @@ def _sets_one_rank(spec: jobs.JobSpec, choice: launchers.Choice) -> bool:
     return (
         spec.launch.launcher == "auto"
         and choice.launcher == "python"
-        and launchers.has_ranks(spec)
+        and ranks.has_ranks(spec)
         and (any(asked) or spec.launch.nproc_per_node != "auto")
     )
 
 
-def _ranks_per_task(spec: jobs.JobSpec, choice: launchers.Choice) -> int | None:
+def _ranks_per_task(spec: jobs.JobSpec, choice: ranks.Choice) -> int | None:
     """Return how many ranks share the CPUs of a Slurm task; None: as many as GPUs; 0: unknown."""
     launch = spec.launch
     if launch.command is not None and launch.launcher != "srun":
         return 0
-    if launch.launcher == "auto" and not launchers.has_ranks(spec):
+    if launch.launcher == "auto" and not ranks.has_ranks(spec):
         return 0
     if choice.launcher != "torchrun" or ranks.is_set_by_tasks(spec):
         return 1
@@ -162,7 +162,7 @@ def _is_trainer(launch: jobs.Launch) -> bool:
     return program is not None and (program.module or "").split(".")[0] == "trainers"
 
 
-def _program(spec: jobs.JobSpec, choice: launchers.Choice) -> list[tuple[str, ...]]:
+def _program(spec: jobs.JobSpec, choice: ranks.Choice) -> list[tuple[str, ...]]:
     """Return the words of the program, then those of each option that follows."""
     if spec.launch.command is not None:
         return []

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import jobs
 from orchestrator.reports import curves, records
-from orchestrator.specs import arguments, launchers, ranks
+from orchestrator.specs import arguments, ranks
 from orchestrator.text import escaping
 from orchestrator.usage import gpus
 
@@ -147,7 +147,7 @@ def _size(record: JobRecord, unit: str) -> int | None:
     On an exclusive node it is allocated all GPUs (man sbatch, --exclusive; the same for partitions
     with OverSubscribe=EXCLUSIVE).
     """
-    starts_ranks = launchers.has_ranks(record.spec)
+    starts_ranks = ranks.has_ranks(record.spec)
     sizes = [metric.world_size for metric in record.metrics if metric.world_size]
     reported = sizes[-1] if sizes else None
     known = reported or (ranks.known_world_size(record.spec) if starts_ranks else None)

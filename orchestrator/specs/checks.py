@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.specs import launchers, ranks, sbatch_options, toml_tables
+from orchestrator.specs import ranks, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -152,9 +152,12 @@ def _names(spec: jobs.JobSpec) -> Iterator[Finding]:
     for index, name in enumerate(environment.inherit):
         if error := values.variable_name_error(name):
             yield _at("environment", "inherit", index), error
-    for key in spec.sbatch:
-        if error := sbatch_options.key_error(key):
-            yield _at("sbatch", key), error
+    if spec.sbatch:
+        from orchestrator.specs import sbatch_options
+
+        for key in spec.sbatch:
+            if error := sbatch_options.key_error(key):
+                yield _at("sbatch", key), error
     if environment.inherit and environment.export == "none":
         paths = ("environment", "inherit"), ("environment", "export")
         yield paths, 'needs export = "all"; with "none" set values in environment.variables'
@@ -191,11 +194,11 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
         yield _at("launch", "program", 0), "is empty: write a program"
     if launch.command is not None and not launch.command.strip():
         yield _at("launch", "command"), "is empty: write a command"
-    chosen = launchers.choose(spec)
+    chosen = ranks.choose(spec)
     if chosen.launcher != "torchrun" and not (launch.command and launch.launcher == "auto"):
         why = f" (auto: {chosen.reason})" if chosen.reason else ""
         for key in ("rendezvous", "nproc_per_node"):
-            is_one_rank = launch.launcher == "auto" and launchers.has_ranks(spec)
+            is_one_rank = launch.launcher == "auto" and ranks.has_ranks(spec)
             if getattr(launch, key) not in ("auto", 1 if is_one_rank else None):
                 message = f"needs the launcher torchrun{why}"
                 yield (("launch", key), ("launch", "launcher")), message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
-from orchestrator.specs import checks, launchers
+from orchestrator.specs import checks, ranks
 from orchestrator.sweeps import batch_size, keys, records, resources, table
 from orchestrator.toml import documents, schema, values
 from orchestrator.toml.key_paths import KeyPath
@@ -194,7 +194,7 @@ class Builder:
             self._shapes[changes_key] = None
             spec = dataclasses.replace(self._spec(changes, own), args=self._base_args)
             self._check_ranks(spec, changes)
-            if _sizes(changes) and launchers.has_ranks(spec) and spec.launch.launcher == "auto":
+            if _sizes(changes) and ranks.has_ranks(spec) and spec.launch.launcher == "auto":
                 # All sizes start alike: their times are compared, and the program expects ranks.
                 spec = dataclasses.replace(
                     spec, launch=dataclasses.replace(spec.launch, launcher="torchrun")
@@ -241,7 +241,7 @@ class Builder:
         """Report keys that keep the number of ranks although the sweep varies the size."""
         given, launch = spec.resources, spec.launch
         sized = _sizes(changes)
-        is_own = launch.launcher == "auto" and not launchers.has_ranks(spec)
+        is_own = launch.launcher == "auto" and not ranks.has_ranks(spec)
         if launch.command is not None or is_own or not sized:
             return
         varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}

@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from orchestrator import jobs, specs
-from orchestrator.specs import launchers, programs, ranks
+from orchestrator.specs import programs, ranks
 from tests.unit.rendering import specimens
 
 
@@ -85,7 +85,7 @@ def test_choice(
     flags = {f"resources.{key}": value for key, value in resources.items()}
     flags |= {f"launch.{key}": value for key, value in launch.items()}
     spec = specs.load(None, flags=flags, program=["train.py"])
-    choice = launchers.choose(spec)
+    choice = ranks.choose(spec)
     assert (choice.launcher, choice.reason) == (launcher, reason)
 
 
@@ -102,17 +102,17 @@ def test_choice(
 )
 def test_anything_else_runs_as_it_is(line: str, reason: str) -> None:
     spec = specs.load(None, flags={"resources.gpus_per_node": 2}, program=shlex.split(line))
-    assert launchers.choose(spec) == launchers.Choice(launcher="python", reason=reason)
+    assert ranks.choose(spec) == ranks.Choice(launcher="python", reason=reason)
     # It may use all GPUs.
     assert ranks.world_size(spec) == 2
     spec = dataclasses.replace(spec, resources=jobs.Resources(nodes=3))
     expected = f"{reason}, once, on the first of 3 nodes (srun starts it on each)"
-    assert launchers.choose(spec).reason == expected
+    assert ranks.choose(spec).reason == expected
 
 
 def test_an_exclusive_node_comes_with_all_its_gpus() -> None:
     spec = jobs.JobSpec(name="x", exclusive=True, launch=launch_of("python train.py"))
-    assert launchers.choose(spec).launcher == "torchrun"
+    assert ranks.choose(spec).launcher == "torchrun"
     assert (ranks.ranks_per_node(spec), ranks.known_world_size(spec)) == (None, None)
 
 
