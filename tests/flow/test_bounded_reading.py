@@ -61,7 +61,7 @@ def test_a_slow_log_is_read_on_by_each_refresh(
 ) -> None:
     log = running(cli, fake_slurm)
     with log.open("a") as file:
-        file.write("loss: 1.0 |||\n" * 400_000)
+        file.write("loss 1.0 is what this long line of prose names, no metric\n" * 150_000)
         file.write("Epoch Throughput: 5.500 images/second\n")
     counts = []
     for _ in range(40):

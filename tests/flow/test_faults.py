@@ -292,7 +292,12 @@ def test_ctrl_c_leaves_the_job_alone(cli, fake_slurm):
     command_line.read_to(process.stderr, " 1 PENDING")
     os.kill(process.pid, signal.SIGINT)
     done = command_line.finish(process)
-    assert (done.code, done.out, done.err) == (130, "", "\nInterrupted.\n")
+    assert (done.code, done.out, done.err) == (
+        130,
+        "",
+        "The job goes on. Follow: orchestrator logs -f 1; wait: orchestrator wait 1; "
+        "cancel: orchestrator cancel 1\n\nInterrupted.\n",
+    )
 
     fake_slurm.set_state(1, "RUNNING")
     (folder,) = cli.run_folders()
