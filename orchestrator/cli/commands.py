@@ -17,8 +17,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli import session, suggestions
-from orchestrator.cli.output import columns
+from orchestrator.cli import output, session, suggestions
 
 Function = Callable[..., Any]
 
@@ -109,7 +108,7 @@ def record(kind: type) -> Any:
 def command(
     name: str,
     *examples: str,
-    table: Sequence[columns.Column] = (),
+    table: Sequence[output.Column] = (),
     kind: type[click.Command] = click.Command,
     **settings: Any,
 ) -> Callable[[Function], Any]:
@@ -138,7 +137,7 @@ def command(
             return function(ctx, **given) if "ctx" in signature else function(**given)
 
         parameters = [made for name, item in declarations.items() for made in item.parameters(name)]
-        paragraphs = [inspect.getdoc(function), columns.left_out(table), epilog]
+        paragraphs = [inspect.getdoc(function), output.left_out(table), epilog]
         help = "\n\n".join(filter(None, paragraphs))
         return kind(name, callback=run, params=parameters, help=help, **settings)
 
@@ -149,7 +148,7 @@ class Group(suggestions.Group):
     """A group that lists its commands in the order of their definition."""
 
     def command(  # type: ignore[override]
-        self, name: str, *examples: str, table: Sequence[columns.Column] = ()
+        self, name: str, *examples: str, table: Sequence[output.Column] = ()
     ) -> Callable[[Function], click.Command]:
         """Return a decorator that adds a function as a command of this group."""
 

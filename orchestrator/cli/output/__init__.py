@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -10,13 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from orchestrator.cli.output import columns as table_columns
 from orchestrator.cli.output import terminal
-from orchestrator.cli.output.columns import Column
 from orchestrator.text import escaping
 from orchestrator.toml import values
 
@@ -24,6 +23,41 @@ SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
 
 Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of a table; its heading is `name` in capitals."""
+
+    name: str
+    #: What happens to a cell, or the heading, that is too long for its column.
+    #: whole: nothing, such as for a state; name: it is shortened at its end; text: it continues on
+    #: the next line, and a word that is too long is shortened; parts: it continues on the next
+    #: line, after a separator if there is one, such as for a path or a list of nodes.
+    fit: Literal["whole", "name", "text", "parts"] = "whole"
+    #: The column with the lowest number is left out first; None: never.
+    drop: int | None = None
+
+
+def as_column(given: Column | str) -> Column:
+    """Return a column; a name alone is never cut or left out."""
+    return Column(given) if isinstance(given, str) else given
+
+
+def column_names(columns: Sequence[Column | str]) -> list[str]:
+    return [as_column(each).name for each in columns]
+
+
+def droppable(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that may be left out, in this order."""
+    numbered = [(each.drop, each) for each in columns if each.drop is not None]
+    return [each for _, each in sorted(numbered, key=lambda pair: pair[0])]
+
+
+def left_out(columns: Sequence[Column]) -> str:
+    """Return the help about columns that a narrow terminal does not show."""
+    headings = ", ".join(each.name.upper() for each in droppable(columns))
+    return headings and f"On a narrow terminal columns are left out in this order: {headings}."
 
 
 def default_format() -> str:
@@ -93,7 +127,7 @@ def texts(
     """Yield the text of pages of rows, in JSON with one row per line."""
     from orchestrator.text import formats
 
-    names = table_columns.names(columns)
+    names = column_names(columns)
     if form == "json":
         head = formats.json_text({"schema": SCHEMA, "kind": kind})
         yield f'{head[:-1]}, "items": ['
@@ -203,11 +237,11 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
 
     from orchestrator.cli.output import tables
 
-    shown = list(map(table_columns.column, columns))
+    shown = list(map(as_column, columns))
     is_terminal = sys.stdout.isatty()
 
     def lines(text: Callable[[Row, str], str]) -> list[dict[str, str]]:
-        names = table_columns.names(shown)
+        names = column_names(shown)
         return [{name: escaping.one_line(text(row, name)) for name in names} for row in rows]
 
     # Rich accepts any digits in COLUMNS and LINES as a number.

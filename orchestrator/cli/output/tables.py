@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich import cells, console, text
 
-from orchestrator.cli.output import columns as table_columns
-from orchestrator.cli.output.columns import Column
+from orchestrator.cli import output
+from orchestrator.cli.output import Column
 
 Line = Mapping[str, str]
 
@@ -65,7 +65,7 @@ def lay_out(
 
     if _width(whole := layout(2)) <= width:
         return whole
-    optional = table_columns.droppable(columns)
+    optional = output.droppable(columns)
     for column in optional:
         if all(line[column.name] in ("", "0") for line in lines) and _width(layout(1)) > width:
             chosen.remove(column)

@@ -124,7 +124,7 @@ def test_an_attempt_and_an_event() -> None:
     attempt = jobs.Attempt(number=1, state=jobs.JobState.FAILED, exit_code=3, exit_signal=0)
     row = job_rows.attempt_row(attempt)
     assert (row["number"], row["state"], row["exit"]) == (1, "FAILED", "3:0")
-    assert set(output.columns.names(job_rows.ATTEMPT_COLUMNS)) <= set(row)
+    assert set(output.column_names(job_rows.ATTEMPT_COLUMNS)) <= set(row)
     event = job_rows.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
     assert (event["at"], event["state"], event["detail"]) == (NOW, None, "x")
 

@@ -32,7 +32,6 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.output import (
     Column,
-    columns,
     job_rows,
     metric_tables,
     schedule_rows,
@@ -370,7 +369,7 @@ def test_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_has_full_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for table_columns, rows in TABLES.values():
         text = printed(monkeypatch, None, table_columns, rows)
-        names = columns.names(table_columns)
+        names = output.column_names(table_columns)
         assert "…" not in text
         assert text.splitlines()[0].split() == " ".join(names).upper().split()
         for row in rows:
@@ -380,13 +379,13 @@ def test_a_pipe_has_full_values(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_columns_are_left_out_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     table_columns, rows = TABLES["status"]
-    order = [column.name.upper() for column in columns.droppable(job_rows.JOB_COLUMNS)]
+    order = [column.name.upper() for column in output.droppable(job_rows.JOB_COLUMNS)]
     shown = []
     for width in range(220, 20, -1):
         heading = printed(monkeypatch, width, table_columns, rows).split("\n", 1)[0].split()
         if heading not in shown:
             shown.append(heading)
-    assert shown[0] == [name.upper() for name in columns.names(table_columns)]
+    assert shown[0] == [name.upper() for name in output.column_names(table_columns)]
     left_out = [[name for name in shown[0] if name not in heading] for heading in shown]
     assert left_out == [sorted(order[:n], key=shown[0].index) for n in range(len(order) + 1)]
     assert shown[-1] == ["JOB_ID", "NAME", "STATE"]
