@@ -172,7 +172,8 @@ def test_each_example_runs(site: sites.Site, reservation: None) -> None:
 
 def assert_measured(site: sites.Site, job: dict[str, Any], log: str) -> None:
     """The trainer's own lines became numbers."""
-    (printed,) = re.findall(r"^Epoch Throughput: ([\d.]+) (?:images|samples)/second$", log, re.MULTILINE)
+    pattern = r"^Epoch Throughput: ([\d.]+) (?:images|samples)/second$"
+    (printed,) = re.findall(pattern, log, re.MULTILINE)
     read = site.items("metrics", job["job_id"], "--name", "throughput", "--source", "log")
     assert [item["value"] for item in read if item["epoch"] is not None] == [float(printed)]
     assert log.rstrip().endswith("Training completed successfully.")
