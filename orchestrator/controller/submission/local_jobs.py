@@ -18,7 +18,7 @@ from orchestrator.toml import values
 
 #: the environment of a script with export = "none" (man sbatch, --export=NONE)
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
-#: as much of a program is searched for names of variables
+#: a larger program is not searched for names of variables
 _PROGRAM_BYTES = 1 << 20
 
 
@@ -116,13 +116,12 @@ def _request(
 
 
 def _program_texts(launch: jobs.Launch, folder: Path) -> Iterator[str]:
-    """Yield the beginnings of the programs that a command line names, such as train.py."""
+    """Yield the texts of the programs that a command line names, such as train.py."""
     for word in (launch.script or "", *launch.program, *(launch.command or "").split()):
         # A missing file is reported by the job.
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, errors.OrchestratorError):
             if word.endswith((".py", ".sh")):
-                with (folder / word).open("rb") as file:
-                    yield file.read(_PROGRAM_BYTES).decode(errors="replace")
+                yield files.read_text(folder / word, limit_bytes=_PROGRAM_BYTES, errors="replace")
 
 
 def _ignored_before(context: contexts.Context, job: jobs.Job) -> list[str]:
