@@ -28,7 +28,9 @@ def test_folder_not_shared_with_compute_nodes(site: sites.Site) -> None:
     alone = site.with_env(ORCHESTRATOR_RUNS_DIR="/tmp/alone")
     outcome, result = checks(alone)["runs_dir from a node"]
     assert outcome == "bad"
-    assert result.endswith("exit code 73:0: /tmp/alone is not the same folder there")
+    # Slurm itself cannot open the log there: 22.05 ends the job with 53, later ones run the script.
+    code = "0:53" if site.lab.settings.release == "22.05" else "73:0"
+    assert result.endswith(f"exit code {code}: /tmp/alone is not the same folder there")
 
 
 def test_probe_job_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
