@@ -94,6 +94,25 @@ def print_rows(
         print_pages(kind, [rows], columns, form)
 
 
+def print_newest(
+    kind: str,
+    rows: Sequence[Row],
+    columns: Sequence[Column | str],
+    form: str,
+    limit: int,
+    line: Callable[[Row], Row] | None = None,
+) -> None:
+    """Print at most `limit` rows, and a message if there are more; `rows`: at least one more."""
+    print_rows(kind, rows[:limit], columns, form, line)
+    note_limit(rows, limit)
+
+
+def note_limit(rows: Sequence[object], limit: int) -> None:
+    """Print a message if only the first `limit` rows are shown."""
+    if len(rows) > limit:
+        note(f"Only the newest {limit} are shown; --limit changes the number.")
+
+
 def print_pages(
     kind: str,
     pages: Iterable[Sequence[Row]],
