@@ -89,7 +89,6 @@ class MetricFilter:
     )
 
     def query(self, rows: Iterable[int]) -> metrics.MetricQuery:
-        """Return the query for the metrics of these jobs."""
         fields = dict(vars(self))
         first_step, last_step = fields.pop("steps") or (None, None)
         first_epoch, last_epoch = fields.pop("epochs") or (None, None)
