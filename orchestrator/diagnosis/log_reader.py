@@ -114,7 +114,6 @@ class LogReader:
 
     @property
     def last_line(self) -> records.Evidence | None:
-        """Return the last line that was read."""
         return None if self._last_line is None else self._evidence(*self._last_line)
 
     def finish(self) -> tuple[records.Finding, ...]:
@@ -125,7 +124,6 @@ class LogReader:
         return tuple(self._findings)
 
     def feed(self, number: int, line: str) -> None:
-        """Read the next line."""
         self._last_line = number, line
         is_inside = self._tracebacks.pending or self._summaries
         if not (is_inside or self._rules.may_match(line)):

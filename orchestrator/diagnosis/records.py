@@ -12,8 +12,6 @@ from orchestrator.diagnosis import causes
 
 
 class Source(enum.StrEnum):
-    """Where evidence comes from."""
-
     LOG = "log"
     #: state, reason, exit code
     SLURM = "slurm"
@@ -58,8 +56,6 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One frame of a traceback."""
-
     path: str
     line: int
     code: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import locale
 import math
 import shutil
 import sys
@@ -82,7 +81,6 @@ class View:
     def print_rows(
         self, kind: str, rows: Sequence[output.Row], columns: Sequence[Column | str], form: str
     ) -> int:
-        """Print rows, and return their number."""
         with terminal.printing_to(self.out):
             output.print_rows(kind, rows, columns, form)
         return len(rows)
@@ -122,9 +120,7 @@ def print_table(view: View) -> int:
 def _print_sparklines(view: View) -> None:
     from orchestrator.cli.output import tables
 
-    # Output is UTF-8 regardless of LANG, but another terminal would show garbage.
-    is_utf8 = locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
-    glyphs = summaries.BLOCKS if is_utf8 else summaries.ASCII
+    glyphs = summaries.BLOCKS if terminal.is_utf8() else summaries.ASCII
     # Beside the name and the range; a sparkline must not be wrapped.
     width = min(max(shutil.get_terminal_size().columns - 56, 8), 48)
     series: dict[tuple[int, str, str, int | None], list[float | None]] = {}
