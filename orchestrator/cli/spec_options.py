@@ -192,8 +192,21 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     if path is None or path.suffix not in (".py", ".sh"):
         return path, program
     if not path.is_file():
-        raise click.UsageError(f"{path}: no such script")
+        raise click.UsageError(f"{path}: no such script{_closest(path)}")
     return None, [*([] if path.suffix == ".py" else ["bash"]), before[0], *program]
+
+
+def _closest(path: Path) -> str:
+    """Return where a script was looked for, and the closest name there."""
+    import difflib
+
+    folder = path.parent.absolute()
+    try:
+        names = sorted(each.name for each in folder.iterdir() if each.suffix == path.suffix)
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f" in {folder}." + (f" Did you mean {path.with_name(close[0])}?" if close else "")
 
 
 def _program() -> list[str]:

@@ -11,6 +11,10 @@ from orchestrator import jobs
 from orchestrator.diagnosis import causes
 
 
+#: Lines from the end of a log that are shown if nothing in it matches a rule.
+LAST_LINES = 3
+
+
 class Source(enum.StrEnum):
     """Where evidence comes from."""
 
@@ -130,8 +134,8 @@ class JobFacts:
     script_started: bool | None = None
     #: in the order of the logs
     findings: tuple[Finding, ...] = ()
-    #: the last line of the log
-    last_line: Evidence | None = None
+    #: the last lines of the log that are not blank, at most LAST_LINES, without the banner of our script
+    last_lines: tuple[Evidence, ...] = ()
     #: time of the last write to a log
     written_at: datetime.datetime | None = None
     #: in the middle of long logs, which is not read
