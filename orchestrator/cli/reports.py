@@ -97,8 +97,6 @@ class _ReportSource(Source):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared with a baseline."""
-
     metrics: tuple[str, ...] = option(
         "--metric",
         f"Compare only this: {', '.join(comparison.METRICS)}. Default: "

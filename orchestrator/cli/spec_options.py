@@ -198,15 +198,13 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
 
 def _closest(path: Path) -> str:
     """Return where a script was looked for, and the closest name there."""
-    import difflib
-
     folder = path.parent.absolute()
     try:
-        names = sorted(each.name for each in folder.iterdir() if each.suffix == path.suffix)
+        names = [each.name for each in folder.iterdir() if each.suffix == path.suffix]
     except OSError:
         return ""
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f" in {folder}." + (f" Did you mean {path.with_name(close[0])}?" if close else "")
+    near = schema.did_you_mean(path.name, names)
+    return f" in {folder}" + (f". Did you mean {path.with_name(near)}?" if near else "")
 
 
 def _program() -> list[str]:

@@ -126,7 +126,6 @@ class LogReader:
         return tuple(self._findings)
 
     def feed(self, number: int, line: str) -> None:
-        """Read the next line."""
         if line and not line.isspace():
             self._last_lines.append((number, line))
         is_inside = self._tracebacks.pending or self._summaries

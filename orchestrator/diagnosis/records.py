@@ -16,8 +16,6 @@ LAST_LINES = 3
 
 
 class Source(enum.StrEnum):
-    """Where evidence comes from."""
-
     LOG = "log"
     #: state, reason, exit code
     SLURM = "slurm"
@@ -62,8 +60,6 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One frame of a traceback."""
-
     path: str
     line: int
     code: str = ""

@@ -101,7 +101,6 @@ class Transition:
     events: tuple[jobs.JobEvent, ...] = ()
 
     def then(self, later: Transition) -> Transition:
-        """Return both transitions as one."""
         return Transition(
             changes={**self.changes, **later.changes},
             attempts=(*self.attempts, *later.attempts),

@@ -17,6 +17,7 @@ import click
 
 from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
+from orchestrator.text.nouns import count
 from orchestrator.toml import values
 
 SCHEMA = "orchestrator/v1"
@@ -291,11 +292,6 @@ def time_of_day(at: datetime.datetime) -> str:
 def elapsed(seconds: float | None) -> str:
     """Return `[D-]HH:MM:SS`, as Slurm prints it, or "" for None."""
     return "" if seconds is None else values.elapsed(seconds)
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 point`, `2 points`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:

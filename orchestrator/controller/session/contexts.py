@@ -67,7 +67,6 @@ class Reporter:
         return dataclasses.replace(self, write=write)
 
     def silent(self) -> Reporter:
-        """Return the same reporter, but it writes no messages."""
         return dataclasses.replace(self, write=lambda level, text: None)
 
 
@@ -184,7 +183,6 @@ class Context:
 def by_scheduler(
     context: Context, selected: Iterable[jobs.Job]
 ) -> Iterator[tuple[Context, list[jobs.Job]]]:
-    """Yield the jobs of each scheduler with its context."""
     groups: dict[str, list[jobs.Job]] = {}
     for job in selected:
         groups.setdefault(job.scheduler, []).append(job)

@@ -33,8 +33,6 @@ def nothing(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What is to be submitted."""
-
     spec: jobs.JobSpec
     script: str
     #: JSON, from provenance.collect()
@@ -60,8 +58,6 @@ class Intent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A stored intent."""
-
     #: the (first) job of the submission
     job: jobs.Job
     submission: jobs.Submission

@@ -138,7 +138,6 @@ def _ignored_before(context: contexts.Context, job: jobs.Job) -> list[str]:
 
 
 def has_gpus(context: contexts.Context) -> bool:
-    """Return whether this machine has GPUs for jobs."""
     return slots.find(context.environ, count=context.profile.local_slots).are_gpus
 
 
