@@ -15,7 +15,7 @@ from orchestrator.cli.output import Column, metric_tables, result_rows
 from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import results as reading
 from orchestrator.metrics import choices, summaries
-from orchestrator.patterns import metric_names
+from orchestrator.patterns import vocabulary
 from orchestrator.sweeps import parameters, result_notes, results
 
 FORMATS = (*output.FORMATS, "markdown", "parquet")
@@ -166,7 +166,7 @@ def _choose(
             others = [name for name in names if name not in (*texts, "epoch", "step")]
             output.note(f"--metric {texts[0]}; other metrics: {', '.join(others) or 'none'}")
     try:
-        return choices.resolve(texts, names, _DIRECTIONS[direction], alias=metric_names.normalized)
+        return choices.resolve(texts, names, _DIRECTIONS[direction], alias=vocabulary.normalized)
     except choices.UnknownMetricError as exc:
         raise errors.NotFoundError(f"--metric: {exc}") from exc
     except choices.ChoiceError as exc:
