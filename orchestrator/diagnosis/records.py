@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from orchestrator import jobs
 from orchestrator.diagnosis import causes
 
-
 #: Lines from the end of a log that are shown if nothing in it matches a rule.
 LAST_LINES = 3
 
@@ -130,7 +129,7 @@ class JobFacts:
     script_started: bool | None = None
     #: in the order of the logs
     findings: tuple[Finding, ...] = ()
-    #: the last lines of the log that are not blank, at most LAST_LINES, without the banner of our script
+    #: the last lines of the log that are not blank, without the banner of our script
     last_lines: tuple[Evidence, ...] = ()
     #: time of the last write to a log
     written_at: datetime.datetime | None = None
