@@ -37,8 +37,6 @@ _COPIED_ROWS = 5_000
 
 
 class Mode(enum.Enum):
-    """What a transaction is for."""
-
     READ = "read"
     WRITE = "write"
     WRITE_DURABLY = "write durably"

@@ -219,13 +219,26 @@ def lint(environ: Mapping[str, str]) -> Result:
     return Result(tier="lint", code=1 if failed else 0, seconds=time.monotonic() - began, note=note)
 
 
+def tier_of(argument: str) -> str | None:
+    """Return the tier of a test file, folder or node ID; None for any other argument of pytest."""
+    path = Path(os.path.relpath(argument.partition("::")[0]))
+    return path.parts[1] if path.parts[:1] == ("tests",) and len(path.parts) > 1 else None
+
+
+def select(tier: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments for a tier's pytest: all its tests if none of them is named."""
+    named = [tier_of(argument) for argument in arguments]
+    mine = [argument for argument, of in zip(arguments, named, strict=True) if of in (None, tier)]
+    return mine if tier in named else [f"tests/{tier}", *mine]
+
+
 def test(tier: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Result:
     """Run one tier's pytest."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="orchestrator-test-") as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}"]
-        code = run([*command, *TIERS[tier], *arguments], environ)
+        command = [sys.executable, "-m", "pytest", f"--junitxml={report}", *TIERS[tier]]
+        code = run([*command, *select(tier, arguments)], environ)
         # The report of an interrupted run lists the interrupted test as passed.
         counts, reason = ({}, "") if code == INTERRUPTED else read_report(report)
     note = "" if code == INTERRUPTED else counts_line(counts)
@@ -286,8 +299,17 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="also run tests marked slow")
     parser.add_argument("--release", choices=RELEASES, help="Slurm release of the cluster tier")
     parser.add_argument("--tier", action="append", choices=list(TIERS), help="run only this tier")
-    parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="passed to pytest")
+    parser.add_argument(
+        "pytest",
+        nargs="*",
+        metavar="-- ARGUMENT",
+        help="passed to pytest; with files or node IDs below tests/ only these run",
+    )
     options = parser.parse_args()
+    named = {tier for argument in options.pytest if (tier := tier_of(argument))}
+    if unknown := named.difference(options.tier or TIERS):
+        known = ", ".join(options.tier or TIERS)
+        parser.error(f"tests/{min(unknown)} is not in the selected tiers: {known}")
 
     tools = Path(sys.prefix) / "bin"
     environ = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
@@ -299,7 +321,7 @@ def main() -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    tiers = [name for name in TIERS if name in (options.tier or TIERS)]
+    tiers = [name for name in TIERS if name in (options.tier or named or TIERS)]
     results: list[Result] = []
     with cluster_built_ahead(tiers, environ) as kept:
         for tier in tiers:

@@ -17,8 +17,6 @@ _SUFFIX = ".backup"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backup:
-    """A backup beside the database."""
-
     path: pathlib.Path
     made_at: datetime.datetime
     size_bytes: int

@@ -42,8 +42,6 @@ _TRIGGERS_AND_VIEWS = (
 
 
 class SqliteDatabase(database.Database):
-    """One SQLite file."""
-
     def __init__(
         self,
         path: pathlib.Path,

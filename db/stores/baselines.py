@@ -14,8 +14,6 @@ _BASELINE = BASELINES.c
 
 
 class BaselineStore(base.Store):
-    """Baselines within one transaction."""
-
     def add(
         self, name: str, source: str, runs: int, measurements: str, created_at: datetime.datetime
     ) -> None:
@@ -24,7 +22,6 @@ class BaselineStore(base.Store):
         self._insert(BASELINES, {**values, "measurements": measurements})
 
     def newest(self, *, name: str | None = None) -> list[records.Baseline]:
-        """Return baselines, newest first."""
         statement = base.select(BASELINES, records.Baseline).order_by(_BASELINE.id.desc())
         if name is not None:
             statement = statement.where(_BASELINE.name == name)

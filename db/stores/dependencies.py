@@ -20,8 +20,6 @@ _SELECT_DEPENDENCIES = base.select(DEPENDENCIES, dependency.StoredDependency).ad
 
 
 class DependencyStore(base.Store):
-    """Dependencies within one transaction."""
-
     def add(self, job_row: int, dependencies: Sequence[dependency.Dependency]) -> None:
         """Store the dependencies of the submission with this first job."""
         self._insert_many(

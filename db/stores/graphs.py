@@ -20,8 +20,6 @@ _SELECT_NODES = base.select(GRAPH_NODES, records.StoredNode)
 
 
 class GraphStore(base.Store):
-    """The graphs within one transaction."""
-
     def add(
         self,
         nodes: Sequence[tuple[records.StoredNode, Mapping[str, Any]]],
@@ -46,7 +44,6 @@ class GraphStore(base.Store):
         return cast("records.StoredGraph", self.get(row))
 
     def get(self, row: int) -> records.StoredGraph | None:
-        """Return the graph with this row number."""
         return self._first(records.StoredGraph, _SELECT_GRAPHS.where(_GRAPH.id == row))
 
     def newest(

@@ -36,8 +36,6 @@ _COUNTS = ("attempt", "restart_count", "misses", "refusals", "version")
 
 
 class JobStore(base.Store):
-    """Submissions and their jobs within one transaction."""
-
     def add_submission(
         self,
         submission: jobs.Submission,
@@ -90,7 +88,6 @@ class JobStore(base.Store):
         return self._first(jobs.Submission, statement)
 
     def submission_of(self, row: int) -> jobs.Submission:
-        """Return the submission of the job with this row number."""
         (submission,) = self._records(
             jobs.Submission, _SELECT_SUBMISSIONS.join(JOBS).where(_JOB.row == row)
         )
@@ -113,7 +110,6 @@ class JobStore(base.Store):
         return records(self._rows(_matching(query)))
 
     def by_row(self, rows: Collection[int]) -> dict[int, jobs.Job]:
-        """Return the jobs with these rows, by row."""
         if not rows:
             return {}
         return {job.row: job for job in self.find(jobs.JobQuery(rows=list(rows), limit=None))}
@@ -219,8 +215,6 @@ class JobStore(base.Store):
 
 
 class AttemptStore(base.Store):
-    """The starts of jobs, and the resources that each attempt used, within one transaction."""
-
     def put(self, attempts: Iterable[tuple[int, jobs.Attempt]]) -> None:
         """Store attempts, each with its job's row; one with the same number is replaced."""
         self._put(ATTEMPTS, ({"job_row": row, **vars(attempt)} for row, attempt in attempts))
@@ -239,7 +233,6 @@ class AttemptStore(base.Store):
         return attempts
 
     def used_figures(self, row: int, attempt: int) -> str | None:
-        """Return what `put_used_figures` stored for an attempt."""
         is_attempt = _USED.job_row == row, _USED.attempt == attempt
         return self._connection.scalar(sa.select(_USED.figures).where(*is_attempt))
 
@@ -252,11 +245,9 @@ class EventStore(base.Store):
     """The history of jobs within one transaction. Events are never changed."""
 
     def add(self, row: int, event: jobs.JobEvent) -> None:
-        """Store an event of a job."""
         self.add_many([(row, event)])
 
     def add_many(self, events: Iterable[tuple[int, jobs.JobEvent]]) -> None:
-        """Store events, each with its job's row."""
         self._insert_many(JOB_EVENTS, [{"job_row": row, **vars(event)} for row, event in events])
 
     def of_job(self, row: int) -> list[jobs.JobEvent]:

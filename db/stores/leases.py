@@ -18,8 +18,6 @@ _NAME = "controller"
 
 
 class LeaseStore(base.Store):
-    """The lease within one transaction."""
-
     @property
     def one_clock(self) -> bool:
         """Whether all hosts use the clock of one database server."""

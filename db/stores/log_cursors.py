@@ -19,14 +19,11 @@ _SELECT = base.select(LOG_CURSORS, metrics.LogCursor).add_columns(_CURSOR.carry)
 
 
 class LogCursorStore(base.Store):
-    """The log cursors within one transaction."""
-
     def of(self, row: int) -> list[metrics.LogCursor]:
         """Return the cursors of a job in the order of storing."""
         return self.of_jobs([row]).get(row, [])
 
     def of_jobs(self, rows: Collection[int]) -> dict[int, list[metrics.LogCursor]]:
-        """Return the cursors of many jobs by row."""
         statement = _SELECT.add_columns(_CURSOR.job_row).order_by(_CURSOR.id)
         cursors: dict[int, list[metrics.LogCursor]] = {}
         for row in self._rows(statement.where(base.among(_CURSOR.job_row, rows))):

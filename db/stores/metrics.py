@@ -52,8 +52,6 @@ class _MetricSet(NamedTuple):
 
 
 class MetricStore(base.Store):
-    """The metrics of jobs within one transaction."""
-
     def add(self, row: int, lines: Sequence[metrics.ParsedLine]) -> int:
         """Store lines of a job in their order; return the number of metrics.
 

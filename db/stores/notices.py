@@ -26,8 +26,6 @@ _SELECT_DELIVERIES: sa.Select[Any] = _SELECT_NOTICES.add_columns(
 
 
 class NoticeStore(base.Store):
-    """The notices within one transaction."""
-
     def sweeps_of_jobs(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return the sweep of each job that is the newest of its point, by job row."""
         point = SWEEP_POINTS.c
@@ -35,7 +33,6 @@ class NoticeStore(base.Store):
         return self._pairs(sa.select(point.job_row, point.sweep_id).where(of_jobs))
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
-        """Return those of the keys that have a notice."""
         return {*self._scalars(sa.select(_NOTICE.key).where(base.among(_NOTICE.key, keys)))}
 
     def add(self, notice: records.Notice, channels: Sequence[str], at: datetime.datetime) -> None:
@@ -68,7 +65,6 @@ class NoticeStore(base.Store):
         return [_delivery(row) for row in self._rows(newest_first)]
 
     def unsent_channels(self) -> set[str]:
-        """Return the channels that have something to send."""
         return {*self._scalars(sa.select(_DELIVERY.channel).where(_UNSENT).distinct())}
 
     def claim(
@@ -88,7 +84,6 @@ class NoticeStore(base.Store):
     def change(
         self, channel: str, deliveries: Sequence[records.Delivery], **values: object
     ) -> None:
-        """Change fields of these deliveries."""
         rows = [delivery.notice_row for delivery in deliveries]
         of_these = _DELIVERY.channel == channel, base.among(_DELIVERY.notice_id, rows)
         self._update(DELIVERIES, values, *of_these)

@@ -19,8 +19,6 @@ _JOB, _RECOVERY = JOBS.c, RECOVERIES.c
 
 
 class RecoveryStore(base.Store):
-    """The decisions within one transaction."""
-
     def undecided(self, clusters: Collection[str] | None, limit: int, after: int = 0) -> list[int]:
         """Return the rows of ended jobs whose newest attempt needs a decision, oldest first.
 
@@ -138,7 +136,6 @@ class RecoveryStore(base.Store):
         return self._pairs(statement.order_by(_JOB.row))
 
     def highest_step(self, row: int, attempt: int) -> int | None:
-        """Return the highest step in the metrics of an attempt."""
         line, metric_set = METRIC_LINES.c, METRIC_SETS.c
         highest = sa.select(sa.func.max(line.step)).join(METRIC_SETS, line.set_id == metric_set.id)
         is_attempt = metric_set.job_row == row, metric_set.attempt == attempt

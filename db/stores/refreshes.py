@@ -17,8 +17,6 @@ _LONGEST_CLAIM = datetime.timedelta(seconds=600)
 
 
 class RefreshStore(base.Store):
-    """The state of querying Slurm within one transaction."""
-
     def get(self, cluster: str) -> records.RefreshState:
         statement = sa.select(REFRESHES).where(REFRESHES.c.cluster == cluster)
         state = self._first(records.RefreshState, statement)

@@ -48,7 +48,6 @@ class ScheduleStore(base.Store):
         return self._records(records.Schedule, _SELECT_SCHEDULES.where(_SCHEDULE.id == row))[0]
 
     def payload(self, row: int) -> records.Payload:
-        """Return what a schedule submits."""
         statement = base.select(SCHEDULES, records.Payload).where(_SCHEDULE.id == row)
         return self._records(records.Payload, statement)[0]
 

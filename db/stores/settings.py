@@ -10,8 +10,6 @@ from orchestrator import errors
 
 
 class SettingStore(base.Store):
-    """The settings within one transaction."""
-
     def get(self, key: str) -> str | None:
         return self._connection.scalar(sa.select(SETTINGS.c.value).where(SETTINGS.c.key == key))
 

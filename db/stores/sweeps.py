@@ -22,8 +22,6 @@ _SELECT_SWEEPS = base.select(SWEEPS, records.StoredSweep).add_columns(_SWEEP.spe
 
 
 class SweepStore(base.Store):
-    """Sweeps within one transaction."""
-
     def add(self, sweep: records.Sweep, **fields: object) -> records.StoredSweep:
         """Store a sweep and its points, none of them submitted.
 
@@ -72,7 +70,6 @@ class SweepStore(base.Store):
     def newest(
         self, *, name: str | None = None, limit: int | None = None
     ) -> list[records.StoredSweep]:
-        """Return sweeps, newest first."""
         statement = _SELECT_SWEEPS.order_by(_SWEEP.id.desc()).limit(limit)
         return self._sweeps(statement if name is None else statement.where(_SWEEP.name == name))
 
@@ -93,14 +90,12 @@ class SweepStore(base.Store):
         return {shape.key: shape.spec for shape in self._shapes(row).values()}
 
     def _shapes(self, row: int) -> dict[int, records.Shape]:
-        """Return the shapes of a sweep by their IDs."""
         statement = base.select(SWEEP_SHAPES, records.Shape).where(_SHAPE.sweep_id == row)
         statement = statement.add_columns(_SHAPE.id, _SHAPE.shape.label("key"))
         shapes = [row._asdict() for row in self._rows(statement.order_by(_SHAPE.id))]
         return {fields.pop("id"): records.Shape(**fields) for fields in shapes}
 
     def identities(self, row: int) -> set[str]:
-        """Return the identities of all points of a sweep."""
         return {*self._scalars(sa.select(_POINT.identity).where(_POINT.sweep_id == row))}
 
     def points(self, row: int) -> list[records.StoredPoint]:

@@ -114,7 +114,6 @@ class CheckedType(sa.types.TypeDecorator[Any]):
 
 
 def word(*words: str) -> CheckedType:
-    """Return the type of a column with one of these words."""
     return CheckedType({each: each for each in words}.__getitem__, f"one of {', '.join(words)}")
 
 

@@ -34,8 +34,6 @@ class Declaration(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Parameter:
-    """One option or argument."""
-
     make: Callable[[str], click.Parameter]
 
     def parameters(self, name: str) -> list[click.Parameter]:

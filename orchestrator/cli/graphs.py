@@ -87,23 +87,27 @@ def list_graphs(
 ) -> None:
     """List graphs and their progress.
 
-    The newest graph is first. Slurm is not queried.
+    The newest graph is first. STATE is open, ended (all nodes have ended or were given up, and no
+    retry rule will start one again) or cancelled (no more nodes are submitted). Slurm is not
+    queried.
     """
     names = ("cluster", "scheduler", "source", "folder", "profile", "created_at")
     rows: list[dict[str, object]] = []
     with context.store.reading() as work:
-        for graph in work.graphs.newest(limit=limit):
+        for graph in work.graphs.newest(limit=limit + 1):
             nodes = work.graphs.nodes(graph.row)
+            has_ended = graph_management.has_ended(work, graph)
             rows.append(
                 {
-                    **output.fields_of(graph, ("row", "name", "state")),
+                    **output.fields_of(graph, ("row", "name")),
+                    "state": "ended" if has_ended and graph.state == "open" else graph.state,
                     "nodes": len(nodes),
                     "submitted": sum(node.is_bound for node in nodes),
-                    "ended": graph_management.has_ended(work, graph),
+                    "ended": has_ended,
                     **output.fields_of(graph, names),
                 }
             )
-    output.print_rows("graphs", rows, GRAPH_COLUMNS, form)
+    output.print_newest("graphs", rows, GRAPH_COLUMNS, form, limit)
 
 
 @graph_commands.command("cancel", "orchestrator graph cancel nightly")

@@ -37,8 +37,6 @@ class LogPart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What is printed of the logs."""
-
     lines: int | None = option("-n --lines", "Print only the last N lines.", click.IntRange(min=0))
     follow: bool = option("-f --follow", "Print new lines until the jobs end.")
     attempt: int | None = option("--attempt", "Print only this attempt, from 0.", value_types.INDEX)

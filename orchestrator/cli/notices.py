@@ -47,7 +47,7 @@ def list_notices(
     """
     states = ("waiting", "sending", "failed") if unsent else ()
     with context.store.reading() as work:
-        deliveries = work.notices.deliveries(limit, states)
+        deliveries = work.notices.deliveries(limit + 1, states)
     rows = [
         {
             "row": delivery.notice_row,
@@ -62,7 +62,7 @@ def list_notices(
         }
         for delivery in deliveries
     ]
-    output.print_rows("notices", rows, COLUMNS, form)
+    output.print_newest("notices", rows, COLUMNS, form, limit)
 
 
 @notice_commands.command("test", "orchestrator notices test mail")

@@ -296,8 +296,9 @@ def history(
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
     for a reason, or failed (nothing could be submitted).
     """
-    stored, triggers = management.history(context, name, limit)
-    schedule_rows.print_triggers(triggers, stored.tz, form)
+    stored, triggers = management.history(context, name, limit + 1)
+    schedule_rows.print_triggers(triggers[:limit], stored.tz, form)
+    output.note_limit(triggers, limit)
 
 
 @schedule_commands.command("run", "orchestrator schedule run nightly")

@@ -205,15 +205,27 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
 
 def _check_script(path: Path, chdir: str | None) -> None:
     """Raise UsageError unless the script is in the folder in which the job starts."""
-    if (at := Path(chdir or "") / path).is_dir():
+    at = Path(chdir or "") / path
+    if at.is_dir():
         raise click.UsageError(f"{path} is a folder, not a script")
     if not at.is_file():
-        where = f" in {chdir}, the folder of the job" if chdir else ""
-        raise click.UsageError(f"{path}: no such script{where}")
+        why = ", the folder of the job" if chdir else ""
+        raise click.UsageError(f"{path}: no such script{_closest(path, at.parent.absolute(), why)}")
 
 
 def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+def _closest(path: Path, folder: Path, why: str) -> str:
+    """Return where a script was looked for, and the closest name there."""
+    try:
+        scripts = (each for each in folder.iterdir() if each.suffix == path.suffix)
+        names = [each.name for each in scripts if each.is_file()]
+    except OSError:
+        names = []
+    near = schema.did_you_mean(path.name, names)
+    return f" in {folder}{why}" + (f". Did you mean {path.with_name(near)}?" if near else "")
 
 
 def _program() -> list[str]:

@@ -156,10 +156,10 @@ def _print_jobs(
         rows = [job_rows.job_row(job, now) for job in matching]
     job_rows.print_job_rows(rows[:limit], form)
     messages = [_staleness(matching, error or slurm_error), doubt, _late_controller(context, now)]
-    if limit is not None and len(rows) > limit:
-        messages.append(f"Only the newest {limit} are shown; --limit changes the number.")
     for message in filter(None, messages):
         output.note(message)
+    if limit is not None:
+        output.note_limit(rows, limit)
     if damage:
         raise damage[0]
     return bool(rows)

@@ -129,9 +129,9 @@ def list_sweeps(
     is not queried.
     """
     with context.store.reading() as work:
-        summaries = queries.summaries(work, work.sweeps.newest(limit=limit))
+        summaries = queries.summaries(work, work.sweeps.newest(limit=limit + 1))
     rows = [sweep_rows.sweep_row(summary) for summary in summaries]
-    output.print_rows("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form)
+    output.print_newest("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form, limit)
 
 
 @sweep_commands.command(

@@ -22,7 +22,6 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
-    """Return the path of the user's configuration file."""
     return xdg(environ, "XDG_CONFIG_HOME", ".config") / _FILE
 
 
@@ -71,7 +70,6 @@ def exposure_problem(
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """Return the home folder."""
     folder = environ.get("HOME", "")
     return Path(folder if folder.startswith("/") else files.home_folder())
 

@@ -31,7 +31,6 @@ class TooMuchError(ValueError):
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the records."""
     return paths.xdg(environ, "XDG_DATA_HOME", ".local/share") / "orchestrator" / "trusted"
 
 

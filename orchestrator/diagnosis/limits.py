@@ -35,8 +35,6 @@ _PER = {"PJ": " per job", "PN": " per node", "PU": " per user", "PA": " per acco
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exceeded:
-    """A limit that keeps a job from starting."""
-
     limit: Limit
     #: "QOS small allows cpu=2 per job, it requests cpu=4"
     sentence: str

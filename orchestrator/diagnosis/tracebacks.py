@@ -50,7 +50,6 @@ class Tracebacks:
 
     @property
     def pending(self) -> bool:
-        """Return whether a traceback is incomplete."""
         return bool(self._open)
 
     def add(

@@ -69,5 +69,4 @@ class StoredNode:
 
     @property
     def is_bound(self) -> bool:
-        """Whether it has a job or a sweep."""
         return self.job_row is not None or self.sweep_row is not None

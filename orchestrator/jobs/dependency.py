@@ -44,8 +44,6 @@ class Dependency:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredDependency:
-    """A dependency of a stored submission."""
-
     id: int
     dependency: Dependency
     #: row of the continuation job on which it depends in Slurm by now; None: on no other job

@@ -11,8 +11,6 @@ from orchestrator.jobs import records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The lease at one moment."""
-
     #: grows with each new holder
     fence: int
     #: the process that acts as the controller; None: no process does

@@ -43,7 +43,6 @@ def check_gpus(requested: int | None, slots: Slots) -> None:
 
 
 def dependency_job_ids(dependency: str) -> list[str]:
-    """Return the IDs of the jobs that a dependency names."""
     return [part.job_id for part in queue.conditions(dependency) if part.job_id]
 
 

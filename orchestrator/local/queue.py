@@ -32,8 +32,6 @@ class DependencyStatus(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One part of a dependency."""
-
     kind: str
     #: "local-7", "local-7_3"; "" for singleton
     job_id: str = ""
@@ -105,7 +103,6 @@ def reasons(queue: Sequence[Entry], find: Find) -> Iterator[tuple[Entry, str]]:
 
 
 def gpus(entry: Entry) -> int:
-    """Return how many GPUs the job gets."""
     return len([slot for slot in entry.devices if not slots.is_plain(slot)][: entry.slots])
 
 

@@ -72,8 +72,6 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How one attempt ended."""
-
     state: JobState
     reason: str | None
     exit_code: int

@@ -166,7 +166,6 @@ def _run_verified(here: Machine, entry: Entry, look_up: verification.LookUp) -> 
 
 
 def _start(here: Machine, entry: Entry, request: Request, script: verification.Script) -> int:
-    """Start the script and return its PID."""
     runner = os.getpid()
 
     def prepare() -> None:
@@ -304,7 +303,6 @@ class _Attempt:
 
 
 def _ended(entry: Entry, cause: str, exit_code: int) -> Ended:
-    """Return the end of a script; a negative exit code is a signal."""
     by_itself = (JobState.COMPLETED if exit_code == 0 else JobState.FAILED, None)
     state, reason = _STOPPED.get(cause, by_itself)
     code, number = (0, -exit_code) if exit_code < 0 else (exit_code, 0)

@@ -104,11 +104,9 @@ class Spool:
         return sorted(entries, key=lambda entry: (entry.queued_at, entry.number, entry.task or 0))
 
     def live_entry(self, key: str) -> Entry | None:
-        """Return the entry of a pending or running job."""
         return _read_entry(self.folder / "queue" / f"{key}.json")
 
     def ended_entry(self, key: str) -> Entry | None:
-        """Return the entry of a job that has ended."""
         return _read_entry(self.folder / "ended" / f"{key}.json")
 
     def put(self, entry: Entry) -> Entry:

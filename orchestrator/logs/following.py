@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from orchestrator.logs import files, tailing
 
+_POLL_SECONDS = 1.0
+
 
 def follow(
     path: str,
@@ -14,7 +16,6 @@ def follow(
     done: Callable[[], bool],
     wait: Callable[[float], None],
     lines: int | None = 10,
-    poll_seconds: float = 1.0,
 ) -> Iterator[bytes]:
     """Yield the last lines and then new bytes, until `done()` and all is read.
 
@@ -30,7 +31,7 @@ def follow(
         log.lines = None
         if is_done:
             break
-        wait(poll_seconds)
+        wait(_POLL_SECONDS)
     if log.inode is None:
         with files.existing(path):
             pass
@@ -41,7 +42,6 @@ def follow_all(
     *,
     wait: Callable[[float], None],
     lines: int | None = 10,
-    poll_seconds: float = 1.0,
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield the last lines of each log and then new lines, until all jobs have ended.
 
@@ -67,7 +67,7 @@ def follow_all(
         if not is_live:
             return
         lines = None
-        wait(poll_seconds)
+        wait(_POLL_SECONDS)
 
 
 class _GrowingLog:

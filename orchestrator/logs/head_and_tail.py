@@ -22,8 +22,6 @@ _LINES_BLOCK_BYTES = 64 * 1024
 
 @dataclasses.dataclass
 class Scan:
-    """What `scan` read."""
-
     #: seconds since 1970 of the last write
     written_at: float | None = None
     #: between beginning and end, where lines are only counted

@@ -24,8 +24,6 @@ _ANSI = re.compile(
 
 
 class Split(NamedTuple):
-    """The result of split()."""
-
     #: line number from 1 and text of each line, or part of one between carriage returns or NUL
     segments: list[tuple[int, bytes]]
     #: the rest of the block is the beginning of an unfinished line

@@ -41,8 +41,6 @@ class Line(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """The result of one `read`."""
-
     #: without blank lines
     lines: list[Line]
     #: where the next read begins

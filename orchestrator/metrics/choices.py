@@ -40,7 +40,6 @@ class Choice:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the metrics that are needed."""
         return (self.name, self.at) if self.at else (self.name,)
 
 

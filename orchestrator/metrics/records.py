@@ -103,8 +103,6 @@ class MetricQuery:
 
 
 class MetricRow(NamedTuple):
-    """One stored metric."""
-
     #: unique, in the order of reading
     id: int
     job_row: int

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from orchestrator import jobs
 from orchestrator.notices.records import Message, Notice
 from orchestrator.schedules.records import Trigger
-from orchestrator.text import escaping
+from orchestrator.text import escaping, nouns
 from orchestrator.toml import values
 
 #: Notifications per message that are shown in full; the others are counted.
@@ -147,8 +147,7 @@ def message(notices: Sequence[Notice], channel: str, origin: str, at: datetime.d
     else:
         counts = collections.Counter(notice.kind for notice in notices)
         kinds = ", ".join(
-            f"{count} {_KIND_WORDS.get(kind, kind)}{'' if count == 1 else 's'}"
-            for kind, count in counts.items()
+            nouns.count(count, _KIND_WORDS.get(kind, kind)) for kind, count in counts.items()
         )
         parts = [f"{notice.subject}\n\n{notice.body}" for notice in notices[:IN_FULL]]
         if len(notices) > IN_FULL:

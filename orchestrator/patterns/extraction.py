@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.patterns import fields, general, metric_names, numbers, records, vocabulary
+from orchestrator.patterns import fields, general, numbers, records, vocabulary
 from orchestrator.text import expressions
 
 #: Name and unit of each metric of a line.
@@ -106,9 +106,9 @@ class Extractor:
         metric = self.kind.renamed.get(key)
         if metric is not None:
             return _target(metric.name, unit or metric.unit)
-        name = metric_names.normalized(key)
+        name = vocabulary.normalized(key)
         if name is None and self.kind.others:
-            name = metric_names.snake(key)
+            name = vocabulary.snake(key)
         elif name is None:
             found = vocabulary.meaning(key)
             name = found.name if found is not None and found.kind not in ("time", "other") else ""
@@ -117,7 +117,7 @@ class Extractor:
 
 @functools.lru_cache(_CACHED_NAMES)
 def _target(name: str, unit: str) -> _Target:
-    names = (name, "throughput") if name in metric_names.RATES else (name,)
+    names = (name, "throughput") if name in vocabulary.RATES else (name,)
     shown = unit[: numbers.UNIT_CHARACTERS]
     metrics = [(each, shown) for each in names if each and each not in records.NOT_METRICS]
     is_attribute = name in (*records.NOT_METRICS, *records.CONTEXT)
@@ -128,9 +128,9 @@ def in_phase(metrics: Mapping[tuple[str, str], float], phase: str) -> dict[tuple
     """Rename the metrics of a validation line: loss becomes val_loss."""
     renamed: dict[tuple[str, str], float] = {}
     for (name, unit), value in metrics.items():
-        new = metric_names.in_phase(name, phase)
+        new = vocabulary.in_phase(name, phase)
         # A rate is also the throughput, but only of training.
-        is_rate = name == "throughput" and any([(r, unit) in metrics for r in metric_names.RATES])
+        is_rate = name == "throughput" and any([(r, unit) in metrics for r in vocabulary.RATES])
         if new == name or not is_rate:
             renamed.setdefault((new, unit), value)
     return renamed

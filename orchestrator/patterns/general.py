@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.patterns import metric_names, regexes, tables, vocabulary
+from orchestrator.patterns import junk, regexes, tables, vocabulary
 from orchestrator.patterns.vocabulary import Meaning
 
 #: How many words that are neither names nor usual beside them a line of metrics has at most: with
@@ -22,66 +22,44 @@ _MAX_NAME_CHARACTERS = 64
 _MAX_CHARACTERS = 4000
 
 _NUMBER = rf"(?:{regexes.THOUSANDS}|{regexes.NUMBER})"
-_CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
-# Text that contains digits and no metrics: what a logger prints first, progress bars, addresses,
-# places in code, dates, durations, paths, hexadecimal numbers, versions, times, options.
-_JUNK = re.compile(
-    rf"""
-      ^.{{0,80}}?\b(?:INFO|DEBUG)\b[\]:)]*
-    | ^[IWEF]?[0-9]{{4}}[ ]{_CLOCK}[ ]+[0-9]+
-    | ^\W*\[[^\[\]]*{_CLOCK}[^\[\]]*\]
-    | (?<![0-9])[0-9]+%\|[^|]*\|
-    | (?<!\w)[A-Za-z][\w+.-]{{1,20}}://\S*
-    | (?<![\w.-])[\w.-]+\.py:[0-9]+(?:\[[0-9]+\])?
-    | [0-9]{{1,2}}/[0-9]{{1,2}}[ T-]{_CLOCK}
-    | (?<![\w.])[0-9]+[ ](?:days?|hours?|hrs?|minutes?|mins?)\b(?:[ ,]*(?:and[ ])?[0-9.]+[ ]\w+)?
-    | (?<![\w.%)\]])(?:\.{{0,2}}|~)/[\w.=+-]+(?:/\S*)?
-    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z]{{2}})|(?<=\.[a-z]{{3}})|(?<=\.[a-z]{{4}}))
-    | (?<!\w)0x[0-9A-Fa-f]+
-    | (?<![\w.])[0-9]{{1,4}}(?:[-_][0-9]{{1,4}}){{2,}}(?:[ T_]?[0-9]+:[0-9.:,+Z]*)?
-    | (?<![\w.])[0-9]+/[0-9]+/[0-9]+(?![\w.])
-    | (?<![\w.])v?(?:[0-9]+\.){{2,}}[0-9]\w*(?:[+-]\w+)*
-    | (?:\b[0-9]+[ ]days?,?[ ]?)?(?<![\w.:])[0-9]{{1,3}}:[0-9]{{2}}(?::[0-9]{{2}})?(?:[.,][0-9]+)?
-        (?![\w.])(?![ ]*[:=])
-    | (?<![\w.])[0-9]+(?:d|h|hr|hrs|min|mins|m)(?:[ :,]*[0-9.]+(?:h|m|s|min|mins|sec|secs)\b)+
-    | (?<!\S)--?[A-Za-z][\w-]*(?:[= ][-+]?[0-9][\w.]*)?
-    """,
-    re.ASCII | re.VERBOSE,
-)
-#: In the place of junk: neither a word nor a sign between a name and its number.
-_GAP = "\x01"
-_GLUED_COUNTER = re.compile(
-    r"\b(epoch|step|iter|iteration|batch|ep)[-_]?(?=[0-9]+\b(?![.]\w))", re.IGNORECASE
-)
-_SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=s)")
-# 0.5, 10/500, 98%, 0.5 (0.6), 9834/10000 (98%), 135.5 +/- 0.3
+# 0.5, 10/500, 98%, 1.2M, 0.5 (0.6), 9834/10000 (98%), 135.5 +/- 0.3
 _VALUE = re.compile(
     rf"""
     (?<![\w.@/])(?<![A-Za-z_]-)
-    (?P<number>{_NUMBER})(?![0-9]|[.:][0-9]|,[0-9]{{3}}(?![0-9]))
-    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*|Unknown|\?))?
+    (?P<number>{_NUMBER})(?![0-9]|[.:][0-9]|,[0-9]{{3}}(?![0-9]))(?P<scale>[kKMB](?!\w))?
+    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*[kKMB]?|Unknown|\?))?
     (?P<unit>%?)
     (?:[ ]?\([ ]*(?P<mean>{_NUMBER})[ ]*(?P<percent>%?)[ ]*\))?
     (?:[ ]?(?:\+/?-|\u00b1)[ ]?[0-9.]+)?
     """,
     re.ASCII | re.VERBOSE,
 )
-_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]+[A-Za-z0-9_][\w@]*+)*(?:'s|%|[.](?=[ ]))?"
+_SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ ]))?+"
+#: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
+_WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
+_VERB = "(?:is|was|of)[ ]+"
 # The name at the end of the text before a number: "loss": tensor([  or  time per step (ms) |
 _NAME = re.compile(
     rf"""
-    (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}{_WORD})
+    (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*|[ ]+(?:is[ ]+|of[ ]+)?|)
-    (?:\([0-9]+\)|(?:torch\.)?tensor|np\.\w+|array)?[\[({{"'\#<$~ ]{{0,4}}$
+    ["']?(?P<sign>[ ]*(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*|[ ]+(?:{_VERB})?|)
+    (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<$~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
 )
 #: Between name and number in other texts, too.
 _WEAK_SIGNS = frozenset(("", "|", ",", ";", "\t", "#", "of"))
-_UNIT = r"[A-Za-z\u00b5]\w*+(?:[ ]?/[ ]?\(?[A-Za-z]+\)?|[ ]per[ ][A-Za-z]+|[ ]a[ ]second)*+"
+_UNIT = (
+    r"[A-Za-z\u00b5]\w*+"
+    r"(?:[ ]?/[ ]?(?:[A-Za-z]+|\([A-Za-z]+\))|[ ]per[ ][A-Za-z]+|[ ]a[ ]second)*+"
+)
 # Behind a blank it may also be the name of the next number.
 _BEHIND = re.compile(rf"({_UNIT}|/s(?:ec)?\b)|[ ]({_UNIT})(?![\w/]|[ ]*[:=]|[ ]per[ ])", re.ASCII)
+_AT = re.compile(r"(.+?) (?:at|after|in|on|for)(?: |$)")
+#: Between a step and the value of the metric named before it: loss at step 10: 0.5
+_AFTER_STEP = re.compile(r"(?: \w+)?[ ]*(?::|=|is|was)[ ]*")
 _NAME_BEHIND = re.compile(rf"[ ]((?:{_WORD}[ ]){{0,2}}{_WORD})(?=[ ]*(?:[,;|)\]]|$))", re.ASCII)
 _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
@@ -107,10 +85,18 @@ _OTHER_LINE = re.compile(
     r"(?-i:[a-z]Error\b)",
     re.IGNORECASE,
 )
-#: Progress bars count many things; those without a loss are left to the pattern of tqdm.
-_BAR = re.compile(r"[0-9]%\||\[[0-9:]+<")
+#: Progress bars count many things. Those without a loss count only behind such words or a row of
+#: numbers; for bare ones there is the pattern of tqdm.
+_OTHER_BAR = re.compile(
+    r"(?!\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode)[^A-Za-z%|]*)+%|"
+    r"\s*[0-9][0-9.,/GMK\s]{12,}:?\s+[0-9]+%).*(?:[0-9]%\||\[[0-9:]+<)",
+    re.IGNORECASE,
+)
+_BEFORE_BAR = re.compile(rf":\s+{junk.GAP}")
 #: Names of counters that may stand alone: epochs = 90 is a setting.
-_BARE = frozenset("epoch step iter iteration global_step total_timesteps".split())
+_BARE = frozenset(
+    "epoch step iter iteration global_step total_timesteps episode n_updates frame_number".split()
+)
 _STEP = Meaning("step", "counter")
 #: Of several counters in a line these are the step.
 _MAIN_STEPS = ("global_step", "step", "num_updates")
@@ -147,26 +133,23 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     """
     if len(text) > _MAX_CHARACTERS:
         return None
+    text = junk.ascii_signs(text)
     if columns:
         cells, bar = tables.row(text, columns)
         if cells:
             row = [Value(*cell) for cell in cells]
-            return Reading(_with_times([*row, *_values(_without_junk(bar))]))
-    plain = _without_junk(text)
+            return Reading(_with_times([*row, *_values(junk.removed(bar))]))
+    plain = junk.removed(text)
     if not _VALUE.search(plain):
         names = tables.header(text)
         return Reading(columns=names) if names else None
     if _OTHER_LINE.search(plain):
         return None
     values = _values(plain)
-    is_other_bar = _BAR.search(text) and not any(
+    is_other_bar = _OTHER_BAR.match(text) and not any(
         value.meaning.kind in ("loss", "score") for value in values
     )
     return Reading(values) if values and not is_other_bar else None
-
-
-def _without_junk(text: str) -> str:
-    return _SPREAD_RATE.sub("/", _GLUED_COUNTER.sub(r"\1 ", _JUNK.sub(_GAP, text)))
 
 
 def _values(text: str) -> list[Value]:
@@ -183,7 +166,7 @@ def _values(text: str) -> list[Value]:
         name = _name(before, is_first=index == 0)
         phase = vocabulary.last_phase(_WORDS.findall(before), phase)
         other_words += _other_words(_prose(before, name))
-        if name is None and at_step is not None and before.strip() in (":", "="):
+        if at_step is not None and _AFTER_STEP.fullmatch(before):
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
         else:
             value = _value(name, match, behind)
@@ -196,14 +179,18 @@ def _values(text: str) -> list[Value]:
         elif (
             _is_count(match)
             and not behind[:1].isalpha()
+            and not _BEFORE_BAR.match(behind)
             and (_PLACE.fullmatch(before) or (match["total"] and name is not None))
+            # Acc: 10.0% (10/100), fg/bg=(64/192)
+            and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
+            and not before.endswith("=(")
         ):
             start = match.start()
             is_in_brackets = text.rfind("[", 0, start) > text.rfind("]", 0, start)
             is_first = not values and (is_in_brackets or behind[:1] in (":", "|", " "))
             is_whole = is_in_brackets or not behind.startswith("]")
             if is_whole and (match["total"] or (is_first and not behind.isspace())):
-                places.append(match["number"].replace(",", ""))
+                places.append(match["number"].replace(",", "") + _scale(match))
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
     is_strong = bool(kinds & vocabulary.STRONG)
@@ -232,16 +219,20 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
 
 def _metric_at_step(name: re.Match[str] | None) -> Meaning | None:
     """Return the metric whose value follows the step: `Minibatch loss at step 3000: 58.9`."""
-    metric, _, _ = name["words"].partition(" at ") if name else ("", "", "")
-    found = vocabulary.last_meaning(metric) if metric else None
+    metric = _AT.match(name["words"]) if name else None
+    found = vocabulary.last_meaning(metric[1]) if metric else None
     return found if found is not None and found.kind in ("loss", "score") else None
 
 
 def _is_count(match: re.Match[str]) -> bool:
     # Lightning prints global_step=794.0, and tables 1.11e+04.
-    number = match["number"].replace(",", "").removesuffix(".0")
-    is_rounded = "e+" in number and float(number).is_integer()
-    return (number.isdigit() or is_rounded) and not match["unit"]
+    number = match["number"].replace(",", "").removesuffix(".0").rstrip(".")
+    is_rounded = (match["scale"] or "e+" in number) and float(number + _scale(match)).is_integer()
+    return bool(number.isdigit() or is_rounded) and not match["unit"]
+
+
+def _scale(match: re.Match[str]) -> str:
+    return _SCALES[match["scale"]] if match["scale"] else ""
 
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
@@ -263,13 +254,14 @@ def _other_words(text: str) -> int:
 def _value(name: re.Match[str] | None, match: re.Match[str], behind: str) -> Value | None:
     """Return the value of a number by the name before it, its unit or the name behind it."""
     number = match["number"].replace(",", "")
+    scaled = number + _scale(match)
     found_unit = _BEHIND.match(behind)
     unit = (found_unit[1] or found_unit[2]) if found_unit else ""
     by_unit = vocabulary.unit_meaning(unit)
     if unit and by_unit is None and not behind.startswith(" "):
         glued = vocabulary.meaning(unit)
         if glued is not None and glued.kind == "counter" and _is_count(match):
-            return Value(glued, number, glued.name)
+            return Value(glued, scaled, glued.name)
         if unit not in _SIZES:
             # A part of a word, such as 3d or 7B.
             return None
@@ -277,24 +269,26 @@ def _value(name: re.Match[str] | None, match: re.Match[str], behind: str) -> Val
     found = vocabulary.last_meaning(name["words"], explicit=is_explicit) if name else None
     if name is not None and found is not None:
         if found.kind == "counter":
-            if by_unit is None and _is_count(match):
-                printed = metric_names.snake(name["words"].split(" ")[-1])
-                return Value(found, number, printed, is_explicit)
+            if by_unit is None and unit not in _SECONDS and _is_count(match):
+                printed = vocabulary.snake(name["words"].split(" ")[-1])
+                return Value(found, scaled, printed, is_explicit)
         elif by_unit is None or (is_explicit and found.kind not in ("loss", "score")):
             is_unit = by_unit is not None or unit in _SIZES
             value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_explicit)
-            return value and value._replace(printed_name=metric_names.snake(name["words"]))
+            return value and value._replace(printed_name=vocabulary.snake(name["words"]))
     if by_unit is not None:
-        return Value(by_unit, number, unit, explicit=by_unit.kind == "rate")
+        is_rate = by_unit.kind == "rate"
+        return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
     name_behind = _NAME_BEHIND.match(behind)
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:
         return None
     if found.kind == "counter" and _is_count(match) and name_behind[1].lower() in _BARE:
-        return Value(found, number, name_behind[1].lower())
+        return Value(found, scaled, name_behind[1].lower())
     is_metric = found.kind in ("loss", "score") and not number.isdigit()
-    printed = metric_names.snake(name_behind[1])
+    printed = vocabulary.snake(name_behind[1])
     is_value = is_metric or found.kind == "rate"
+    number = scaled if found.kind == "rate" else number
     return Value(found, number, found.unit, printed_name=printed) if is_value else None
 
 
@@ -310,12 +304,17 @@ def _named(
     in_name = extra.strip(" ()[]")
     if not unit and vocabulary.last_phase([in_name], None) is None:
         unit = in_name
+    if found.kind in ("rate", "time"):
+        number += _scale(match)
+    elif match["scale"]:
+        sign = match["scale"]
     unit = unit or sign
     if found.kind in ("loss", "score") and unit in _SECONDS:
         # Cost: 6.79s
         return Value(Meaning("time", "time"), number, unit, is_explicit)
     if found.kind in ("loss", "score") and number.isdigit() and not unit:
-        may_be_whole = is_accuracy or found.kind == "loss" or "reward" in found.name
+        is_return = found.name in vocabulary.RETURNS or "reward" in found.name
+        may_be_whole = is_accuracy or found.kind == "loss" or is_return
         if not (is_explicit and may_be_whole):
             return None
     return Value(found, number, unit or found.unit, is_explicit)
@@ -325,7 +324,7 @@ def _in_phase(value: Value, phase: str) -> Value:
     """Return the value with a name that says that it is of validation, if it is."""
     if value.meaning.kind not in ("loss", "score"):
         return value
-    name = metric_names.in_phase(value.meaning.name, phase)
+    name = vocabulary.in_phase(value.meaning.name, phase)
     return value._replace(meaning=value.meaning._replace(name=name))
 
 

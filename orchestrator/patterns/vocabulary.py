@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from orchestrator.patterns import metric_names
-
 #: counter: step, epoch. A loss, score or rate shows that a line reports metrics; a time does not.
 Kind: TypeAlias = Literal["counter", "loss", "score", "rate", "time", "other"]
 
@@ -30,6 +28,42 @@ class Meaning(NamedTuple):
     unit: str = ""
 
 
+#: Normalized name -> other names of it. All other names stay as the program prints them.
+_ALIASES = {
+    "throughput": (
+        "samples_per_second samples_per_sec train_samples_per_second images_per_second "
+        "images_per_sec examples_per_second examples_per_sec samples_s images_s img_s "
+        "img_per_sec imgs_per_sec samples_sec images_sec examples_sec"
+    ),
+    "tokens_per_second": (
+        "tokens_per_sec tokens_s tok_s tok_sec tokens_sec tok_per_sec tokens_per_s tps "
+        "token_per_sec train_tokens_per_second"
+    ),
+    "loss": "train_loss training_loss loss_train train_total_loss",
+    "val_loss": "eval_loss valid_loss validation_loss test_loss loss_val",
+    "accuracy": "acc train_acc train_accuracy training_accuracy acc1 train_acc1 top1",
+    "val_accuracy": (
+        "val_acc valid_acc valid_accuracy validation_accuracy validation_acc test_acc "
+        "test_accuracy eval_acc eval_accuracy val_acc1 test_acc1 val_top1"
+    ),
+    "learning_rate": "lr train_lr lrate current_lr",
+    "step": "iter iteration global_step it train_step num_updates training_step",
+    "epoch": "epochs_done current_epoch epoch_num",
+    "step_time": (
+        "iter_time iteration_time time_per_step sec_per_step seconds_per_step step_time_s "
+        "time_per_iter time_per_iteration batch_time sec_per_iter step_seconds"
+    ),
+    "data_time": "data_loading_time time_data dataloader_time data_wait",
+    "grad_norm": "gnorm gradnorm gradient_norm total_grad_norm global_grad_norm",
+    "mfu": "model_flops_utilization",
+    "memory": "mem max_mem max_memory gpu_memory gpu_mem memory_allocated peak_memory",
+}
+_NORMALIZED = {alias: name for name, text in _ALIASES.items() for alias in [name, *text.split()]}
+#: Rates that are stored as throughput too.
+RATES = ("tokens_per_second",)
+
+_WORD_END = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+_OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _WORDS = re.compile(r"[a-z0-9]+")
 #: Words in names that do not change what is measured.
 _QUALIFIERS = frozenset(
@@ -52,14 +86,19 @@ _SETTINGS = frozenset(
 )
 _COUNTERS = {
     "step": (
-        "step iter iteration it itr ite batch minibatch update updates num_updates nupdates up "
-        "global_step global_steps global_iter global_iteration train_step training_step "
-        "training_steps steps iters iterations current_step current_steps timestep timesteps "
-        "total_timesteps batches batch_idx batch_num niter optimizer_step tick"
+        "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
+        "updates up timestep timesteps tick round frame frames game games generation num_updates "
+        "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
+        "num_timesteps n_timesteps total_frames num_frames total_env_steps"
     ),
     "epoch": "epoch epochs ep epoch_num",
     "episode": "episode episodes",
 }
+#: global_step, iter_num, env_steps
+_COUNTER_PARTS = re.compile(
+    r"(?:(?:global|local|current|cur|curr|train|training|env|environment|agent|optimizer|opt|"
+    r"learner|boosting|communication|comm)_)*(.*?)(?:_(?:num|number|idx|index|id|no|count))?"
+)
 _ACCURACIES = (
     "acc accuracy acc1 acc_1 top1 top_1 top1_acc top1_accuracy prec1 prec_1 acc_top1 accuracy_top1"
 )
@@ -67,7 +106,12 @@ _SCORES = (
     "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
-    "error err reward rewards score ce bce objf"
+    "error err ce bce objf"
+)
+_RETURNS = (
+    "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
+    "episode_reward episode_rewards episode_return episode_score episodic_return episodic_reward "
+    "mean_return avg_return average_return total_return"
 )
 _OTHERS = {
     "learning_rate": "lr l_r learning_rate lrate",
@@ -91,7 +135,7 @@ _TIMES = {
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch s_epoch sec_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
-    "time": "time took duration t secs seconds sec",
+    "time": "time time_cost took duration t secs seconds sec",
 }
 _COUNTED = (
     "it its iter iters iteration iterations step steps batch batches sample samples image "
@@ -118,7 +162,8 @@ _TOKENS = re.compile(r"(?:tok|toks|token|tokens|tps|tgs)(?:_|$)")
 
 
 def _by_alias() -> dict[str, Meaning]:
-    meanings = {name: Meaning(name, "score") for name in _SCORES.split()}
+    scores = [*_SCORES.split(), *_RETURNS.split()]
+    meanings = {name: Meaning(name, "score") for name in scores}
     meanings |= dict.fromkeys(_ACCURACIES.split(), Meaning("accuracy", "score"))
     tables: tuple[tuple[Kind, dict[str, str]], ...] = (
         ("counter", _COUNTERS),
@@ -132,13 +177,34 @@ def _by_alias() -> dict[str, Meaning]:
 
 
 _MEANINGS = _by_alias()
+#: Scores that may be whole numbers.
+RETURNS = frozenset(_RETURNS.split())
 
 
 _PHRASES = frozenset("loss_function loss_value loss_scale".split())
 #: "tokens per iteration", "max steps" are no counters.
-_NO_COUNTER = frozenset(
-    "per max num total every warmup save eval log each of number min episode".split()
+_BEFORE_SETTING = re.compile(
+    r"(?:.* )?(?:per|max|min|num|number|(?<!end )of|total|every|each|warmup|save|eval|log|episode)",
+    re.IGNORECASE,
 )
+
+
+def snake(key: str) -> str:
+    """Convert a program's name to a metric name; "" if nothing is left."""
+    words = _OTHER_CHARACTERS.sub("_", _WORD_END.sub("_", key).lower()).strip("_")
+    return f"n{words}"[:64] if words[:1].isdigit() else words[:64]
+
+
+def normalized(key: str) -> str | None:
+    """Return the normalized name for a program's name, if there is one."""
+    return _NORMALIZED.get(snake(key))
+
+
+def in_phase(name: str, phase: str) -> str:
+    """Return the name of a metric in this phase: loss is val_loss in "valid"."""
+    if phase.lower() not in _VALIDATION or name in ("step", "epoch") or name.startswith("val_"):
+        return name
+    return f"val_{name}"[:64]
 
 
 @functools.lru_cache(_CACHED)
@@ -148,14 +214,14 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     Args:
         explicit: a colon or the like follows, so that it is a name and not prose.
     """
-    snake = metric_names.snake(printed)
+    key = snake(printed)
     # "the loss becomes nan" is prose.
-    is_phrase = " " in printed and "loss" in snake and not snake.endswith(("loss", "losses"))
-    if is_phrase and not explicit and snake not in _PHRASES:
+    is_phrase = " " in printed and "loss" in key and not key.endswith(("loss", "losses"))
+    if is_phrase and not explicit and key not in _PHRASES:
         return None
-    if snake in _MEANINGS and _MEANINGS[snake].kind == "counter":
-        return _MEANINGS[snake]
-    words = snake.split("_")
+    if counter := _counter(key):
+        return counter
+    words = key.split("_")
     if " " in printed and words[0] in ("loss", "losses") and words[-1] in _MEANINGS:
         # lm loss PPL
         return None
@@ -164,7 +230,7 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     found = _unphased("_".join(core))
     if found is None and "/" in printed:
         # train/throughput, _timers/_fps
-        found = _unphased(metric_names.snake(printed.rpartition("/")[2]))
+        found = _unphased(snake(printed.rpartition("/")[2]))
     if found is None:
         core = [word for word in core if word not in _QUALIFIERS]
         found = _unphased("_".join(core))
@@ -172,26 +238,35 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
             return None
     if found is None:
         return None
-    name = metric_names.in_phase(found.name, "val" if is_validation else "")
+    name = in_phase(found.name, "val" if is_validation else "")
     return found._replace(name=name)
 
 
-def _unphased(snake: str) -> Meaning | None:
-    if found := _MEANINGS.get(snake):
+def _counter(key: str) -> Meaning | None:
+    parts = _COUNTER_PARTS.fullmatch(key)
+    found = _MEANINGS.get(key) or (_MEANINGS.get(parts[1]) if parts else None)
+    if found is None or found.kind != "counter":
+        return None
+    # The first epoch of "current_epoch: 0, epoch: 1" is not the one.
+    return found if found.name != "epoch" or key in _MEANINGS else None
+
+
+def _unphased(key: str) -> Meaning | None:
+    if found := _MEANINGS.get(key):
         return found
-    if _FLOPS.fullmatch(snake):
-        return Meaning("throughput", "rate", f"{'P' if snake.startswith('p') else 'T'}FLOP/s")
-    rate = _RATE.fullmatch(snake)
-    if rate is not None or snake in _RATES:
-        name = "tokens_per_second" if _TOKENS.match(snake) else "throughput"
+    if _FLOPS.fullmatch(key):
+        return Meaning("throughput", "rate", f"{'P' if key.startswith('p') else 'T'}FLOP/s")
+    rate = _RATE.fullmatch(key)
+    if rate is not None or key in _RATES:
+        name = "tokens_per_second" if _TOKENS.match(key) else "throughput"
         return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
-    words = snake.split("_")
-    if snake in ("loss", "losses", "loss_function", "cost"):
+    words = key.split("_")
+    if key in ("loss", "losses", "loss_function", "cost"):
         return Meaning("loss", "loss")
     if words[-1].endswith(("loss", "losses")) and not _PROSE.intersection(words):
-        return Meaning(snake, "loss")
+        return Meaning(key, "loss")
     if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
-        return Meaning(snake, "loss")
+        return Meaning(key, "loss")
     return None
 
 
@@ -200,14 +275,14 @@ def unit_meaning(printed: str) -> Meaning | None:
     """Return what a number with this unit measures: images/sec, s/it, ms per step."""
     if not printed:
         return None
-    snake = metric_names.snake(printed)
-    found = _MEANINGS.get(snake)
-    if found is not None and found.kind == "time" and "_" in snake:
+    key = snake(printed)
+    found = _MEANINGS.get(key)
+    if found is not None and found.kind == "time" and "_" in key:
         return found
     if printed in ("/s", "/sec"):
         return Meaning("throughput", "rate", "/s")
-    is_rate = _FLOPS.fullmatch(snake) or _RATE.fullmatch(snake) or snake in _RATE_UNITS
-    return _unphased(snake) if is_rate else None
+    is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in _RATE_UNITS
+    return _unphased(key) if is_rate else None
 
 
 @functools.lru_cache(_CACHED)
@@ -217,7 +292,7 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
     for first in range(len(parts)):
         found = meaning(" ".join(parts[first:]), explicit=explicit)
         if found is not None:
-            is_setting = first > 0 and parts[first - 1].lower() in _NO_COUNTER
+            is_setting = _BEFORE_SETTING.fullmatch(" ".join(parts[:first]))
             return None if is_setting and found.kind == "counter" else found
     return None
 

@@ -173,7 +173,6 @@ def _excluded(spec: jobs.JobSpec) -> str | None:
 def changed(
     spec: jobs.JobSpec, changes: Mapping[str, jobs.ArgumentValue], *, task: int | None = None
 ) -> jobs.JobSpec:
-    """Return the spec with the changes of a decision applied."""
     for key, value in changes.items():
         if key == EXCLUDE and spec.launch.batch_file is not None:
             # The spec of a batch file has no `exclude`: the option is passed to sbatch.

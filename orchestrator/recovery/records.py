@@ -26,8 +26,6 @@ class Action(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FailedJob:
-    """What is known about a failed job."""
-
     #: a cause of diagnosis, and its title: "a GPU ran out of memory"
     cause: str
     title: str

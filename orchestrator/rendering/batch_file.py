@@ -33,8 +33,6 @@ _TABLES = ("job.", "resources.", "metrics.", "sbatch.")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchFile:
-    """A valid batch file."""
-
     path: pathlib.Path
     text: str
     #: names and values of the options in its #SBATCH lines

@@ -34,8 +34,6 @@ NEVER_RUN = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a script, for its header."""
-
     #: version of orchestrator
     version: str
     #: the spec's file, or "command line"
@@ -44,8 +42,6 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Script:
-    """A rendered script."""
-
     text: str
     #: name of the template
     template: str

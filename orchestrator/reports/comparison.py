@@ -74,8 +74,6 @@ VALUES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All comparisons of runs with a baseline."""
-
     lines: tuple[Line, ...]
     #: what only the baseline has: `4 GPUs, mode=ddp`
     missing: tuple[str, ...]

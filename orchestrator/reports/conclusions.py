@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from orchestrator import scaling
 from orchestrator.reports import display, records
 from orchestrator.scaling import regression
+from orchestrator.text.nouns import count
 
 #: So many curves are listed after the fastest.
 _MAX_SLOWER = 5
@@ -168,7 +169,7 @@ def cheapest(report: records.Report, targets: records.Targets) -> list[str]:
     epochs, within_seconds = targets.epochs, targets.within_seconds
     if epochs is None or within_seconds is None:
         return []
-    target = f"{display.count(epochs, 'epoch')} within {display.seconds(within_seconds)}"
+    target = f"{count(epochs, 'epoch')} within {display.seconds(within_seconds)}"
     timed = [
         (row, epochs * row.epoch_seconds)
         for curve in report.curves

@@ -22,8 +22,6 @@ _NO_MODE = ("single", "none", "-")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """All runs, grouped into curves."""
-
     #: attributes and runs of each curve
     groups: Sequence[tuple[Mapping[str, str], Sequence[records.Measurement]]]
     #: attributes that differ between curves -> value -> sizes

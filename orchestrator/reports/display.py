@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from orchestrator import scaling
+from orchestrator.text import nouns
 
 #: The memory of more ranks is shown as a range.
 _MAX_RANKS = 4
 _UNIT_WORDS = {"gpus": ("GPU", "GPUs"), "ranks": ("rank", "ranks"), "nodes": ("node", "nodes")}
 
 
-def count(number: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def size(number: int, unit: str) -> str:
     """Return `1 GPU`, `4 ranks`."""
-    return count(number, _UNIT_WORDS[unit][0])
+    return nouns.count(number, _UNIT_WORDS[unit][0])
 
 
 def sizes(numbers: Iterable[int], unit: str) -> str:

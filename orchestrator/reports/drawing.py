@@ -46,7 +46,6 @@ def draw(stacked: Sequence[figures.Figure], form: str) -> bytes:
 
 
 def require_matplotlib() -> None:
-    """Raise OrchestratorError if matplotlib is not installed."""
     _module("matplotlib.figure")
 
 

@@ -35,8 +35,6 @@ class Series:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure."""
-
     #: of its files
     name: str
     title: str
@@ -113,7 +111,6 @@ def figures(report: records.Report) -> list[Figure]:
 
 
 def as_csv(figure: Figure) -> str:
-    """Return the numbers of a figure."""
     rows = [["series", "kind", "x", "y", "low", "high"]]
     for series in figure.series:
         for index, (x, y) in enumerate(zip(series.x, series.y, strict=True)):

@@ -32,8 +32,6 @@ _RESULT_KEYS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """What is known about one job."""
-
     job: jobs.Job
     spec: jobs.JobSpec
     #: those of NAMES, oldest first

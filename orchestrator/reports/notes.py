@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from orchestrator import scaling
 from orchestrator.reports import curves, display, records
+from orchestrator.text.nouns import count
 
 #: A repeat that is named differs from the median of its size by more than this share. Noise of 1 to
 #: 3 % is usual.
@@ -124,13 +125,13 @@ def notes(
     """Yield how the numbers were obtained."""
     repeats = {tuple(map(id, row.measurements)) for curve in built for row in curve.rows}
     counts = sorted({len(runs) for runs in repeats})
-    each = display.count(counts[-1], "repeat")
+    each = count(counts[-1], "repeat")
     if len(counts) > 1:
         each = f"{counts[0]} to {each}"
     windows = sum(len(run.windows) for run in measurements)
     yield (
-        f"{display.count(len(measurements), 'run')}, {display.count(len(repeats), 'point')} of "
-        f"{each} each, {display.count(windows, 'window')}; 95 % confidence intervals"
+        f"{count(len(measurements), 'run')}, {count(len(repeats), 'point')} of "
+        f"{each} each, {count(windows, 'window')}; 95 % confidence intervals"
     )
     for curve in built:
         point = curve.rows[0].point
@@ -147,6 +148,6 @@ def notes(
     sources = collections.Counter(run.source for run in measurements)
     for source, runs in sorted(sources.items(), key=lambda item: item[0] != "jsonl"):
         how = _SOURCES.get(source, f"parsed from the log ({source}), not measured")
-        yield f"throughput {how}: {display.count(runs, 'run')}"
+        yield f"throughput {how}: {count(runs, 'run')}"
     if samples_per_epoch is not None and any(run.epoch_seconds is None for run in measurements):
         yield f"time per epoch computed: {samples_per_epoch} samples divided by the throughput"

@@ -25,8 +25,6 @@ def is_plausible(value: float) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement(scaling.Run):
-    """What one run of one size measured."""
-
     #: the job's name and ID, or the line of a file
     name: str = ""
     #: more than `size` if the job had whole nodes; None: unknown

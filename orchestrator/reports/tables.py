@@ -11,8 +11,6 @@ from orchestrator.reports import display, records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column."""
-
     name: str
     value: Callable[[records.Row], Any]
     #: cell for people
@@ -60,13 +58,11 @@ def _sources(sources: Sequence[str]) -> str:
 
 
 def _estimate(name: str, text: Callable[[Any], str] = display.interval, **options: Any) -> Column:
-    """Return the column of an estimate of the point."""
     options = {"value": lambda row: getattr(row.point, name), **options}
     return Column(name=name, text=text, is_estimate=True, **options)
 
 
 def _median(name: str, field: str, text: Callable[[Any], str], **options: Any) -> Column:
-    """Return the column of the median of a field of the measurements."""
     return Column(name=name, value=lambda row: row.median(field), text=text, key=field, **options)
 
 

@@ -26,8 +26,6 @@ _RANGES_PER_ARGUMENT = 500
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobId:
-    """A parsed job ID."""
-
     #: "123", "123_4", "123+0": the job or array task, without its step
     text: str
     #: the number before `_`; None for a job that is not an array

@@ -34,8 +34,6 @@ class OutcomeKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of one sbatch."""
-
     kind: OutcomeKind
     #: for the user: what happened and what to do
     sentence: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from orchestrator import config
 
@@ -66,11 +66,19 @@ _CREDENTIALS = re.compile(r"://\S*:\S*@|https?://[^/\s]*@", re.IGNORECASE)
 _INTERACTIVE = re.compile(
     r"_|PS[0-4]|PWD|OLDPWD|SHLVL|COLUMNS|LINES|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|MAIL|CDPATH"
     r"|PAGER|EDITOR|VISUAL|BROWSER|DISPLAY|XAUTHORITY|SESSION_MANAGER|STY|COLORTERM|LS_COLORS"
-    r"|NO_COLOR|FORCE_COLOR|CLICOLOR(?:_FORCE)?"
+    r"|NO_COLOR|FORCE_COLOR|CLICOLOR(?:_FORCE)?|VIRTUAL_ENV_PROMPT"
     r"|(?:PROMPT|HIST|SSH|DBUS|LESS|WAYLAND|TMUX|TERM_|VTE|GNOME|GTK|QT_|KDE|DESKTOP|SUDO|GPG"
     r"|BASH(?!_FUNC)|ZSH|VSCODE|WINDOW|SYSTEMD|JOURNAL|INVOCATION|MOTD|GIT_).*",
     re.DOTALL,
 )
+
+#: Variables of libraries, which read them without the program naming them.
+_LIBRARIES = re.compile(
+    r"(?:WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TENSORBOARD|HF|HUGGING_?FACE|TRANSFORMERS|DATASETS"
+    r"|ACCELERATE|DEEPSPEED|DS|LIGHTNING|PL|RAY|HYDRA|AWS|S3|GOOGLE|GCP|AZURE|KAGGLE)_.*",
+    re.DOTALL,
+)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def for_queries(environ: Mapping[str, str]) -> dict[str, str]:
@@ -120,6 +128,12 @@ def not_stored(environ: Mapping[str, str], inherit: Collection[str] = ()) -> lis
     kept = stored(environ, inherit)
     names = _without_slurm(environ)
     return sorted(name for name in names if name not in kept and not _INTERACTIVE.fullmatch(name))
+
+
+def needed(names: Collection[str], texts: Iterable[str]) -> list[str]:
+    """Return the names that a program with these texts plausibly reads: named, or a library's."""
+    words = {word for text in texts for word in _WORD.findall(text)}
+    return [name for name in names if name in words or _LIBRARIES.fullmatch(name)]
 
 
 def _without_slurm(environ: Mapping[str, str]) -> dict[str, str]:

@@ -47,7 +47,6 @@ class PythonProgram:
 
     @property
     def shown(self) -> str:
-        """The script or the module."""
         return self.target[-1]
 
 

@@ -71,7 +71,6 @@ def replaced_by(path: key_paths.KeyPath) -> list[key_paths.KeyPath]:
 
 
 def to_spec(file: Any) -> jobs.JobSpec:
-    """Return the JobSpec of a spec's tables."""
     tables = {name: getattr(file, name) for name in TABLES}
     return jobs.JobSpec(**vars(tables.pop("job")), **tables)
 

@@ -23,7 +23,6 @@ def leaves(table: Mapping[str, Any], at: key_paths.KeyPath) -> Iterator[_Leaf]:
 
 
 def split(key: str) -> tuple[str, ...]:
-    """Return the parts of a dotted key."""
     try:
         parts, end = key_paths.read_key(key)
     except key_paths.NotTomlError:

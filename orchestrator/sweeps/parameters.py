@@ -75,10 +75,6 @@ class Points:
             for parameter in self.parameters
         )
 
-    def values(self, point: records.StoredPoint) -> dict[str, Value]:
-        """Return the values of all varied keys."""
-        return {each.key: self.value(point, each.key) for each in self.parameters}
-
 
 def _defaults(document: Mapping[str, Any]) -> dict[str, Any]:
     leaves = {

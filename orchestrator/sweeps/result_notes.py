@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from orchestrator import jobs
 from orchestrator.metrics import choices
 from orchestrator.sweeps import parameters, results
+from orchestrator.text import nouns
 
 #: More would be longer than the mean.
 _MAX_DECIMALS = 8
@@ -129,10 +130,8 @@ def _not_counted(shown: results.Results) -> list[str]:
 def _state_counts(runs: Iterable[results.Run]) -> str:
     counts = collections.Counter(map(_state, runs))
     return ", ".join(
-        f"{count} {state} run{'' if count == 1 else 's'}"
-        if state != "not submitted"
-        else f"{count} not submitted"
-        for state, count in counts.most_common()
+        f"{number} {state}" if state == "not submitted" else nouns.count(number, f"{state} run")
+        for state, number in counts.most_common()
     )
 
 

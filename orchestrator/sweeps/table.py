@@ -55,7 +55,6 @@ class Problems:
         self._problems |= dict.fromkeys(problems)
 
     def check(self) -> None:
-        """Raise SpecError if there are problems."""
         if self._problems:
             raise errors.SpecError(sorted(self._problems, key=lambda problem: problem.line or 0))
 
@@ -66,7 +65,6 @@ class _File:
 
 
 def read(document: documents.Document, problems: Problems) -> records.Table:
-    """Return the sweep of a spec."""
     data = document.data.get("sweep")
     if not isinstance(data, Mapping):
         problems.add(("sweep",), "is missing: a sweep needs this table and its kind")

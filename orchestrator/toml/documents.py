@@ -56,7 +56,6 @@ class Document:
         return value
 
     def problem(self, path: KeyPath, message: str) -> errors.Problem:
-        """Return a problem of this key, with its origin."""
         origin = self.origin(path)
         return errors.Problem(
             source=escaping.visible(origin.source),
@@ -80,7 +79,6 @@ def of(data: Mapping[str, Any], source: str) -> Document:
 
 
 def empty(source: str) -> Document:
-    """Return a document without keys."""
     return of({}, source)
 
 
@@ -181,8 +179,6 @@ def merge(lower: Document, upper: Document) -> Document:
 
 
 def without(document: Document, path: KeyPath) -> Document:
-    """Return the document without one key."""
-
     def remove(data: Mapping[str, Any], rest: KeyPath) -> dict[str, Any]:
         result = {key: value for key, value in data.items() if key != rest[0] or rest[1:]}
         inner = data.get(str(rest[0]))

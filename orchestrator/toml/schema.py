@@ -91,7 +91,6 @@ def kinds_of(hint: Any) -> tuple[Any, ...]:
 
 
 def is_choice(hint: Any) -> bool:
-    """Return whether the type is a choice of words."""
     return typing.get_origin(bare(hint)) is Literal
 
 
@@ -114,7 +113,6 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def is_table(hint: Any) -> bool:
-    """Return whether the type is a dataclass or a mapping."""
     return typing.get_origin(hint) is collections.abc.Mapping or dataclasses.is_dataclass(hint)
 
 

@@ -18,8 +18,6 @@ WASTED = jobs.TERMINAL - _KEPT
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """One start of a job."""
-
     job: jobs.Job
     state: JobState
     started_at: datetime.datetime
@@ -49,8 +47,6 @@ class Start:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usage:
-    """The usage of one group."""
-
     #: value of each key
     words: Mapping[str, str]
     jobs: int

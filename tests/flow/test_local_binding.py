@@ -412,13 +412,23 @@ def planted(here: command_line.CommandLine) -> str:
 
 def test_only_named_variables_of_the_shell_are_stored(here):
     spec = here.spec(RETRY)
+    # Only what the program, or a library, plausibly reads is worth a message.
     message = (
-        "Variables of this shell that are not passed on (a local job may start later): 9 "
-        "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
-        "pass one with --inherit NAME\n"
+        "Variables of this shell that are not passed on (a local job may start later): 3 "
+        "(AWS_PROFILE_X, MY_OWN, OPENAI_KEY); pass one with --inherit NAME\n"
     )
-    done = here("submit", "--name", "x", *LINE, "--", "true", **SECRETS)
+    (here.folder / "read.py").write_text("import os\nprint(os.environ.get('MY_OWN'))\n")
+    line = 'python read.py --key "$OPENAI_KEY"'
+    done = here("submit", "--name", "x", *LINE, "--command", line, **SECRETS)
     assert (done.code, done.err) == (0, message)
+    given = ("--inherit", "OPENAI_KEY", "--inherit", "AWS_PROFILE_X", "--set")
+    given = (*given, "environment.variables={ MY_OWN = '1' }")
+    done = here("submit", "--name", "x", *LINE, *given, "--command", line)
+    assert (done.code, done.err) == (0, "")
+    few = {name: SECRETS[name] for name in ("MY_OWN", "SENTRY_DSN", "OPENAI_KEY")}
+    for program in ("true", "./read.sh"):
+        done = here("submit", "--name", "x", *LINE, "--", program, **few)
+        assert (done.code, done.err) == (0, "")
     assert here("submit", spec, "--scheduler", "local", **SECRETS).code == 0
     added = ("schedule", "add", "nightly", spec, "--cron", "0 2 * * *", "--scheduler", "local")
     done = here(*added, **SECRETS)

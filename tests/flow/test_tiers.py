@@ -27,9 +27,12 @@ def project(checkout: Path, tmp_path: Path) -> Path:
 
 
 def run_tiers(project: Path, *tiers: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    asked = [f"--tier={tier}" for tier in tiers or ("trainer",)]
+    return run_module(project, *[f"--tier={tier}" for tier in tiers or ("trainer",)], **changes)
+
+
+def run_module(project: Path, *argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests", *asked],
+        [sys.executable, "-m", "tests", *argv],
         cwd=project,
         env=environment(**changes),
         capture_output=True,
@@ -54,6 +57,34 @@ def test_the_closing_table(project: Path) -> None:
     assert re.fullmatch(r"=+ 1 failed, 1 passed, 1 skipped in \d+\.\d\ds =+", closing)
     environment = f"the environment: {sys.prefix}; to remove it: rm -r {sys.prefix}"
     assert f"\nKept for the next run:\n  {environment}\n\n" in done.stdout
+
+
+def test_only_the_named_files_run(project: Path) -> None:
+    (project / "tests/unit").mkdir()
+    for name in ("trainer/test_x.py", "trainer/test_y.py", "unit/test_z.py"):
+        (project / "tests" / name).write_text("def test_a(): pass\ndef test_b(): pass\n")
+
+    def counts(*argv: str) -> list[str]:
+        done = run_module(project, *argv)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = done.stdout.partition("result")[2].splitlines()[1:-1]
+        return [" ".join([*row.split()[:1], *row.split()[3:]]) for row in rows]
+
+    # Without --tier, only the tiers of the files.
+    assert counts("--", "tests/trainer/test_x.py") == ["trainer 2 passed"]
+    assert counts("--", "tests/trainer/test_x.py::test_a") == ["trainer 1 passed"]
+    absolute = str(project / "tests/trainer/test_x.py")
+    assert counts("--tier", "trainer", "--", absolute, "-k", "b") == ["trainer 1 passed"]
+    both = ("tests/trainer/test_x.py", "tests/unit/test_z.py::test_a")
+    assert counts("--", *both) == ["unit 1 passed", "trainer 2 passed"]
+    assert counts("--tier", "trainer", "--", "-k", "test_x") == ["trainer 2 passed"]
+
+    done = run_module(project, "--tier", "trainer", "--", "tests/unit/test_z.py")
+    assert done.returncode == 2
+    assert "error: tests/unit is not in the selected tiers: trainer\n" in done.stderr
+    # A misspelt name does not run the whole tier.
+    done = run_module(project, "--", "tests/trainer/test_no.py")
+    assert (done.returncode, "no tests ran" in done.stdout) == (5, True)
 
 
 @pytest.mark.parametrize(("ci", "word", "code"), [("false", "SKIPPED", 0), ("true", "FAILED", 1)])

@@ -17,6 +17,7 @@ import click
 
 from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
+from orchestrator.text.nouns import count
 from orchestrator.toml import values
 
 SCHEMA = "orchestrator/v1"
@@ -91,6 +92,25 @@ def print_rows(
         _print_table(rows, columns)
     else:
         print_pages(kind, [rows], columns, form)
+
+
+def print_newest(
+    kind: str,
+    rows: Sequence[Row],
+    columns: Sequence[Column | str],
+    form: str,
+    limit: int,
+    line: Callable[[Row], Row] | None = None,
+) -> None:
+    """Print at most `limit` rows, and a message if there are more; `rows`: at least one more."""
+    print_rows(kind, rows[:limit], columns, form, line)
+    note_limit(rows, limit)
+
+
+def note_limit(rows: Sequence[object], limit: int) -> None:
+    """Print a message if only the first `limit` rows are shown."""
+    if len(rows) > limit:
+        note(f"Only the newest {limit} are shown; --limit changes the number.")
 
 
 def print_pages(
@@ -261,7 +281,8 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
         # Full values, whatever their length.
         whole = lines(_cell)
         layout = tables.lay_out(shown, whole, whole, sys.maxsize)
-    tables.print_to(stdout, layout)
+    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
+    stdout.print(tables.render(layout), soft_wrap=True, end="")
 
 
 def time_of_day(at: datetime.datetime) -> str:
@@ -272,11 +293,6 @@ def time_of_day(at: datetime.datetime) -> str:
 def elapsed(seconds: float | None) -> str:
     """Return `[D-]HH:MM:SS`, as Slurm prints it, or "" for None."""
     return "" if seconds is None else values.elapsed(seconds)
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 point`, `2 points`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:

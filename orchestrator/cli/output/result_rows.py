@@ -48,7 +48,6 @@ def print_results(shown: results.Results, form: str, path: Path | None) -> None:
 
 
 def item(row: results.Row, shown: results.Results) -> dict[str, object]:
-    """Return a row for JSON."""
     return {
         "rank": row.rank,
         "point": row.number,

@@ -127,7 +127,6 @@ def point_row(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, ob
 
 
 def point_line(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, object]:
-    """Return a point as a row of a table."""
     row, job = point_row(point, now), point.job
     line = {} if job is None else job_rows.job_line(job_rows.job_row(job, now))
     return {**row, "reason": line.get("reason"), "elapsed": line.get("elapsed")}

@@ -6,14 +6,13 @@ docs/howto/tables.md describes the order in which cells are shortened and column
 from __future__ import annotations
 
 import dataclasses
-import locale
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich import cells, console, text
+from rich import cells, text
 
 from orchestrator.cli import output
-from orchestrator.cli.output import Column
+from orchestrator.cli.output import Column, terminal
 
 Line = Mapping[str, str]
 
@@ -41,8 +40,6 @@ _STATE_STYLES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A table that fits."""
-
     #: column -> width in terminal cells
     widths: Mapping[Column, int]
     lines: Sequence[Line]
@@ -159,9 +156,7 @@ def shorten(name: str, width: int) -> str:
     """Return a name of at most `width` cells, with its end replaced if it is longer."""
     if cells.cell_len(name) <= width:
         return name
-    # Output is UTF-8 regardless of LANG, but another terminal would show garbage.
-    is_utf8 = locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
-    end = "…" if is_utf8 else "..."
+    end = "…" if terminal.is_utf8() else "..."
     return cells.set_cell_size(name, max(0, width - len(end))).rstrip() + end
 
 
@@ -205,8 +200,3 @@ def _append(
                 pending = 0
             pending += max(0, width - cells.cell_len(content)) + layout.gap
         rendered.append("\n")
-
-
-def print_to(stdout: console.Console, layout: Layout) -> None:
-    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
-    stdout.print(render(layout), soft_wrap=True, end="")

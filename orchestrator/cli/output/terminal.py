@@ -7,6 +7,7 @@ streams escape it themselves, whether a command, click or a traceback writes to 
 from __future__ import annotations
 
 import contextlib
+import locale
 import os
 import sys
 import typing
@@ -18,8 +19,6 @@ from orchestrator.text import escaping
 
 
 class EscapingStream:
-    """A text stream that escapes what is written to it."""
-
     def __init__(self, stream: typing.TextIO) -> None:
         self.stream = stream
 
@@ -44,6 +43,11 @@ def escape_streams() -> None:
 def unescaped() -> typing.TextIO:
     """Return stdout for our own escape sequences; the caller escapes all other text."""
     return sys.stdout.stream if isinstance(sys.stdout, EscapingStream) else sys.stdout
+
+
+def is_utf8() -> bool:
+    """Return whether the terminal shows UTF-8. Output is UTF-8 regardless of LANG."""
+    return locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
 
 
 def clear() -> None:

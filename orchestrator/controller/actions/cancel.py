@@ -17,8 +17,6 @@ from orchestrator.slurm import job_ids
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The result of cancelling one job."""
-
     #: as it is now: ended, unless Slurm does not show its end yet
     job: jobs.Job
     #: it had ended before

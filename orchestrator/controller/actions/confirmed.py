@@ -24,8 +24,6 @@ MAX_PAUSE_SECONDS = 15.0
 
 
 class End(enum.Enum):
-    """The result of an action on one job."""
-
     DONE = enum.auto()
     #: there was nothing to do
     ALREADY = enum.auto()

@@ -32,8 +32,6 @@ _LONG_AGO = datetime.timedelta(days=10 * 365)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `track`."""
-
     #: None: its name in Slurm
     name: str | None = None
     labels: tuple[str, ...] = ()

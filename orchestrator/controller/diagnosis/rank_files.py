@@ -33,8 +33,6 @@ _OWN = re.compile(r"error\.(\d{1,10})\.(\d{1,10})\.(\d{1,10})\.json", re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """The files of a rank."""
-
     paths: tuple[Path, ...]
     rank: int | None
 

@@ -38,8 +38,6 @@ class Unread(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Ingested:
-    """The result of ingest()."""
-
     #: metrics
     stored: int = 0
     #: row of the job ->

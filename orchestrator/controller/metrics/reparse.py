@@ -18,8 +18,6 @@ CHANGED = "the log was truncated or replaced: its old metrics stay"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reparsed:
-    """The result for one log."""
-
     job: jobs.Job
     path: str
     #: number of metrics

@@ -16,6 +16,7 @@ from orchestrator.controller.notices import events
 from orchestrator.controller.session import contexts
 from orchestrator.notices import texts
 from orchestrator.notices.records import Delivery, Notice
+from orchestrator.text.nouns import count
 
 NOTICES_PER_MESSAGE = 1000
 #: Per channel.
@@ -36,8 +37,9 @@ def step(context: contexts.Context) -> list[str]:
         if channel is None:
             reason = f"the configuration no longer has the channel {name}"
             with context.store.writing() as work:
-                count = work.notices.give_up(name, reason)
-            done += [f"{_count(count)} by {name} not sent: {reason}"] if count else []
+                given_up = work.notices.give_up(name, reason)
+            if given_up:
+                done.append(f"{count(given_up, 'notification')} by {name} not sent: {reason}")
             continue
         for _ in range(MESSAGES_PER_PASS):
             sentences, is_sent = _send_next(context, name, channel)
@@ -98,7 +100,6 @@ def _store_new(context: contexts.Context, channels: Mapping[str, config.Channel]
 
 
 def _names(channels: Mapping[str, config.Channel], notice: Notice) -> list[str]:
-    """Return the names of the channels that ask for a notice."""
     return [
         name
         for name, channel in channels.items()
@@ -137,7 +138,7 @@ def _send_next(
     sent_at = context.clock.now()
     with context.store.writing() as work:
         work.notices.change(name, due, state="sent", sent_at=sent_at, error=warning or None)
-    return [f"Sent {_count(len(due))} by {name}: {message.subject}"], True
+    return [f"Sent {count(len(due), 'notification')} by {name}: {message.subject}"], True
 
 
 def _store_failure(
@@ -163,7 +164,9 @@ def _store_failure(
             event = jobs.JobEvent(at=now, kind="notice", source="controller", detail=detail)
             rows = [delivery.notice.job_row for delivery in given_up]
             work.events.add_many((row, event) for row in rows if row is not None)
-            sentences.append(f"{_count(len(given_up))} by {name} given up after a day: {why}")
+            sentences.append(
+                f"{count(len(given_up), 'notification')} by {name} given up after a day: {why}"
+            )
         if remaining:
             tries = max(delivery.tries for delivery in remaining) + 1
             seconds = texts.retry_seconds(tries, f"{name}:{remaining[0].notice.key}")
@@ -175,9 +178,7 @@ def _store_failure(
                 next_at=now + datetime.timedelta(seconds=seconds),
                 error=why,
             )
-            sentences.append(f"{_count(len(remaining))} by {name} not sent, retry later: {why}")
+            sentences.append(
+                f"{count(len(remaining), 'notification')} by {name} not sent, retry later: {why}"
+            )
     return sentences
-
-
-def _count(count: int) -> str:
-    return f"{count} notification{'' if count == 1 else 's'}"

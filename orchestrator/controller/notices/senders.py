@@ -43,8 +43,6 @@ _NAME_MISMATCHES = (62, 64)
 
 
 class SendError(errors.OrchestratorError):
-    """A receiver did not accept a message."""
-
     def __init__(self, message: str, *, may_have_it: bool = False) -> None:
         super().__init__(message)
         #: the reply was lost, so that the message may have been accepted

@@ -16,8 +16,6 @@ from orchestrator.files import run_folder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collector:
-    """The results of the queries of one refresh."""
-
     context: contexts.Context
     facts: clusters.Facts
     queue: slurm_queries.SqueueRows
@@ -119,7 +117,6 @@ def observation(
     job_id: str,
     attempt: int,
 ) -> tracking.Observation:
-    """Return an exit record as an observation of a job."""
     state = jobs.JobState.COMPLETED if record.rc == 0 else jobs.JobState.FAILED
     return tracking.Observation(
         source="record",

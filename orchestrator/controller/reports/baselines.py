@@ -22,7 +22,6 @@ def find(context: contexts.Context, name: str) -> reports.MeasurementSet:
 
 
 def not_found(name: str) -> errors.NotFoundError:
-    """Return the error for an unknown name."""
     return errors.NotFoundError(
         f"baseline {name!r} not found: `orchestrator baseline show` lists all baselines"
     )

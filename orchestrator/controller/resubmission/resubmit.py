@@ -281,7 +281,6 @@ def _submit_new(
     queue: bool,
     argv: Sequence[str],
 ) -> jobs.Job:
-    """Submit ended jobs as a new submission."""
     job = tasks[0]
     record: dict[str, Any] = json.loads(submission.provenance)
     spec = specs.from_json(submission.spec)

@@ -36,8 +36,6 @@ _MISSING = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Driver:
-    """The command to run."""
-
     #: with an absolute path, up to `tick --quiet`
     argv: tuple[str, ...]
     environ: Mapping[str, str]

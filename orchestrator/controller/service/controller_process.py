@@ -34,8 +34,6 @@ _Level = Literal["info", "warning", "error"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line of the controller's log."""
-
     at: datetime.datetime
     level: _Level
     #: start, standby, done, failed, message, lease, clock, stop

@@ -47,8 +47,6 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Health:
-    """The state of the controller."""
-
     lease: Lease | None
     newest: Pass | None
     #: sentences; empty: it is healthy

@@ -25,8 +25,6 @@ class Stopped(Exception):
 
 
 class Step(NamedTuple):
-    """One part of a pass."""
-
     name: str
     #: returns sentences about what it did
     run: Callable[[contexts.Context], list[str]]
@@ -36,8 +34,6 @@ class Step(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of one step."""
-
     step: str
     done: tuple[str, ...] = ()
     error: Exception | None = None

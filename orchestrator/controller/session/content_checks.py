@@ -42,7 +42,6 @@ _PATHS: Mapping[str, Sequence[str]] = {
 
 
 def checks(now: datetime.datetime) -> dict[str, Callable[[_Row], _Problems]]:
-    """Return the check of each table."""
     checks_of_table: dict[str, Callable[[_Row], _Problems]] = {
         "settings": _setting,
         "submissions": _submission,

@@ -20,8 +20,6 @@ RECENT = datetime.timedelta(days=1)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Details:
-    """All that is stored about one job."""
-
     job: jobs.Job
     submission: jobs.Submission
     attempts: Sequence[jobs.Attempt]
@@ -133,7 +131,6 @@ def _jobs_of_rows(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
 
 
 def details(context: contexts.Context, job: jobs.Job) -> Details:
-    """Return all that is stored about the job."""
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
         return Details(

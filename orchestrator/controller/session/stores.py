@@ -85,11 +85,6 @@ class Store:
         return self._database.shown_name
 
     @property
-    def damage_advice(self) -> str:
-        """That the database is damaged, and how to examine and restore it."""
-        return self._database.damaged()
-
-    @property
     def restore_advice(self) -> str:
         """How to restore a damaged database."""
         return self._database.restore_advice()
@@ -161,7 +156,7 @@ class Store:
                 finding = self._database.first_finding(_row_checks(), seconds=_SEARCH_SECONDS)
             if finding is None:
                 raise
-            raise errors.DamagedRowError(f"{finding}. {self.damage_advice}") from error
+            raise errors.DamagedRowError(f"{finding}. {self._database.damaged()}") from error
 
     def backups(self) -> list[Backup]:
         """Return the backups beside the database file, newest first."""
@@ -246,7 +241,6 @@ class Store:
 
 
 def of(configuration: config.Configuration) -> Store:
-    """Return the store of a configuration."""
     is_default = configuration.database == f"sqlite:///{configuration.state_dir}/orchestrator.db"
     return Store(
         configuration.database,

@@ -19,7 +19,7 @@ from orchestrator.controller.session import stores
 from orchestrator.controller.submission import job_scripts
 from orchestrator.local import slots
 from orchestrator.slurm.client import Client
-from orchestrator.text import escaping
+from orchestrator.text import escaping, nouns
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
@@ -31,8 +31,6 @@ _MAX_PROBLEMS = 5
 
 
 class Check(NamedTuple):
-    """The result of one check."""
-
     #: ok, warning or bad
     outcome: str
     name: str
@@ -83,10 +81,8 @@ def project_refused(error: config.ProjectRefusedError) -> Check:
 
 def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
     available = slots.find(os.environ, count=configuration.profile.local_slots)
-    count = len(available.devices)
-    capacity = f"{count} GPU{'' if count == 1 else 's'}"
-    if not available.are_gpus:
-        capacity = f"{count} at a time, no GPU"
+    number = len(available.devices)
+    capacity = nouns.count(number, "GPU") if available.are_gpus else f"{number} at a time, no GPU"
     found = f"jobs run on this machine: {capacity}"
     if configuration.profile.scheduler == "local":
         return ok("scheduler", found)

@@ -33,8 +33,6 @@ def nothing(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What is to be submitted."""
-
     spec: jobs.JobSpec
     script: str
     #: JSON, from provenance.collect()
@@ -60,8 +58,6 @@ class Intent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A stored intent."""
-
     #: the (first) job of the submission
     job: jobs.Job
     submission: jobs.Submission
@@ -213,14 +209,20 @@ def stored_environment(
     environment: jobs.Environment,
     *,
     reason: str = "the job may be submitted later",
+    texts: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """Return the variables to store for a job that starts when this shell may be gone.
 
-    Reports those that are left out. reason: why they are stored, for the message.
+    Reports those that are left out. reason: why they are stored, for the message. texts: the
+    script and the program; only variables that they plausibly need are reported.
     """
     left_out: list[str] = []
     if environment.export == "all":
-        left_out = variables.not_stored(context.environ, environment.inherit)
+        left_out = variables.not_stored(
+            context.environ, [*environment.inherit, *(environment.variables or ())]
+        )
+    if texts is not None:
+        left_out = variables.needed(left_out, texts)
     if left_out:
         names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
         context.reporter.info(

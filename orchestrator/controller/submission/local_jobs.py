@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator import errors, files, jobs, specs
@@ -17,6 +18,8 @@ from orchestrator.toml import values
 
 #: the environment of a script with export = "none" (man sbatch, --export=NONE)
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
+#: a larger program is not searched for names of variables
+_PROGRAM_BYTES = 1 << 20
 
 
 def submit(
@@ -66,8 +69,12 @@ def _request(
     folder = run_folder.RunFolder(Path(job.run_dir))
     script = files.read_text(folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES)
     spec, gpus, available = requirements(context, spec, script)
+    folder_of_job = Path(submission.calling_folder, spec.chdir or "")
     environ = intents.stored_environment(
-        context, spec.environment, reason="a local job may start later"
+        context,
+        spec.environment,
+        reason="a local job may start later",
+        texts=[script, *_program_texts(spec.launch, folder_of_job)],
     )
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
@@ -91,7 +98,7 @@ def _request(
         script=str(folder.script),
         arguments=tuple(sbatch_call.script_arguments(spec)),
         run_dir=str(folder.path),
-        folder=str(Path(submission.calling_folder, spec.chdir or "")),
+        folder=str(folder_of_job),
         environ=environ,
         cpus_per_task=spec.resources.cpus_per_task,
         signal_seconds=spec.signal_seconds,
@@ -108,6 +115,15 @@ def _request(
     )
 
 
+def _program_texts(launch: jobs.Launch, folder: Path) -> Iterator[str]:
+    """Yield the texts of the programs that a command line names, such as train.py."""
+    for word in (launch.script or "", *launch.program, *(launch.command or "").split()):
+        # A missing file is reported by the job.
+        with contextlib.suppress(OSError, ValueError, errors.OrchestratorError):
+            if word.endswith((".py", ".sh")):
+                yield files.read_text(folder / word, limit_bytes=_PROGRAM_BYTES, errors="replace")
+
+
 def _ignored_before(context: contexts.Context, job: jobs.Job) -> list[str]:
     """Return the keys ignored for the previous job with this name, whose user was told so."""
     query = jobs.JobQuery(names=(job.name,), cluster=job.cluster, below=job.row, limit=1)
@@ -122,7 +138,6 @@ def _ignored_before(context: contexts.Context, job: jobs.Job) -> list[str]:
 
 
 def has_gpus(context: contexts.Context) -> bool:
-    """Return whether this machine has GPUs for jobs."""
     return slots.find(context.environ, count=context.profile.local_slots).are_gpus
 
 

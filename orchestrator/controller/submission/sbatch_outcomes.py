@@ -28,7 +28,6 @@ NOT_DEFERRED: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 def store_job_id(
     context: contexts.Context, job: jobs.Job, job_id: str, paths: log_paths.LogPaths
 ) -> jobs.Job:
-    """Store the job ID and return the job."""
     scheduler, detail, source = "Slurm", f"sbatch answered {job_id}", "sbatch"
     if context.is_local:
         scheduler, detail = "This machine", f"queued on this machine as {job_id}"

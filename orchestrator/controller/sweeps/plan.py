@@ -19,8 +19,6 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ready:
-    """One checked submission."""
-
     submission: sweeps.Submission
     request: job_scripts.Request
     script: templates.Script
@@ -28,8 +26,6 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Points that are ready to be submitted."""
-
     #: of the scheduler that runs them
     context: contexts.Context
     points: Sequence[sweeps.Point]
@@ -126,7 +122,6 @@ def _with_possible_hours(
 def _max_tasks(
     context: contexts.Context, points: Sequence[sweeps.Point], *, without_slurm: bool
 ) -> int:
-    """Return how many tasks an array may have."""
     limit = context.profile.max_submit_jobs
     max_array_size = DEFAULT_MAX_ARRAY_SIZE
     try:

@@ -24,8 +24,6 @@ FAILED = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A sweep with its points counted by state."""
-
     sweep: sweeps.StoredSweep
     totals: sweeps.ResourceTotals
     groups: Sequence[sweeps.PointGroup]

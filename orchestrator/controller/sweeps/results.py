@@ -17,8 +17,6 @@ from orchestrator.sweeps import parameters, results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Material:
-    """What the results of a sweep are computed from."""
-
     points: Sequence[sweeps.StoredPoint]
     #: the spec by table and key
     document: Mapping[str, Any]

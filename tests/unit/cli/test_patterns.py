@@ -80,11 +80,11 @@ def test_json(home: Path) -> None:
 
 
 def test_similar_lines_are_printed_if_no_line_matches() -> None:
-    done = run("test", "-", text="hello\nmy loss was 0.5 after 3 steps\n1 2 3\n")
+    done = run("test", "-", text="hello\nmy loss went down to 0.5 after 3 steps\n1 2 3\n")
     assert done.stderr == (
         "3 lines; no pattern matches any of them.\n"
         "These lines look most like metrics:\n"
-        "      2  my loss was 0.5 after 3 steps\n"
+        "      2  my loss went down to 0.5 after 3 steps\n"
         "docs/howto/metrics.md explains how to write a pattern for them.\n"
     )
 

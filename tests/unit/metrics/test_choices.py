@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator import metrics
 from orchestrator.metrics import choices, summaries
-from orchestrator.patterns import metric_names
+from orchestrator.patterns import vocabulary
 
 NAMES = ("learning_rate", "loss", "throughput", "val_accuracy", "val_loss")
 
@@ -35,7 +35,7 @@ def test_direction_follows_from_the_name(direction: int, names: str) -> None:
 
 
 def resolve(*texts: str, direction: int = 0) -> list[choices.Choice]:
-    return choices.resolve(texts, NAMES, direction, alias=metric_names.normalized)
+    return choices.resolve(texts, NAMES, direction, alias=vocabulary.normalized)
 
 
 def test_choices() -> None:

@@ -1,0 +1,67 @@
+"""Takes out of a line what contains numbers but no metrics: dates, paths, addresses, versions."""
+
+from __future__ import annotations
+
+import re
+
+#: In the place of junk: neither a word nor a sign between a name and its number.
+GAP = "\x01"
+
+_CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
+#: What a logger prints first.
+_HEAD = re.compile(
+    rf"""
+      .{{0,80}}?\b(?:INFO|DEBUG)\b[\]:)]*
+    | [IWEF]?[0-9]{{4}}[ ]{_CLOCK}[ ]+[0-9]+
+    | \W*\[[^\[\]]*{_CLOCK}[^\[\]]*\]
+    """,
+    re.ASCII | re.VERBOSE,
+)
+#: Addresses, places in code and paths. Each of them contains a slash or a colon.
+_PATH = re.compile(
+    r"""
+      (?<!\w)[A-Za-z][\w+.-]{1,20}://\S*
+    | (?<![\w.-])[\w.-]+\.py:[0-9]+(?:\[[0-9]+\])?
+    | (?<![\w.%)\]])(?:\.{0,2}|~)/[\w.=+-]+(?:/\S*)?
+    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z]{2})|(?<=\.[a-z]{3})|(?<=\.[a-z]{4}))
+    """,
+    re.ASCII | re.VERBOSE,
+)
+# Progress bars, dates, durations, hexadecimal numbers, versions, times, options.
+_JUNK = re.compile(
+    rf"""
+      (?<![0-9])[0-9]+%\|[^|]*\|
+    | [0-9]{{1,2}}/[0-9]{{1,2}}[ T-]{_CLOCK}
+    | (?<![\w.])[0-9]+[ ](?:days?|hours?|hrs?|minutes?|mins?)\b(?:[ ,]*(?:and[ ])?[0-9.]+[ ]\w+)?
+    | (?<!\w)0x[0-9A-Fa-f]+
+    | (?<![\w.])[0-9]{{1,4}}(?:[-_][0-9]{{1,4}}){{2,}}(?:[ T_]?[0-9]+:[0-9.:,+Z]*)?
+    | (?<![\w.])[0-9]+/[0-9]+/[0-9]+(?![\w.])
+    | (?<![\w.])v?(?:[0-9]+\.){{2,}}[0-9]\w*(?:[+-]\w+)*
+    | (?:\b[0-9]+[ ]days?,?[ ]?)?(?<![\w.:])[0-9]{{1,3}}:[0-9]{{2}}(?::[0-9]{{2}})?(?:[.,][0-9]+)?
+        (?![\w.])(?![ ]*[:=])
+    | (?<![\w.])[0-9]+(?:d|h|hr|hrs|min|mins|m)(?:[ :,]*[0-9.]+(?:h|m|s|min|mins|sec|secs)\b)+
+    | (?<!\S)--?[A-Za-z][\w-]*(?:[= ][-+]?[0-9][\w.]*)?
+    """,
+    re.ASCII | re.VERBOSE,
+)
+#: As Chinese and Japanese texts contain them.
+_FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff1d\uff08\uff09\u3010\u3011", ":,=()[]")
+_GLUED_COUNTER = re.compile(
+    r"\b(epoch|step|iter|iteration|batch|ep)[-_]?(?=[0-9]+\b(?![.]\w))", re.IGNORECASE
+)
+_SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=s)")
+
+
+def ascii_signs(text: str) -> str:
+    """Return the text with the ASCII forms of the signs that Chinese and Japanese texts use."""
+    return text if text.isascii() else text.translate(_FULL_WIDTH)
+
+
+def removed(text: str) -> str:
+    """Return the text with a gap for each piece of junk, and `epoch_3` as `epoch 3`."""
+    head = _HEAD.match(text)
+    if head is not None:
+        text = GAP + text[head.end() :]
+    if "/" in text or ".py:" in text:
+        text = _SPREAD_RATE.sub("/", _PATH.sub(GAP, text))
+    return _GLUED_COUNTER.sub(r"\1 ", _JUNK.sub(GAP, text))
