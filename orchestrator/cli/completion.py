@@ -49,7 +49,9 @@ def completion(ctx: click.Context, shell: str | None) -> None:
     click.echo(completer(ctx.find_root().command, {}, "orchestrator", VARIABLE).source())
 
 
-def job_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def job_references(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return matching jobs with their states, from the database alone."""
     from orchestrator import jobs
 
@@ -61,7 +63,9 @@ def job_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     return _items(words, incomplete)
 
 
-def sweep_references(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def sweep_references(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return matching sweeps, the newest first."""
     newest = _read(ctx, lambda work: work.sweeps.newest(limit=MAX_ITEMS))
     words: list[tuple[str | None, str]] = []
@@ -71,8 +75,12 @@ def sweep_references(ctx: click.Context, incomplete: str) -> list[CompletionItem
     return _items(words, incomplete)
 
 
-def metric_names(ctx: click.Context, sweep: str, incomplete: str) -> list[CompletionItem]:
+def metric_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return matching names of the metrics that are stored for a sweep's jobs."""
+    # click does not assign arguments while the last option has no value.
+    sweep = ctx.params.get("reference") or next(iter(ctx.args), "")
 
     def read(work: Any) -> list[str]:
         stored = work.sweeps.find(sweep)

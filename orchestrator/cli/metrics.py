@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, completion, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
@@ -130,7 +130,7 @@ class MetricFilter:
 def show_metrics(
     ctx: click.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, kind=_JobsArgument, shell_complete=options.complete_job
+        nargs=-1, kind=_JobsArgument, shell_complete=completion.job_references
     ),
     sweeps: tuple[str, ...] = options.sweeps,
     metric_filter: MetricFilter = commands.record(MetricFilter),
@@ -219,8 +219,8 @@ def show_metrics(
         return
     if metric_filter.selects_all:
         output.note(
-            "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
-            "`orchestrator logs` prints the log)"
+            "No metrics: no line of the log matches a pattern. Lines such as `step 10 loss 2.31` "
+            "do; for others see docs/howto/metrics.md. `orchestrator logs` prints the log"
         )
     else:
         with context.store.reading() as work:

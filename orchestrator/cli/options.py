@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, output, value_types
+from orchestrator.cli import commands, completion, output, value_types
 from orchestrator.cli.commands import argument, option
 
 if typing.TYPE_CHECKING:
@@ -92,26 +92,14 @@ refresh = option(
 yes = option("-y --yes", "Do not ask for confirmation.")
 
 
-def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    """Return the completions of a job's ID, row or name."""
-    # Only completion needs it.
-    from orchestrator.cli import completion
-
-    return completion.job_references(ctx, incomplete)
-
-
-def complete_sweep(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    """Return the completions of a sweep's name or row."""
-    # Only completion needs it.
-    from orchestrator.cli import completion
-
-    return completion.sweep_references(ctx, incomplete)
-
-
-references = argument(nargs=-1, metavar="[JOB...]", shell_complete=complete_job)
-sweep = argument(metavar="SWEEP", shell_complete=complete_sweep)
+references = argument(nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references)
+sweep = argument(metavar="SWEEP", shell_complete=completion.sweep_references)
 sweeps = option(
-    "--sweep", "All jobs of a sweep.", "SWEEP", multiple=True, shell_complete=complete_sweep
+    "--sweep",
+    "All jobs of a sweep.",
+    "SWEEP",
+    multiple=True,
+    shell_complete=completion.sweep_references,
 )
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, completion, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column, metric_tables, result_rows
 from orchestrator.controller.sweeps import queries
@@ -24,15 +23,6 @@ _USUAL = ("val_accuracy", "val_loss", "accuracy", "loss", "throughput")
 _DIRECTIONS = {None: 0, "min": -1, "max": 1}
 #: Columns beside parameters and metrics.
 _COLUMNS = ("rank", "point", "runs", "state", "job_id")
-
-
-def _complete_metric(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    # Only completion needs it.
-    from orchestrator.cli import completion
-
-    # click does not assign arguments while the last option has no value.
-    sweep = ctx.params.get("reference") or next(iter(ctx.args), "")
-    return completion.metric_names(ctx, sweep, incomplete)
 
 
 @commands.command(
@@ -53,7 +43,7 @@ def show_results(
         "first one ranks. Default: val_accuracy, or what there is.",
         "METRIC",
         multiple=True,
-        shell_complete=_complete_metric,
+        shell_complete=completion.metric_names,
     ),
     direction: str | None = option(
         "--direction",

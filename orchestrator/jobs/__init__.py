@@ -7,6 +7,7 @@ from orchestrator.jobs.records import (
     JobEvent,
     JobQuery,
     Metric,
+    Reported,
     Submission,
     Submitter,
     Task,

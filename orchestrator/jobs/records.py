@@ -63,8 +63,39 @@ class Alert:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """The current state of a job or of one array task. Times are aware, in UTC."""
+class Run:
+    """What is known about each start of a job. Times are aware, in UTC."""
+
+    state: states.JobState
+    reason: str | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    node_list: str | None = None
+    submitted_at: datetime.datetime | None = None
+    started_at: datetime.datetime | None = None
+    ended_at: datetime.datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reported(Run):
+    """What Slurm reports about a job."""
+
+    array_job_id: str | None = None
+    array_task_id: int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    nodes: int | None = None
+    #: on all nodes together
+    gpus: int | None = None
+    #: cores or hardware threads as Slurm counts them, on all nodes together
+    cpus: int | None = None
+    time_limit_seconds: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job(Reported):
+    """The current state of a job or of one array task."""
 
     #: our own number, `@7`
     row: int
@@ -72,7 +103,6 @@ class Job:
     cluster: str
     scheduler: Literal["slurm", "local"]
     name: str
-    state: states.JobState
     run_dir: str
     #: when the intent was stored; for a tracked job, when it was submitted
     created_at: datetime.datetime
@@ -82,28 +112,10 @@ class Job:
     job_id: str | None = None
     #: SLURM_JOB_ID of an array task ("125" for "123_4"), otherwise the number in job_id
     raw_job_id: str | None = None
-    array_job_id: str | None = None
-    array_task_id: int | None = None
     #: as Slurm printed it
     raw_state: str | None = None
-    reason: str | None = None
     #: failure cause, a word of diagnosis
     cause: str | None = None
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    nodes: int | None = None
-    #: on all nodes together
-    gpus: int | None = None
-    #: cores or hardware threads as Slurm counts them, on all nodes together
-    cpus: int | None = None
-    node_list: str | None = None
-    time_limit_seconds: int | None = None
-    submitted_at: datetime.datetime | None = None
-    started_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
     #: number of the newest attempt, from 0
     attempt: int = 0
     restart_count: int = 0
@@ -172,20 +184,12 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Run):
     """One start of a job: the next follows a requeue, a preemption or a lost node."""
 
     #: from 0: SLURM_RESTART_COUNT
     number: int
-    state: states.JobState
     raw_state: str | None = None
-    reason: str | None = None
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    node_list: str | None = None
-    submitted_at: datetime.datetime | None = None
-    started_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

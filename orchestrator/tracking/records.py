@@ -11,7 +11,7 @@ from orchestrator.jobs import JobState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Observation:
+class Observation(jobs.Reported):
     """What one source reported about one job, with our names and units."""
 
     #: squeue, sacct, record (the exit record in the run folder) or machine (of a local job)
@@ -22,24 +22,7 @@ class Observation:
     job_id: str
     #: Slurm's own number of this record, "125"
     raw_job_id: str
-    array_job_id: str | None = None
-    array_task_id: int | None = None
-    state: JobState
     raw_state: str
-    reason: str | None = None
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    nodes: int | None = None
-    gpus: int | None = None
-    cpus: int | None = None
-    node_list: str | None = None
-    time_limit_seconds: int | None = None
-    submitted_at: datetime.datetime | None = None
-    started_at: datetime.datetime | None = None
-    ended_at: datetime.datetime | None = None
     restart_count: int | None = None
     stdout_path: str | None = None
     #: command line of sbatch (sacct's SubmitLine), which contains the token too

@@ -281,7 +281,8 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
         # Full values, whatever their length.
         whole = lines(_cell)
         layout = tables.lay_out(shown, whole, whole, sys.maxsize)
-    tables.print_to(stdout, layout)
+    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
+    stdout.print(tables.render(layout), soft_wrap=True, end="")
 
 
 def time_of_day(at: datetime.datetime) -> str:

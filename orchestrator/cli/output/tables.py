@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich import cells, console, text
+from rich import cells, text
 
 from orchestrator.cli import output
 from orchestrator.cli.output import Column, terminal
@@ -200,8 +200,3 @@ def _append(
                 pending = 0
             pending += max(0, width - cells.cell_len(content)) + layout.gap
         rendered.append("\n")
-
-
-def print_to(stdout: console.Console, layout: Layout) -> None:
-    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
-    stdout.print(render(layout), soft_wrap=True, end="")

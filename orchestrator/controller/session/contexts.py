@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from orchestrator import tracking
     from orchestrator.local.machine import Machine
     from orchestrator.slurm.client import Client
-    from orchestrator.usage import efficiency
 
 
 def boot_seconds() -> float:
@@ -86,26 +85,6 @@ class Guard:
 Change: TypeAlias = Literal["hold", "release", "requeue", "requeuehold"]
 
 
-class Scheduler(Protocol):
-    """What Slurm and the local machine have in common."""
-
-    def squeue(self, keep: Callable[[str, str, str], bool], /) -> list[tracking.Observation]: ...
-    def sacct(
-        self, job_ids: Sequence[str], since: datetime.datetime, /
-    ) -> list[tracking.Observation]: ...
-    def by_name(
-        self, names: Sequence[str], since: datetime.datetime, /
-    ) -> list[tracking.Observation]: ...
-    def steps(
-        self, job_ids: Sequence[str], since: datetime.datetime, /
-    ) -> Mapping[str, tracking.Observation]: ...
-    def used(
-        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
-    ) -> efficiency.Used | None: ...
-    def change(self, action: Change, job_ids: Sequence[str], /) -> dict[str, str]: ...
-    def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
     """What a command or a controller step works with."""
@@ -153,7 +132,7 @@ class Context:
         )
 
     @property
-    def scheduler(self) -> Scheduler:
+    def scheduler(self) -> Machine | Client:
         """This machine for local jobs, otherwise Slurm."""
         return self.machine if self.is_local else self.slurm
 
