@@ -33,7 +33,8 @@ _SUGGESTED: Mapping[str, Mapping[str, object]] = {
 def text(document: documents.Document, file: str) -> str:
     """Return a TOML file that describes the same job as a document.
 
-    file: its name as a word of a shell, for the comment at its top. The document must be valid (specs.build).
+    file: its name as a word of a shell, for the comment at its top. The document must be valid
+    (specs.build).
     """
     data = _with_arguments(document)
     lines = [
