@@ -81,8 +81,9 @@ _PROSE = frozenset(
 #: What follows "loss" in the names of settings.
 _SETTINGS = frozenset(
     "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
-    "name lambda ratio factor balance balancing mode config reduction threshold steps freq frequency "
-    "interval every gamma alpha beta window spike implementation impl fusion backend".split()
+    "name lambda ratio factor balance balancing mode config reduction threshold steps freq "
+    "frequency interval every gamma alpha beta window spike implementation impl fusion "
+    "backend".split()
 )
 _COUNTERS = {
     "step": (
