@@ -220,9 +220,8 @@ def _with_logs(
     for path in paths:
         scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
-        # Only our own scripts print banners, and only to stdout.
-        has_banners = job and job.tracked_name is None and path == job.stdout_path
-        of_job = job if has_banners else None
+        # Only our own scripts print banners.
+        of_job = job if job and job.tracked_name is None else None
         for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
         printed = [line for line in reader.last_lines if not line.text.startswith(BANNER_START)]
