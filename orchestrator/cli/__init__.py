@@ -77,6 +77,11 @@ def _closed_output_raised() -> Iterator[None]:
 class LazyGroup(suggestions.Group):
     """The group of all commands, which imports a command's module when it is used."""
 
+    hints: typing.ClassVar = {
+        "init": "To write a spec: submit train.py --save-spec train.toml. To write a profile of a "
+        "cluster: config init."
+    }
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _closed_output_raised():
             return super().make_context(*args, **kwargs)
@@ -132,8 +137,8 @@ def cli(
 
     \b
     Example:
-      orchestrator submit examples/digits_ddp.toml --wait
-      orchestrator metrics digits-ddp --name throughput
+      orchestrator submit train.py --wait
+      orchestrator metrics train
     """
     given = {"profile": profile, "runs_dir": runs_dir, "state_dir": state_dir}
     ctx.obj = {key: value for key, value in given.items() if value is not None}

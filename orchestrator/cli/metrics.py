@@ -219,8 +219,8 @@ def show_metrics(
         return
     if metric_filter.selects_all:
         output.note(
-            "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
-            "`orchestrator logs` prints the log)"
+            "No metrics: no line of the log matches a pattern. Lines such as `step 10 loss 2.31` "
+            "do; for others see docs/howto/metrics.md. `orchestrator logs` prints the log"
         )
     else:
         with context.store.reading() as work:

@@ -192,8 +192,19 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     if path is None or path.suffix not in (".py", ".sh"):
         return path, program
     if not path.is_file():
-        raise click.UsageError(f"{path}: no such script")
+        raise click.UsageError(f"{path}: no such script{_closest(path)}")
     return None, [*([] if path.suffix == ".py" else ["bash"]), before[0], *program]
+
+
+def _closest(path: Path) -> str:
+    """Return where a script was looked for, and the closest name there."""
+    folder = path.parent.absolute()
+    try:
+        names = [each.name for each in folder.iterdir() if each.suffix == path.suffix]
+    except OSError:
+        return ""
+    near = schema.did_you_mean(path.name, names)
+    return f" in {folder}" + (f". Did you mean {path.with_name(near)}?" if near else "")
 
 
 def _program() -> list[str]:

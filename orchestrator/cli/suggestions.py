@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import click
 
 
 class Group(click.Group):
     """A group that suggests the closest command for an unknown one."""
+
+    #: Unknown command -> what to call instead.
+    hints: ClassVar[Mapping[str, str]] = {}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -17,6 +21,8 @@ class Group(click.Group):
         if self.get_command(ctx, name) is None:
             import difflib
 
+            if hint := self.hints.get(name):
+                ctx.fail(f"No such command {name!r}. {hint}")
             # click would search only the commands that are loaded already.
             if close := difflib.get_close_matches(name, self.list_commands(ctx), n=1):
                 ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")

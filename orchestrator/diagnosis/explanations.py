@@ -96,15 +96,15 @@ def _live(facts: JobFacts, job: jobs.Job) -> Explanation:
     if job.state is not JobState.RUNNING or job.reason not in (None, "", "None"):
         reason = pending_reasons.reason_sentence(job)
         summary = f"the job has not ended: {job.state}" + (f", {reason}" if reason else "")
-    elif facts.last_line:
+    elif facts.last_lines:
         summary = "the job is running; the last line of its log is:"
     else:
-        summary = "the job is running; there is no log yet"
+        summary = "the job is running and has printed nothing yet"
     written = {} if facts.written_at is None else {"last_written": facts.written_at}
     return Explanation(
         cause=None,
         summary=summary,
-        evidence=() if facts.last_line is None else (facts.last_line,),
+        evidence=facts.last_lines[-1:],
         also=_notable(facts.findings),
         details={"state": str(job.state), **written},
     )
@@ -147,7 +147,7 @@ def _failed(facts: JobFacts) -> Explanation:
     return Explanation(
         cause=main.cause,
         summary=summary,
-        evidence=_evidence(main, same, state),
+        evidence=(*_evidence(main, same, state), *_last_output(facts, main)),
         cures=tuple(dict.fromkeys((*main.cures, *state_cures, *info.cures))),
         first_failing_rank=rank,
         traceback=main.traceback or _traceback(main, findings),
@@ -170,7 +170,7 @@ def _unexplained(facts: JobFacts, summary: str) -> Explanation:
     return Explanation(
         cause=cause,
         summary=summary,
-        evidence=() if facts.last_line is None else (facts.last_line,),
+        evidence=facts.last_lines[-1:],
         cures=cures,
         also=_notable(facts.findings),
     )
@@ -184,6 +184,13 @@ def _evidence(
     if state is not None:
         lines = [*lines[: _EVIDENCE_LINES - 1], state]
     return tuple(dict.fromkeys(each.evidence for each in lines))
+
+
+def _last_output(facts: JobFacts, main: Finding) -> tuple[Evidence, ...]:
+    """Return the end of the log if the exit code is all that is known about the failure."""
+    if main.cause != "nonzero_exit" or main.evidence.path is not None:
+        return ()
+    return facts.last_lines
 
 
 def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:

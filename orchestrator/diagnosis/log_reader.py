@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import signal
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -110,11 +111,12 @@ class LogReader:
         self._summaries: dict[str, torchelastic.Summary] = {}
         #: path of each error file that torchrun names -> rank
         self.error_files: dict[str, int | None] = {}
-        self._last_line: tuple[int, str] | None = None
+        self._last_lines: deque[tuple[int, str]] = deque(maxlen=records.LAST_LINES)
 
     @property
-    def last_line(self) -> records.Evidence | None:
-        return None if self._last_line is None else self._evidence(*self._last_line)
+    def last_lines(self) -> tuple[records.Evidence, ...]:
+        """Return the last lines that were read and are not blank."""
+        return tuple(self._evidence(*line) for line in self._last_lines)
 
     def finish(self) -> tuple[records.Finding, ...]:
         """Return the findings in the order of the file, after its last line."""
@@ -124,7 +126,8 @@ class LogReader:
         return tuple(self._findings)
 
     def feed(self, number: int, line: str) -> None:
-        self._last_line = number, line
+        if line and not line.isspace():
+            self._last_lines.append((number, line))
         is_inside = self._tracebacks.pending or self._summaries
         if not (is_inside or self._rules.may_match(line)):
             self._ordinary_lines += bool(self._findings) and not _PART_OF_ERROR.match(line)

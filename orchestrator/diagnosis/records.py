@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from orchestrator import jobs
 from orchestrator.diagnosis import causes
 
+#: Lines from the end of a log that are shown if nothing in it matches a rule.
+LAST_LINES = 3
+
 
 class Source(enum.StrEnum):
     LOG = "log"
@@ -122,8 +125,8 @@ class JobFacts:
     script_started: bool | None = None
     #: in the order of the logs
     findings: tuple[Finding, ...] = ()
-    #: the last line of the log
-    last_line: Evidence | None = None
+    #: the last lines of the log that are not blank, without the banner of our script
+    last_lines: tuple[Evidence, ...] = ()
     #: time of the last write to a log
     written_at: datetime.datetime | None = None
     #: in the middle of long logs, which is not read

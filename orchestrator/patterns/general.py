@@ -7,6 +7,7 @@ place says what it is (`Epoch [3][10/500]`). Lines with much other text are not 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from orchestrator.patterns.vocabulary import Meaning
 #: How many words that are neither names nor usual beside them a line of metrics has at most: with
 #: neither a counter nor a sign such as a colon, with one of them, and with both.
 _MAX_OTHER_WORDS = (1, 4, 8)
+#: That many of them may belong to unknown names, on average.
+_MAX_WORDS_IN_NAMES = 2
 _MAX_NAME_CHARACTERS = 64
 #: Longer lines are not read.
 _MAX_CHARACTERS = 4000
@@ -57,10 +60,11 @@ _UNIT = (
 )
 # Behind a blank it may also be the name of the next number.
 _BEHIND = re.compile(rf"({_UNIT}|/s(?:ec)?\b)|[ ]({_UNIT})(?![\w/]|[ ]*[:=]|[ ]per[ ])", re.ASCII)
-_AT = re.compile(r"(.+?) (?:at|after|in|on|for)(?: |$)")
+_AT = re.compile(r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))? (?:at|after|in|on|for)(?: |$)")
 #: Between a step and the value of the metric named before it: loss at step 10: 0.5
 _AFTER_STEP = re.compile(r"(?: \w+)?[ ]*(?::|=|is|was)[ ]*")
 _NAME_BEHIND = re.compile(rf"[ ]((?:{_WORD}[ ]){{0,2}}{_WORD})(?=[ ]*(?:[,;|)\]]|$))", re.ASCII)
+_BYTES = re.compile(r"[kKMGT]?i?B/s(?:ec)?")
 _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
@@ -77,22 +81,6 @@ _USUAL = frozenset(
     "hour hrs days mb gb gib mib samples images tokens steps batches examples epoch step "
     "iter".split()
 )
-#: In lines about other things than the progress of the training.
-_OTHER_LINE = re.compile(
-    r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|sav(?:e|ed|ing)|\w*warn(?:ing)?|"
-    r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
-    r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |\?(?:it|s)/|"
-    r"(?-i:[a-z]Error\b)",
-    re.IGNORECASE,
-)
-#: Progress bars count many things. Those without a loss count only behind such words or a row of
-#: numbers; for bare ones there is the pattern of tqdm.
-_OTHER_BAR = re.compile(
-    r"(?!\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode)[^A-Za-z%|]*)+%|"
-    r"\s*[0-9][0-9.,/GMK\s]{12,}:?\s+[0-9]+%).*(?:[0-9]%\||\[[0-9:]+<)",
-    re.IGNORECASE,
-)
-_BEFORE_BAR = re.compile(rf":\s+{junk.GAP}")
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
     "epoch step iter iteration global_step total_timesteps episode n_updates frame_number".split()
@@ -143,10 +131,10 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     if not _VALUE.search(plain):
         names = tables.header(text)
         return Reading(columns=names) if names else None
-    if _OTHER_LINE.search(plain):
+    if junk.OTHER_LINE.search(plain):
         return None
     values = _values(plain)
-    is_other_bar = _OTHER_BAR.match(text) and not any(
+    is_other_bar = junk.OTHER_BAR.match(text) and not any(
         value.meaning.kind in ("loss", "score") for value in values
     )
     return Reading(values) if values and not is_other_bar else None
@@ -155,6 +143,8 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
 def _values(text: str) -> list[Value]:
     """Return the values of a text without junk; [] if it is not about metrics."""
     matches = list(_VALUE.finditer(text))
+    if _other_words(text) > _MAX_OTHER_WORDS[-1] + _MAX_WORDS_IN_NAMES * len(matches):
+        return []
     values: list[Value] = []
     places: list[str] = []
     other_words, phase, end = 0, "", 0
@@ -162,15 +152,19 @@ def _values(text: str) -> list[Value]:
     for index, match in enumerate(matches):
         before = text[end : match.start()]
         end = match.end()
-        behind = text[end : matches[index + 1].start() if index + 1 < len(matches) else None]
+        following = matches[index + 1].start() if index + 1 < len(matches) else len(text)
+        behind = text[end:following]
         name = _name(before, is_first=index == 0)
         phase = vocabulary.last_phase(_WORDS.findall(before), phase)
         other_words += _other_words(_prose(before, name))
         if at_step is not None and _AFTER_STEP.fullmatch(before):
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
         else:
-            value = _value(name, match, behind)
-        at_step = _metric_at_step(name)
+            value = _value(name, match, behind, is_last=following == len(text))
+        if value is None and name is not None and "." in match["number"]:
+            value = _in_other_phase(name, match, values)
+        is_counter = value is not None and value.meaning.kind == "counter"
+        at_step = _metric_at_step(before) if is_counter else None
         if value is not None:
             values.append(_in_phase(value, phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
@@ -179,7 +173,7 @@ def _values(text: str) -> list[Value]:
         elif (
             _is_count(match)
             and not behind[:1].isalpha()
-            and not _BEFORE_BAR.match(behind)
+            and not junk.BEFORE_BAR.match(behind)
             and (_PLACE.fullmatch(before) or (match["total"] and name is not None))
             # Acc: 10.0% (10/100), fg/bg=(64/192)
             and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
@@ -217,9 +211,20 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
     return name
 
 
-def _metric_at_step(name: re.Match[str] | None) -> Meaning | None:
+def _in_other_phase(
+    name: re.Match[str], match: re.Match[str], values: Sequence[Value]
+) -> Value | None:
+    """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
+    is_phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None) is not None
+    if not is_phase or not values or values[-1].meaning.kind not in ("loss", "score"):
+        return None
+    bare = values[-1].meaning.name.removeprefix("val_")
+    return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
+
+
+def _metric_at_step(before: str) -> Meaning | None:
     """Return the metric whose value follows the step: `Minibatch loss at step 3000: 58.9`."""
-    metric = _AT.match(name["words"]) if name else None
+    metric = _AT.search(before[-_MAX_NAME_CHARACTERS:])
     found = vocabulary.last_meaning(metric[1]) if metric else None
     return found if found is not None and found.kind in ("loss", "score") else None
 
@@ -247,16 +252,24 @@ def _prose(before: str, name: re.Match[str] | None) -> str:
 
 def _other_words(text: str) -> int:
     """Return the number of words that are neither names of metrics nor usual beside them."""
-    words = _WORDS.findall(text)
-    return sum(w.lower() not in _USUAL and vocabulary.meaning(w) is None for w in words)
+    return sum(map(_is_other, _WORDS.findall(text)))
 
 
-def _value(name: re.Match[str] | None, match: re.Match[str], behind: str) -> Value | None:
+@functools.lru_cache(4096)
+def _is_other(word: str) -> bool:
+    return word.lower() not in _USUAL and vocabulary.meaning(word) is None
+
+
+def _value(
+    name: re.Match[str] | None, match: re.Match[str], behind: str, *, is_last: bool
+) -> Value | None:
     """Return the value of a number by the name before it, its unit or the name behind it."""
     number = match["number"].replace(",", "")
     scaled = number + _scale(match)
     found_unit = _BEHIND.match(behind)
     unit = (found_unit[1] or found_unit[2]) if found_unit else ""
+    if _BYTES.fullmatch(unit):
+        return None
     by_unit = vocabulary.unit_meaning(unit)
     if unit and by_unit is None and not behind.startswith(" "):
         glued = vocabulary.meaning(unit)
@@ -268,18 +281,22 @@ def _value(name: re.Match[str] | None, match: re.Match[str], behind: str) -> Val
     is_explicit = name is not None and name["sign"].strip(" ") not in _WEAK_SIGNS
     found = vocabulary.last_meaning(name["words"], explicit=is_explicit) if name else None
     if name is not None and found is not None:
+        is_result = found.kind in ("loss", "score")
+        # loss 0.5 tokens/s 1234
+        is_name_of_next = is_result and not is_last and behind.strip() == unit
+        is_rate_or_time = is_explicit and not is_result
         if found.kind == "counter":
             if by_unit is None and unit not in _SECONDS and _is_count(match):
                 printed = vocabulary.snake(name["words"].split(" ")[-1])
                 return Value(found, scaled, printed, is_explicit)
-        elif by_unit is None or (is_explicit and found.kind not in ("loss", "score")):
-            is_unit = by_unit is not None or unit in _SIZES
+        elif by_unit is None or is_name_of_next or is_rate_or_time:
+            is_unit = not is_name_of_next and (by_unit is not None or unit in _SIZES)
             value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_explicit)
             return value and value._replace(printed_name=vocabulary.snake(name["words"]))
     if by_unit is not None:
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    name_behind = _NAME_BEHIND.match(behind)
+    name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:
         return None
@@ -322,7 +339,7 @@ def _named(
 
 def _in_phase(value: Value, phase: str) -> Value:
     """Return the value with a name that says that it is of validation, if it is."""
-    if value.meaning.kind not in ("loss", "score"):
+    if not phase or value.meaning.kind not in ("loss", "score"):
         return value
     name = vocabulary.in_phase(value.meaning.name, phase)
     return value._replace(meaning=value.meaning._replace(name=name))
@@ -365,8 +382,9 @@ def _with_own_names(values: Sequence[Value]) -> list[Value]:
         name = value.meaning.name
         if name in taken and value.printed_name:
             name = value.printed_name
+            value = value._replace(meaning=value.meaning._replace(name=name))
         taken.add(name)
-        own.append(value._replace(meaning=value.meaning._replace(name=name)))
+        own.append(value)
     return own
 
 

@@ -1,4 +1,4 @@
-"""Takes out of a line what contains numbers but no metrics: dates, paths, addresses, versions."""
+"""What is no metric: lines about other things, and dates, paths, addresses, versions in a line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ import re
 #: In the place of junk: neither a word nor a sign between a name and its number.
 GAP = "\x01"
 
+#: In lines about other things than the progress of the training.
+OTHER_LINE = re.compile(
+    r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|sav(?:e|ed|ing)|\w*warn(?:ing)?|"
+    r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
+    r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |\?(?:it|s)/|"
+    r"(?-i:[a-z]Error\b)",
+    re.IGNORECASE,
+)
+#: Progress bars count many things. Those without a loss count only behind such words or a row of
+#: numbers; for bare ones there is the pattern of tqdm.
+OTHER_BAR = re.compile(
+    r"(?!\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode)[^A-Za-z%|]*)+%|"
+    r"\s*[0-9][0-9.,/GMK\s]{12,}:?\s+[0-9]+%).*(?:[0-9]%\||\[[0-9:]+<)",
+    re.IGNORECASE,
+)
+BEFORE_BAR = re.compile(rf":\s+{GAP}")
 _CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
 #: What a logger prints first.
 _HEAD = re.compile(
@@ -49,7 +65,7 @@ _FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff1d\uff08\uff09\u3010\u3011", ":,=()
 _GLUED_COUNTER = re.compile(
     r"\b(epoch|step|iter|iteration|batch|ep)[-_]?(?=[0-9]+\b(?![.]\w))", re.IGNORECASE
 )
-_SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=s)")
+_SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
 def ascii_signs(text: str) -> str:

@@ -89,7 +89,8 @@ _COUNTERS = {
         "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
         "updates up timestep timesteps tick round frame frames game games generation num_updates "
         "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
-        "num_timesteps n_timesteps total_frames num_frames total_env_steps"
+        "num_timesteps n_timesteps total_frames num_frames total_env_steps "
+        "total_env_interacts total_steps time_steps i"
     ),
     "epoch": "epoch epochs ep epoch_num",
     "episode": "episode episodes",
@@ -106,7 +107,7 @@ _SCORES = (
     "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
-    "error err ce bce objf"
+    "error err errd errg err_d err_g ce bce objf"
 )
 _RETURNS = (
     "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
@@ -152,6 +153,8 @@ _RATE = re.compile(
     r"_(?:s|sec|secs|second|seconds)(?:_per)?"
     r"(?:_?(?:gpu|device|node|chip|core|rank|thread|worker))?(?:_avg)?"
 )
+#: nllloss, lossD, loss1
+_LOSS = re.compile(r".*loss(?:es|[a-z]|[0-9]{1,2})?")
 _FLOPS = re.compile(
     r"(?:throughput_)?[tp]_?flops?(?:_s|_per_s|_per_second|s)?"
     r"(?:_(?:per_)?(?:gpu|device|chip))?(?:_s)?"
@@ -181,7 +184,9 @@ _MEANINGS = _by_alias()
 RETURNS = frozenset(_RETURNS.split())
 
 
-_PHRASES = frozenset("loss_function loss_value loss_scale".split())
+_PHRASES = frozenset(
+    "loss_function loss_value loss_scale loss_train loss_val loss_valid loss_test".split()
+)
 #: "tokens per iteration", "max steps" are no counters.
 _BEFORE_SETTING = re.compile(
     r"(?:.* )?(?:per|max|min|num|number|(?<!end )of|total|every|each|warmup|save|eval|log|episode)",
@@ -189,6 +194,7 @@ _BEFORE_SETTING = re.compile(
 )
 
 
+@functools.lru_cache(_CACHED)
 def snake(key: str) -> str:
     """Convert a program's name to a metric name; "" if nothing is left."""
     words = _OTHER_CHARACTERS.sub("_", _WORD_END.sub("_", key).lower()).strip("_")
@@ -214,7 +220,7 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     Args:
         explicit: a colon or the like follows, so that it is a name and not prose.
     """
-    key = snake(printed)
+    key = snake(printed.replace("'s", ""))
     # "the loss becomes nan" is prose.
     is_phrase = " " in printed and "loss" in key and not key.endswith(("loss", "losses"))
     if is_phrase and not explicit and key not in _PHRASES:
@@ -263,7 +269,7 @@ def _unphased(key: str) -> Meaning | None:
     words = key.split("_")
     if key in ("loss", "losses", "loss_function", "cost"):
         return Meaning("loss", "loss")
-    if words[-1].endswith(("loss", "losses")) and not _PROSE.intersection(words):
+    if _LOSS.fullmatch(words[-1]) and not _PROSE.intersection(words):
         return Meaning(key, "loss")
     if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
         return Meaning(key, "loss")

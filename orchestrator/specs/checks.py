@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -267,12 +268,21 @@ def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
                 yield (("retry", "changes", cause, key), ("launch",)), str(error)
 
 
-def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
+def missing_files(
+    spec: jobs.JobSpec, cwd: Path, spec_folder: Path | None = None
+) -> Iterator[Finding]:
     """Yield each missing file of a spec, and what is wrong with its secrets file.
 
-    Relative paths start in the job's folder.
+    Relative paths start in the job's folder. spec_folder: that of the file which names the script.
     """
     folder = cwd / (spec.chdir or "")
+    if spec_folder is not None and _is_elsewhere(spec, folder, spec_folder):
+        yield (
+            _at("launch", "script"),
+            f"{spec.launch.script} is not in {folder.absolute()}, where the job starts, but beside "
+            f"the spec: cd {shlex.quote(str(spec_folder))} first, or add "
+            f"--chdir {shlex.quote(str(spec_folder))}",
+        )
     if spec.chdir is not None and not folder.is_dir():
         # Slurm would start the job in /tmp and only mention it in the log (measured).
         yield _at("job", "chdir"), f"no such folder: {schema.unquoted(spec.chdir)}"
@@ -301,3 +311,12 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
 
         for message in secrets.problems(folder / file, file):
             yield _at("environment", "secrets_file"), message
+
+
+def _is_elsewhere(spec: jobs.JobSpec, folder: Path, spec_folder: Path) -> bool:
+    """Return whether the script is missing in the job's folder, but exists beside the spec."""
+    script = spec.launch.script
+    # A container has its own files, and setup may change the folder.
+    if script is None or spec.container.runtime != "none" or spec.environment.setup:
+        return False
+    return not (folder / script).is_file() and (spec_folder / script).is_file()

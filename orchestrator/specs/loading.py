@@ -207,7 +207,8 @@ def build(
     )
     further = [checks.findings(spec)]
     if folder is not None:
-        further.append(checks.missing_files(spec, folder))
+        file_of_script = Path(document.origin(("launch", "script")).source)
+        further.append(checks.missing_files(spec, folder, file_of_script.parent))
     # A wrong value is not checked further.
     for findings in ([*checks.wrong_values(spec)], [*itertools.chain(*further)]):
         unusable = list(reported)

@@ -53,6 +53,8 @@ class Case:
     end: End = End.ENDED
     #: the first failing rank that `explain` must show
     rank: int | None = None
+    #: Slurm releases that accept it and leave it pending, and then part of the evidence
+    accepted: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: with --long only, because several processes import PyTorch
     long: bool = False
 
@@ -506,6 +508,9 @@ def _distributed() -> Iterator[Case]:
 
 def _refused() -> Iterator[Case]:
     configuration = "Requested node configuration is not available"
+    # man slurm.conf, EnforcePartLimits=NO (default): a job that exceeds the partition's number of
+    # nodes is accepted and stays pending. 22.05.8 and 26.05.5 do that, 24.11.5 rejects it.
+    accepted = {"nodes": dict.fromkeys(("22.05", "26.05"), "PartitionConfig")}
     for name, how, cause, evidence, flag in (
         ("account", "an unknown account", "bad_account", "Invalid account", "account=x"),
         (
@@ -539,6 +544,7 @@ def _refused() -> Iterator[Case]:
             tables=_shell("true"),
             flags=(f"--{flag}",),
             end=End.REFUSED,
+            accepted=accepted.get(name, {}),
         )
 
 

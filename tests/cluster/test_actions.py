@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 
 from tests.cluster import faults
@@ -121,6 +122,43 @@ def test_requeue_of_purged_jobs(site: sites.Site) -> None:
     again = site.run("resubmit", job_id, "--parsable").stdout.strip()
     assert again != job_id
     site.run("wait", again)
+
+
+def test_earlier_attempt_in_a_separate_error_log(site: sites.Site) -> None:
+    # Slurm appends the messages of both attempts to one file.
+    fails = "echo \"ModuleNotFoundError: No module named 'gone'\" >&2; sleep 300"
+    command = f'[ "$ORCHESTRATOR_ATTEMPT" = 1 ] && exit 3; {fails}'
+    logs = 'output = "all-%j.out"\nerror = "all-%j.err"'
+    job = f'time_limit = "5"\nrequeue = true\n{logs}'
+    job_id = site.submit(site.shell("separate", command, job=job))
+    site.wait_state(job_id, "RUNNING")
+    errors = f"{site.home}/all-{job_id}.err"
+    site.lab.wait_for(lambda: "gone" in site.lab.read(errors), 60, "the error of attempt 0")
+    site.lab.run(["scontrol", "requeue", job_id], user="alice").check_returncode()
+    site.run("wait", job_id, check=1, timeout_seconds=240)
+    (newest,) = site.items("explain", job_id)
+    assert (newest["cause"], "gone" in str(newest)) == ("nonzero_exit", False)
+    banners = [line for line in site.lab.read(errors).splitlines() if line.startswith("=== ")]
+    assert [line.partition(" attempt ")[2][:1] for line in banners] == ["0", "1"]
+
+
+def test_ctrl_c_leaves_a_submitted_job_alone(site: sites.Site) -> None:
+    spec = site.shell("goes-on", f"until [ -e {site.home}/go ]; do sleep 0.1; done")
+    waiting = site.popen("submit", spec, "--wait")
+    assert waiting.stdout is not None and waiting.stderr is not None
+    match = re.fullmatch(r"Submitted batch job (\d+) \(@1, goes-on\)\n", waiting.stdout.readline())
+    assert match is not None
+    # It waits.
+    assert f" {match[1]} " in waiting.stderr.readline()
+    site.lab.kill(waiting, signal.SIGINT)
+    _, message = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130
+    assert message.endswith(
+        f"The job goes on. Follow: orchestrator logs -f {match[1]}; wait: orchestrator wait "
+        f"{match[1]}; cancel: orchestrator cancel {match[1]}\n\nInterrupted.\n"
+    )
+    site.lab.write(f"{site.home}/go", "")
+    assert site.wait_state(match[1], ("COMPLETED", "CANCELLED"))["state"] == "COMPLETED"
 
 
 def test_special_exit_is_released(site: sites.Site) -> None:

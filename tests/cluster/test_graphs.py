@@ -121,18 +121,25 @@ def test_unsatisfiable_dependency_is_reported_and_moved_to_the_continuation(
     site.wait_state(first, "FAILED")
     ticked = site.run("tick").stderr
     assert f"{second} after: it can never start: afterok: {first} (first) ended FAILED" in ticked
-    site.run("tick")
-    (event,) = [entry for entry in site.job(second)["events"] if entry["kind"] == "never"]
-    assert event["detail"] == f"it can never start: afterok: {first} (first) ended FAILED"
-    notices = site.lab.run(["cat", f"{site.home}/told"]).stdout
-    keys = [
-        item["subject"]
-        for line in notices.replace("}{", "}\n{").splitlines()
-        for item in json.loads(line)["items"]
-    ]
-    assert sorted(keys) == sorted(
+    subjects: list[str] = []
+
+    def are_told() -> bool:
+        # The cause of the first job is known when its log and Slurm's record are complete.
+        site.run("tick")
+        notices = site.lab.run(["cat", f"{site.home}/told"]).stdout
+        subjects[:] = [
+            item["subject"]
+            for line in notices.replace("}{", "}\n{").splitlines()
+            for item in json.loads(line)["items"]
+        ]
+        return len(subjects) >= 2
+
+    lab.wait_for(are_told, 60, "both notices")
+    assert sorted(subjects) == sorted(
         [f"{first} first: FAILED, nonzero_exit", f"{second} after: can never start"]
     )
+    (event,) = [entry for entry in site.job(second)["events"] if entry["kind"] == "never"]
+    assert event["detail"] == f"it can never start: afterok: {first} (first) ended FAILED"
     # Submitting it now is an error at once.
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
     assert "the job could never start: afterok" in refused.stderr

@@ -77,7 +77,8 @@ def test_files_that_are_no_specs(cli, unchanged):
             "arguments after `--`",
         ),
         (("a.toml", "--"), "no program after `--`"),
-        (("none.py",), "none.py: no such script"),
+        (("none.py",), "none.py: no such script in {folder}"),
+        (("trian.py",), "trian.py: no such script in {folder}. Did you mean train.py?"),
         (
             ("train.py", "--lr", "1"),
             "No such option: --lr. Options of train.py follow `--`: train.py -- --lr",
@@ -97,13 +98,31 @@ def test_files_that_are_no_specs(cli, unchanged):
     ],
 )
 def test_usage(cli, unchanged, argv, message):
+    (cli.folder / "train.py").touch()
     done = cli("submit", *argv)
     assert (done.code, done.out) == (2, "")
+    message = message.format(folder=cli.folder)
     assert done.err == (
         "Usage: orchestrator submit [OPTIONS] [SCRIPT | SPEC] [-- COMMAND...]\n"
         "Try 'orchestrator submit --help' for help.\n"
         f"\nError: {message}\n"
     )
+
+
+def test_a_script_beside_the_spec_but_not_in_the_jobs_folder(cli, unchanged):
+    elsewhere = cli.folder / "elsewhere"
+    elsewhere.mkdir()
+    (cli.folder / "own.py").write_text("print('step 1 loss 2.5')\n")
+    cli.spec('[launch]\nscript = "own.py"\n', "own.toml")
+    done = cli("submit", "../own.toml", cwd=elsewhere)
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        f"Error: ../own.toml:2: launch.script: own.py is not in {elsewhere}, where the job starts, "
+        f"but beside the spec: cd .. first, or add --chdir ..\n"
+        '    2 | script = "own.py"\n'
+        f"1 problem{NOTHING}"
+    )
+    assert cli("render", "../own.toml", "--chdir", "..", cwd=elsewhere).code == 0
 
 
 def test_the_command_line_is_checked_like_a_file(cli, unchanged):

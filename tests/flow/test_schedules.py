@@ -150,8 +150,16 @@ def test_the_driver_uses_the_configuration_of_the_project(cli, crontab):
     (cli.folder / "orchestrator.toml").write_text('state_dir = "state of $PROJECT"\n')
     cli.environ["PROJECT"] = "50% a"
     assert cli("trust", ".").code == 0
-    add = ("schedule", "add", "x", "--cron", "@yearly", "--inherit", "PROJECT", cli.spec(JOB))
-    assert cli(*add).code == 0
+    add = ("schedule", "add", "x", "--cron", "@yearly", cli.spec(JOB))
+    refused = cli(*add)
+    assert (refused.code, refused.err.partition("Error: ")[2]) == (
+        3,
+        "$PROJECT: the configuration uses this variable, which the controller will not have when "
+        'it submits. Store it: --inherit PROJECT, or inherit = ["PROJECT"] in [environment] of a '
+        "spec\n1 problem; nothing was done.\n",
+    )
+    assert cli("schedule", "list", "--json").items == []
+    assert cli(*add, "--inherit", "PROJECT").code == 0
     assert cli("schedule", "install", "--cron", "--write").code == 0
     (ran,) = cli("schedule", "run", "x", "--json").items
     assert cli("wait", f"@{ran['job']}").code == 0

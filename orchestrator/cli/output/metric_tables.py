@@ -104,17 +104,30 @@ def print_table(view: View) -> int:
     is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
     count, newest = queries.newest(view.context, query, limit)
-    rows = [_row(row, view.jobs[row.job_row]) for page in newest for row in page]
+    metric_rows = [row for page in newest for row in page]
+    if not query.names:
+        metric_rows = _without_positions(metric_rows)
+    rows = [_row(row, view.jobs[row.job_row]) for row in metric_rows]
     with terminal.printing_to(view.out):
         output.print_rows("metrics", rows, COLUMNS, "table")
-    if count > len(rows):
+    if limit is not None and count > limit:
         output.note(
-            f"Only the newest {len(rows):,} of {count:,} rows are shown; "
+            f"Only the newest {limit:,} of {count:,} rows are shown; "
             "--last, --points, --steps or a pipe select others"
         )
     if view.out is None and sys.stdout.isatty() and len(rows) > 1:
         _print_sparklines(view)
     return len(rows)
+
+
+def _without_positions(rows: list[metrics.MetricRow]) -> list[metrics.MetricRow]:
+    """Return the rows without steps and epochs that the columns of other rows show, if any."""
+    others = [
+        row
+        for row in rows
+        if not (row.name in ("step", "epoch") and row.value == getattr(row, row.name))
+    ]
+    return others or rows
 
 
 def _print_sparklines(view: View) -> None:
@@ -125,7 +138,7 @@ def _print_sparklines(view: View) -> None:
     width = min(max(shutil.get_terminal_size().columns - 56, 8), 48)
     series: dict[tuple[int, str, str, int | None], list[float | None]] = {}
     for page in view.pages(width):
-        for row in page:
+        for row in page if view.query.names else _without_positions(page):
             key = (row.job_row, row.name, row.unit, row.rank)
             series.setdefault(key, []).append(row.value)
     lines = []

@@ -26,6 +26,7 @@ from orchestrator.diagnosis import (
 from orchestrator.diagnosis.records import Explanation, JobFacts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
+from orchestrator.logs.lines import BANNER_START
 from orchestrator.slurm import scontrol, states
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
@@ -214,15 +215,15 @@ def _with_logs(
     for path in paths:
         scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
-        # Only our own scripts print banners, and only to stdout.
-        has_banners = job and job.tracked_name is None and path == job.stdout_path
-        of_job = job if has_banners else None
+        # Only our own scripts print banners.
+        of_job = job if job and job.tracked_name is None else None
         for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
+        printed = [line for line in reader.last_lines if not line.text.startswith(BANNER_START)]
         facts = dataclasses.replace(
             facts,
             findings=(*facts.findings, *reader.finish()),
-            last_line=reader.last_line or facts.last_line,
+            last_lines=tuple(printed) or facts.last_lines,
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TypeAlias
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, sweeps
 from orchestrator.controller.recovery import chains
+from orchestrator.controller.schedules import install
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents
 from orchestrator.controller.sweeps import queries
@@ -31,9 +33,25 @@ _STATE_VARIABLES = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"}
 
 
 def variables(context: contexts.Context, inherit: Collection[str]) -> dict[str, str]:
-    """Return the environment to store. inherit: variables that the specs name."""
+    """Return the environment to store. inherit: variables that the specs name.
+
+    Raises ConfigurationError if the configuration uses a variable that is not stored: the
+    controller could not read it later.
+    """
     environment = jobs.Environment(inherit=tuple(inherit))
     stored = intents.stored_environment(context, environment, reason="the controller submits later")
+    read = install.ReadVariables(context.environ)
+    # It was valid with the options of the command.
+    with contextlib.suppress(errors.ConfigurationError):
+        config.load(read, context.folder, {})
+    if missing := sorted(read.names - stored.keys() - _STATE_VARIABLES):
+        problem = (
+            "the configuration uses this variable, which the controller will not have when it "
+            'submits. Store it: --inherit {0}, or inherit = ["{0}"] in [environment] of a spec'
+        )
+        raise errors.ConfigurationError(
+            [errors.Problem(source=f"${name}", message=problem.format(name)) for name in missing]
+        )
     return {name: value for name, value in stored.items() if name not in _STATE_VARIABLES}
 
 

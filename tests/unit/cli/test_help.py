@@ -46,6 +46,13 @@ def test_each_key_has_a_meaning() -> None:
     [
         (["sumbit"], "", "No such command 'sumbit'. Did you mean 'submit'?"),
         (["zzz"], "", "No such command 'zzz'."),
+        (
+            ["init"],
+            "",
+            "No such command 'init'. To write a spec: submit train.py --save-spec train.toml. "
+            "To write a profile of a cluster: config init.",
+        ),
+        (["sweep", "init"], "sweep", "No such command 'init'."),
         (["sweep", "sumbit"], "sweep", "No such command 'sumbit'. Did you mean 'submit'?"),
         (["notices", "lst"], "notices", "No such command 'lst'. Did you mean 'list'?"),
         (["submit", "--weit"], "submit", "No such option '--weit'. Did you mean '--wait'?"),

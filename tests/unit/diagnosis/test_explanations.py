@@ -52,7 +52,7 @@ def explained(lines: list[str], job: jobs.Job | None = None) -> Explanation:
     for number, line in enumerate(lines, 1):
         reader.feed(number, line)
     return explanations.explain(
-        JobFacts(job=job, findings=reader.finish(), last_line=reader.last_line)
+        JobFacts(job=job, findings=reader.finish(), last_lines=reader.last_lines)
     )
 
 
@@ -184,7 +184,7 @@ def test_running_job_shows_its_last_line() -> None:
     now = datetime.datetime.now(datetime.UTC)
     line = Evidence(text=STEP, path="/r/7.out", line=9, source=Source.LOG)
     result = explanations.explain(
-        JobFacts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+        JobFacts(job=job_of(JobState.RUNNING), last_lines=(line,), written_at=now)
     )
     assert (result.cause, result.summary) == (
         None,
@@ -192,6 +192,19 @@ def test_running_job_shows_its_last_line() -> None:
     )
     assert result.evidence == (line,)
     assert result.details["last_written"] == now
+
+
+def test_a_bare_exit_code_shows_the_end_of_the_log() -> None:
+    result = explained([STEP, "config broken", ""], job_of(JobState.FAILED, exit_code=4))
+    assert result.cause == "nonzero_exit"
+    assert [(each.line, each.text) for each in result.evidence] == [
+        (None, "FAILED, exit code 4:0"),
+        (1, STEP),
+        (2, "config broken"),
+    ]
+    # A line that matches a rule says more.
+    result = explained([CUDA_OOM, STEP], job_of(JobState.FAILED, exit_code=4))
+    assert STEP not in [each.text for each in result.evidence]
 
 
 def test_final_state_is_evidence() -> None:

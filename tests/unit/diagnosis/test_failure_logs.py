@@ -23,7 +23,7 @@ def explained(path: Path) -> Explanation:
     reader = log_reader.LogReader(RULES, str(path))
     for line in head_and_tail.scan(str(path), head_and_tail.Scan()):
         reader.feed(line.number, line.text)
-    return explanations.explain(JobFacts(findings=reader.finish(), last_line=reader.last_line))
+    return explanations.explain(JobFacts(findings=reader.finish(), last_lines=reader.last_lines))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["log"] for case in CASES])

@@ -100,6 +100,7 @@ def test_stored_variables_are_an_allow_list():
         "MY_OWN": "x",
     }
     shell_only = {"PS1": "$", "HISTSIZE": "1", "SSH_TTY": "x", "OLDPWD": "/", "BASH_VERSION": "5"}
+    shell_only["VIRTUAL_ENV_PROMPT"] = "(.venv) "
     environ = {**kept, **dropped, **shell_only, "SLURM_JOB_ID": "7"}
     assert variables.stored(environ) == kept
     assert variables.not_stored(environ) == sorted(dropped)
