@@ -18,8 +18,6 @@ from orchestrator.patterns.vocabulary import Meaning
 #: How many words that are neither names nor usual beside them a line of metrics has at most: with
 #: neither a counter nor a sign such as a colon, with one of them, and with both.
 _MAX_OTHER_WORDS = (1, 4, 8)
-#: That many of them may belong to unknown names, on average.
-_MAX_WORDS_IN_NAMES = 2
 _MAX_NAME_CHARACTERS = 64
 #: Longer lines are not read.
 _MAX_CHARACTERS = 4000
@@ -143,7 +141,8 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
 def _values(text: str) -> list[Value]:
     """Return the values of a text without junk; [] if it is not about metrics."""
     matches = list(_VALUE.finditer(text))
-    if _other_words(text) > _MAX_OTHER_WORDS[-1] + _MAX_WORDS_IN_NAMES * len(matches):
+    # Unknown names take two of them on average.
+    if _other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
         return []
     values: list[Value] = []
     places: list[str] = []
@@ -163,8 +162,7 @@ def _values(text: str) -> list[Value]:
             value = _value(name, match, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
-        is_counter = value is not None and value.meaning.kind == "counter"
-        at_step = _metric_at_step(before) if is_counter else None
+        at_step = _metric_at_step(before) if value and value.meaning.kind == "counter" else None
         if value is not None:
             values.append(_in_phase(value, phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
@@ -197,7 +195,9 @@ def _values(text: str) -> list[Value]:
     elif is_strong or len(counters) > 1:
         is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counters) + is_explicit]
     else:
-        is_metrics = bool(counters) and other_words < 2
+        # Learning rate: 0.1, Epochs: 10
+        is_counted = any(not v.unit.endswith("s") for v in values if v.meaning.kind == "counter")
+        is_metrics = is_counted and other_words < 2
     return _with_times(_with_own_names(_with_one_step(values))) if is_metrics else []
 
 
@@ -215,8 +215,8 @@ def _in_other_phase(
     name: re.Match[str], match: re.Match[str], values: Sequence[Value]
 ) -> Value | None:
     """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
-    is_phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None) is not None
-    if not is_phase or not values or values[-1].meaning.kind not in ("loss", "score"):
+    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
+    if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
         return None
     bare = values[-1].meaning.name.removeprefix("val_")
     return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
@@ -302,11 +302,11 @@ def _value(
         return None
     if found.kind == "counter" and _is_count(match) and name_behind[1].lower() in _BARE:
         return Value(found, scaled, name_behind[1].lower())
-    is_metric = found.kind in ("loss", "score") and not number.isdigit()
     printed = vocabulary.snake(name_behind[1])
-    is_value = is_metric or found.kind == "rate"
-    number = scaled if found.kind == "rate" else number
-    return Value(found, number, found.unit, printed_name=printed) if is_value else None
+    if found.kind == "rate":
+        return Value(found, scaled, found.unit, printed_name=printed)
+    is_metric = found.kind in ("loss", "score") and not number.isdigit()
+    return Value(found, number, found.unit, printed_name=printed) if is_metric else None
 
 
 def _named(

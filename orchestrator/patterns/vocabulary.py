@@ -80,9 +80,10 @@ _PROSE = frozenset(
 )
 #: What follows "loss" in the names of settings.
 _SETTINGS = frozenset(
-    "scale scaler scaling weight weights coef coeff coefficient fn func function type name "
-    "lambda ratio factor balance balancing mode config reduction threshold steps freq frequency "
-    "interval every gamma alpha beta window spike implementation impl fusion backend".split()
+    "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
+    "name lambda ratio factor balance balancing mode config reduction threshold steps freq "
+    "frequency interval every gamma alpha beta window spike implementation impl fusion "
+    "backend".split()
 )
 _COUNTERS = {
     "step": (

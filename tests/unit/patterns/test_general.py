@@ -131,6 +131,8 @@ def test_lines_of_metrics(line: str, expected: str) -> None:
         "tokens per iteration: 4,194,304",
         "precision: 16",
         "Error: 2",
+        "Batch size: 32, Learning rate: 0.1, Epochs: 10",
+        "loss_coefs: 0.5 0.1",
         "torch 2.4.1+cu121, CUDA 12.1, 8 GPUs, 350.5M parameters",
         "https://example.org/step/100?loss=0.5",
         "Grad overflow on iteration 4",
