@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator import jobs, metrics, sweeps
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.metrics import queries as metric_queries
+from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts
 from orchestrator.metrics import choices
 from orchestrator.sweeps import parameters, results
@@ -34,12 +35,9 @@ def read(context: contexts.Context, sweep: sweeps.StoredSweep) -> Material:
     """
     with context.store.reading() as work:
         points = work.sweeps.points(sweep.row)
-        point_of: dict[int, int] = {}
-        for point in points:
-            if point.job is not None:
-                is_alone = point.job.continues is None
-                earlier = [] if is_alone else work.recovery.predecessors(point.job.row)
-                point_of |= dict.fromkeys([*earlier, point.job.row], point.number)
+        numbers = {point.job.row: point.number for point in points if point.job is not None}
+        owners = chains.owners(work, [point.job for point in points if point.job is not None])
+        point_of = {row: numbers[owner] for row, owner in owners.items()}
         members = work.jobs.by_row(list(point_of))
         document = work.sweeps.document(sweep.row)
     ingest.ingest_for_command(context, [members[row] for row in point_of])
