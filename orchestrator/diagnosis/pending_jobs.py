@@ -69,10 +69,11 @@ def explain(job: jobs.Job, queue: PendingFacts, now: datetime.datetime) -> Expla
         "jobs_before": queue.before,
         "slurm_error": queue.error or None,
     }
+    source = Source.OURS if job.scheduler == "local" else Source.SLURM
     return Explanation(
         cause=cause,
         summary=summary,
-        evidence=(Evidence(text=f"{job.state}, reason {reason}", source=Source.SLURM),),
+        evidence=(Evidence(text=f"{job.state}, reason {reason}", source=source),),
         cures=_cures(job, cause, prospect, word, _allowed_seconds(word, queue, limit)),
         details={name: value for name, value in details.items() if value is not None},
     )
