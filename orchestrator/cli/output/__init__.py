@@ -320,5 +320,4 @@ def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message for people to stderr."""
     click.echo(message, err=True)
