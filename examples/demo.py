@@ -314,11 +314,14 @@ What to try next:
   {typed(folder, "show", job_id, "--script")}
 """
     tools = shlex.quote(str(Path(sys.executable).parent))
+    # On a machine with neither a GPU nor Slurm the spec runs as it is, with the PATH of this block.
+    is_plain = scheduler == "local" and not num_gpus() and shutil.which("sbatch") is None
+    own_options = "" if is_plain else f"{shlex.join(options)} "
     own = f"""
 A script of your own instead of the included trainer, with your own database:
   cd {checkout}/examples/own
   export PATH={tools}:$PATH
-  orchestrator submit train.toml {shlex.join(options)} --wait
+  orchestrator submit train.toml {own_options}--wait
   orchestrator metrics train
 """
     if scheduler == "local":

@@ -16,6 +16,7 @@ from orchestrator.cli import commands, completion, options, output, session, val
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
+from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import results
 
@@ -140,7 +141,11 @@ def show_metrics(
         "max, best, p5, p95, any percentile, or all.",
         "LIST",
     ),
-    compare: bool = option("--compare", "Print two or more jobs side by side."),
+    compare: bool = option(
+        "--compare",
+        "Print two or more jobs side by side, each with the jobs that it continues or that "
+        "continue it. On a terminal that is too narrow: one below the other.",
+    ),
     by: str | None = option(
         "--by",
         "With --compare: one row for each step or epoch. With --plot: the x axis.",
@@ -189,17 +194,24 @@ def show_metrics(
     context = session.open_context(ctx)
     selected = options.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
+    owners = {job.row: job.row for job in selected}
+    members = selected
+    if compare:
+        with context.store.reading() as work:
+            owners = chains.owners(work, selected)
+            members = list(work.jobs.by_row(list(owners)).values())
     view = metric_tables.View(
         context=context,
-        query=metric_filter.query(by_row),
+        query=metric_filter.query(owners),
         jobs=by_row,
+        owners=owners,
         out=out,
         labels=results.labels(context, selected) if compare or plot or form == "table" else {},
     )
     if follow:
         _follow(view, form)
         return
-    ingest.ingest_for_command(context, selected)
+    ingest.ingest_for_command(context, members)
     if plot is not None:
         total = int(metric_tables.plot(view, plot, by))
     elif compare:

@@ -216,8 +216,10 @@ def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
 
     matching = queries.find(context, reference)
     if not matching:
+        near = queries.nearest_name(context, reference)
+        suggestion = f". Did you mean {near!r}?" if near else ""
         raise errors.NotFoundError(
-            f"job {reference!r} not found: `orchestrator status --all` lists all jobs"
+            f"job {reference!r} not found: `orchestrator status --all` lists all jobs{suggestion}"
         )
     live = [job for job in matching if not job.ended]
     if len({job.token for job in live}) > 1:

@@ -16,6 +16,7 @@ import click
 from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import job_scripts
+from orchestrator.text import escaping
 from orchestrator.toml import documents, schema
 
 if typing.TYPE_CHECKING:
@@ -93,11 +94,13 @@ def request(job: JobOptions, configuration: config.Configuration) -> job_scripts
     if job.batch_file is not None:
         return _batch_request(job.batch_file, job, configuration)
     path, program = _split(job.words)
-    if path is None and not job.flags and not program:
+    if path is None and not job.flags and not job.settings and not program:
         raise click.UsageError(
             "name a script or a spec: orchestrator submit train.py, orchestrator submit job.toml"
         )
     spec = specs.load(path, job.settings, job.flags, program, environ=os.environ)
+    if path is None and job.words[: len(job.words) - len(_program())]:
+        _check_script(Path(job.words[0]), spec.chdir)
     return job_scripts.Request(
         spec=config.with_profile(spec, configuration.profile),
         source=str(path) if path else shlex.join(["flags", *program]),
@@ -113,6 +116,8 @@ def save(job: JobOptions, path: Path) -> None:
         raise click.UsageError("--save-spec: a batch file describes its job itself")
     if path.suffix != ".toml":
         raise click.UsageError(f"--save-spec: name a file that ends in .toml (got {path})")
+    if (shown := escaping.visible(str(path))) != str(path):
+        raise click.UsageError(f"--save-spec: {shown}: no control character is allowed in its name")
     # Without the variables of this shell, which are a layer of each submission.
     file, program = _split(job.words)
     document, problems = specs.read(file, job.settings, job.flags, program)
@@ -120,7 +125,7 @@ def save(job: JobOptions, path: Path) -> None:
     document = documents.with_value(document, ("job", "name"), spec.name, "")
     try:
         with path.open("x", encoding="utf-8") as out:
-            out.write(writing.text(document, str(path)))
+            out.write(writing.text(document, shlex.quote(str(path))))
     except FileExistsError:
         raise click.UsageError(f"--save-spec: {path} exists: choose another name") from None
     except OSError as error:
@@ -189,22 +194,38 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
             "and its arguments after `--`"
         )
     path = Path(before[0]) if before else None
+    if path is not None and path.suffix not in (".py", ".sh", ".toml") and _is_program(path):
+        name = before[0] if "/" in before[0] else f"./{before[0]}"
+        command = shlex.join(["orchestrator", "submit", "--", name, *program])
+        raise click.UsageError(f"{path} is a program, neither a script nor a spec: {command}")
     if path is None or path.suffix not in (".py", ".sh"):
         return path, program
-    if not path.is_file():
-        raise click.UsageError(f"{path}: no such script{_closest(path)}")
     return None, [*([] if path.suffix == ".py" else ["bash"]), before[0], *program]
 
 
-def _closest(path: Path) -> str:
+def _check_script(path: Path, chdir: str | None) -> None:
+    """Raise UsageError unless the script is in the folder in which the job starts."""
+    at = Path(chdir or "") / path
+    if at.is_dir():
+        raise click.UsageError(f"{path} is a folder, not a script")
+    if not at.is_file():
+        why = ", the folder of the job" if chdir else ""
+        raise click.UsageError(f"{path}: no such script{_closest(path, at.parent.absolute(), why)}")
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _closest(path: Path, folder: Path, why: str) -> str:
     """Return where a script was looked for, and the closest name there."""
-    folder = path.parent.absolute()
     try:
-        names = [each.name for each in folder.iterdir() if each.suffix == path.suffix]
+        scripts = (each for each in folder.iterdir() if each.suffix == path.suffix)
+        names = [each.name for each in scripts if each.is_file()]
     except OSError:
-        return ""
+        names = []
     near = schema.did_you_mean(path.name, names)
-    return f" in {folder}" + (f". Did you mean {path.with_name(near)}?" if near else "")
+    return f" in {folder}{why}" + (f". Did you mean {path.with_name(near)}?" if near else "")
 
 
 def _program() -> list[str]:

@@ -150,11 +150,8 @@ def resubmit(
     if queue is None:
         queue = context.profile.queue_submissions
     selected = options.jobs_and_sweeps(context, references, ())
-    submissions: dict[str, list[jobs.Job]] = {}
-    for job in sorted(selected, key=lambda job: job.row):
-        submissions.setdefault(job.token, []).append(job)
     problems: list[errors.OrchestratorError] = []
-    for tasks in submissions.values():
+    for tasks in naming.by_submission(sorted(selected, key=lambda job: job.row)):
         try:
             first = resubmission.resubmit(context, tasks, fresh=fresh, queue=queue, argv=sys.argv)
         except errors.OrchestratorError as exc:

@@ -27,6 +27,11 @@ _ENDED_LINES = 50
 _LINE_LINES = 10
 #: The same after all errors of a log without a job.
 _ALIVE_LINES = 100
+#: Rules for reports of a failed process that name no cause.
+_REPORTS = (
+    *("srun-task", "child-failed", "torchrun-killed"),
+    *("torchrun-segfault", "torchrun-abort", "torchrun-bus-error"),
+)
 _ERRORS = (Level.ROOT, Level.CRASH, Level.TIMEOUT)
 
 
@@ -102,15 +107,15 @@ def _weighed(findings: Sequence[Finding]) -> list[Finding]:
 def _with_rank_ends(group: list[Finding]) -> list[Finding]:
     """Let the exit code of a rank count unless another finding explains it.
 
-    The exit codes that srun reports are then those of torchrun, which is 1 for all failures.
+    What srun reports is then the exit code of torchrun, which is 1 for all failures.
     """
     ends = [finding for finding in group if finding.exit_code is not None]
     if not ends:
         return group
-    others = [each for each in group if each.exit_code is None and each.rule != "srun-task"]
+    others = [each for each in group if each.exit_code is None and each.rule not in _REPORTS]
     weighed = []
     for finding in group:
-        if finding.rule == "srun-task":
+        if finding.rule in _REPORTS:
             finding = dataclasses.replace(finding, level=Level.HINT)
         elif finding.cause == "nonzero_exit" and finding in ends:
             # Python exits with 1 after any exception, and other codes are chosen.

@@ -21,8 +21,8 @@ _STARTERS = (
 )
 #: Programs whose file or program is a better name: `bash run.sh` is "run".
 _WRAPPERS = frozenset(
-    "accelerate bash composer dash deepspeed env mpiexec mpirun nice pipenv poetry sh srun stdbuf "
-    "time torchrun uv zsh".split()
+    "accelerate bash composer dash deepspeed env mpiexec mpirun nice nohup numactl pipenv poetry "
+    "sh srun stdbuf taskset time timeout torchrun uv zsh".split()
 )
 _FILE = re.compile(r".*\.(?:py|sh)")
 #: The first word of a shell line that is no assignment.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs
-from orchestrator.specs import arguments, flags, programs, toml_tables
+from orchestrator import errors, jobs
+from orchestrator.specs import arguments, flags, loading, programs, toml_tables
 from orchestrator.toml import documents
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT_COLUMN = 32
 #: Comments of keys that no flag sets.
 _COMMENTS = {
-    "launch.script": "Relative to the folder in which you call orchestrator.",
+    "launch.script": "Relative to job.chdir, else to the folder where you submit.",
     "launch.module": "Python module.",
     "launch.program": "The program and its arguments.",
 }
@@ -31,9 +33,10 @@ _SUGGESTED: Mapping[str, Mapping[str, object]] = {
 def text(document: documents.Document, file: str) -> str:
     """Return a TOML file that describes the same job as a document.
 
-    file: its name, for the comment at its top. The document must be valid (specs.build).
+    file: its name as a word of a shell, for the comment at its top. The document must be valid
+    (specs.build).
     """
-    data = _with_arguments(document.data)
+    data = _with_arguments(document)
     lines = [
         "# Written by orchestrator from a command line. Submit it with:",
         f"#   orchestrator submit {file}",
@@ -45,8 +48,9 @@ def text(document: documents.Document, file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_arguments(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
     """Return the tables with a script and `[args]`, which sweeps can vary, for a program."""
+    data = document.data
     launch = data.get("launch", {})
     words: Sequence[str] = launch.get("program", ())
     program = programs.python_program(jobs.Launch(program=tuple(words)))
@@ -58,7 +62,14 @@ def _with_arguments(data: Mapping[str, Any]) -> Mapping[str, Any]:
     rest = {key: value for key, value in launch.items() if key != "program"}
     key = "script" if program.module is None else "module"
     tables = {**data, "launch": {key: program.shown, **rest}}
-    return {**tables, "args": given} if given else tables
+    if given:
+        tables["args"] = given
+    try:
+        spec = loading.build(dataclasses.replace(document, data=tables), (), None)
+    except errors.SpecError:
+        return data  # Python accepts more names of modules than a spec
+    is_same = programs.python_program(spec.launch) == dataclasses.replace(program, arguments=())
+    return tables if is_same else data
 
 
 def _arguments(words: Sequence[str]) -> dict[str, jobs.ArgumentValue] | None:
@@ -88,7 +99,9 @@ def _value(word: str) -> jobs.ArgumentValue:
             value = kind(word)
         except ValueError:
             continue
-        if str(value) == word and word not in ("inf", "-inf", "nan"):
+        # A TOML integer has 64 bits.
+        is_number = math.isfinite(value) and -(2**63) <= value < 2**63
+        if is_number and str(value) == word:
             return value
     return word
 

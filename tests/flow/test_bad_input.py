@@ -79,6 +79,16 @@ def test_files_that_are_no_specs(cli, unchanged):
         (("a.toml", "--"), "no program after `--`"),
         (("none.py",), "none.py: no such script in {folder}"),
         (("trian.py",), "trian.py: no such script in {folder}. Did you mean train.py?"),
+        (("folder.py",), "folder.py is a folder, not a script"),
+        (
+            ("train.py", "--chdir", "folder.py"),
+            "train.py: no such script in {folder}/folder.py, the folder of the job",
+        ),
+        (
+            ("program", "--", "a b"),
+            "program is a program, neither a script nor a spec: "
+            "orchestrator submit -- ./program 'a b'",
+        ),
         (
             ("train.py", "--lr", "1"),
             "No such option: --lr. Options of train.py follow `--`: train.py -- --lr",
@@ -92,13 +102,19 @@ def test_files_that_are_no_specs(cli, unchanged):
             "--save-spec: name a file that ends in .toml (got job.yaml)",
         ),
         (
+            ("--save-spec", "a\nb.toml", "--", "true"),
+            "--save-spec: a\\nb.toml: no control character is allowed in its name",
+        ),
+        (
             ("--nodes", "two", "--", "x"),
             "Invalid value for '--nodes': 'two' is not a valid integer.",
         ),
     ],
 )
 def test_usage(cli, unchanged, argv, message):
+    (cli.folder / "folder.py").mkdir()
     (cli.folder / "train.py").touch()
+    (cli.folder / "program").touch(0o755)
     done = cli("submit", *argv)
     assert (done.code, done.out) == (2, "")
     message = message.format(folder=cli.folder)

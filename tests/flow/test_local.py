@@ -122,6 +122,12 @@ def test_what_was_typed_is_saved_as_a_spec(here: command_line.CommandLine) -> No
     assert refused.err.endswith("Error: --save-spec: job.toml exists: choose another name\n")
     assert (here.folder / "job.toml").read_text() == text
     assert here("status", "--all", "--json").items == []
+    spaced = here(
+        "submit", "--set", "launch.script=train.py", "--save-spec", "a b.toml", "--dry-run"
+    )
+    assert (spaced.code, spaced.err) == (0, "Wrote a b.toml\n")
+    line = (here.folder / "a b.toml").read_text().splitlines()[1]
+    assert line == "#   orchestrator submit 'a b.toml'"
 
 
 def job(here: command_line.CommandLine, reference: str) -> dict:

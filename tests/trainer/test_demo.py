@@ -126,6 +126,7 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
         "A script of your own instead of the included trainer, with your own database:",
         "On the login node of a cluster with Slurm:",
     ]
+    assert "\n  orchestrator submit train.toml --wait\n" in blocks[1][1]
     plain = {**environ, "PATH": "/usr/bin:/bin"}
     first, own = (paste(block, plain, tmp_path) for _, block in blocks[:2])
     assert "Training completed successfully." in first

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,6 +19,11 @@ from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
 from orchestrator.text.nouns import count
 from orchestrator.toml import values
+
+if TYPE_CHECKING:
+    from rich import console
+
+    from orchestrator.cli.output import tables
 
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
@@ -249,7 +254,23 @@ def _table_cell(row: Row, name: str, *, is_short: bool = False) -> str:
     return _cell(row, name)
 
 
+def fits(rows: Sequence[Row], columns: Sequence[Column | str]) -> bool:
+    """Return whether a table is not wider than stdout, with all that may be shortened shortened."""
+    stdout, layout = _laid_out(rows, columns)
+    return not sys.stdout.isatty() or layout.width <= stdout.width
+
+
 def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
+    from orchestrator.cli.output import tables
+
+    stdout, layout = _laid_out(rows, columns)
+    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
+    stdout.print(tables.render(layout), soft_wrap=True, end="")
+
+
+def _laid_out(
+    rows: Sequence[Row], columns: Sequence[Column | str]
+) -> tuple[console.Console, tables.Layout]:
     # Help is to need no more than click.
     import shutil
 
@@ -258,7 +279,6 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
     from orchestrator.cli.output import tables
 
     shown = list(map(as_column, columns))
-    is_terminal = sys.stdout.isatty()
 
     def lines(text: Callable[[Row, str], str]) -> list[dict[str, str]]:
         names = column_names(shown)
@@ -274,15 +294,12 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column | str]) -> None:
         color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
         highlight=False,
     )
-    if is_terminal:
+    if sys.stdout.isatty():
         short = lines(functools.partial(_table_cell, is_short=True))
-        layout = tables.lay_out(shown, lines(_table_cell), short, stdout.width)
-    else:
-        # Full values, whatever their length.
-        whole = lines(_cell)
-        layout = tables.lay_out(shown, whole, whole, sys.maxsize)
-    # A table that is too wide is wrapped by the terminal: a cut job ID would be a wrong job ID.
-    stdout.print(tables.render(layout), soft_wrap=True, end="")
+        return stdout, tables.lay_out(shown, lines(_table_cell), short, stdout.width)
+    # Full values, whatever their length.
+    whole = lines(_cell)
+    return stdout, tables.lay_out(shown, whole, whole, sys.maxsize)
 
 
 def time_of_day(at: datetime.datetime) -> str:
@@ -303,5 +320,4 @@ def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message for people to stderr."""
     click.echo(message, err=True)

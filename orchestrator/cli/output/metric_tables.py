@@ -58,6 +58,8 @@ class View:
     query: metrics.MetricQuery
     #: by their rows
     jobs: Mapping[int, jobs.Job]
+    #: the job whose row has the metrics of each queried job, by row
+    owners: Mapping[int, int]
     #: None: stdout
     out: Path | None
     #: what distinguishes jobs of sweeps, by row
@@ -209,6 +211,7 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
                     {
                         "job_row": job.row,
                         "job_id": job.job_id,
+                        "job_rows": [row for row, own in view.owners.items() if own == job.row],
                         "label": view.labels.get(job.row),
                         "value": value,
                         "ratio": summaries.ratio(value, values[0]),
@@ -229,7 +232,37 @@ def compare(view: View, stat: str | None, by: str | None, form: str) -> int:
         for value in values[1:]:
             cells += [value, summaries.ratio(value, values[0])]
         rows.append(dict(zip(columns, cells, strict=True)))
-    return view.print_rows("metric_comparison", rows, _compared_columns(columns, ratios), form)
+    shown = _compared_columns(columns, ratios)
+    if form == "table" and view.out is None and not output.fits(rows, shown):
+        rows, shown = _one_below_the_other(view, heads, lines), listed_columns(heads[-1])
+    return view.print_rows("metric_comparison", rows, shown, form)
+
+
+def _one_below_the_other(
+    view: View, heads: Sequence[str], lines: Sequence[tuple[tuple[str, str, object], Values]]
+) -> list[dict[str, object]]:
+    return [
+        {
+            **dict(zip(heads, head, strict=True)),
+            "job": view.label(row),
+            "value": value,
+            "ratio": summaries.ratio(value, values[0]),
+        }
+        for head, values in lines
+        for row, value in zip(view.jobs, values, strict=True)
+    ]
+
+
+def listed_columns(statistic: str) -> list[Column]:
+    """Return the columns of a comparison of jobs that do not fit side by side."""
+    return [
+        Column("name", "name"),
+        Column("unit", drop=1),
+        Column(statistic, drop=3 if statistic == "statistic" else None),
+        Column("job", "text"),
+        Column("value"),
+        Column("ratio", drop=2),
+    ]
 
 
 def _compared_columns(names: Sequence[str], ratios: Sequence[str]) -> list[Column]:
@@ -255,7 +288,7 @@ def _summaries(view: View) -> dict[int, dict[Key, summaries.Summary]]:
     computed: dict[int, dict[Key, summaries.Summary]] = {}
     for page in view.pages():
         for row in page:
-            of_job = computed.setdefault(row.job_row, {})
+            of_job = computed.setdefault(view.owners[row.job_row], {})
             summary = of_job.setdefault((row.name, row.unit), summaries.Summary(name=row.name))
             summary.add(row.value, row.step, row.epoch)
     return {row: dict(sorted(of_job.items())) for row, of_job in computed.items()}
@@ -283,7 +316,8 @@ def _compared_values(view: View, by: str) -> list[tuple[tuple[str, str, object],
             at = row.step if by == "step" else row.epoch
             if at is not None and row.name != by:
                 values = lines.setdefault((row.name, row.unit, at), [None] * len(numbers))
-                values[numbers[row.job_row]] = math.nan if row.value is None else row.value
+                place = numbers[view.owners[row.job_row]]
+                values[place] = math.nan if row.value is None else row.value
     return [(head, values) for head, values in sorted(lines.items())]
 
 

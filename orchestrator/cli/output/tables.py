@@ -46,6 +46,11 @@ class Layout:
     #: spaces between two columns
     gap: int
 
+    @property
+    def width(self) -> int:
+        """Terminal cells of the longest line."""
+        return sum(self.widths.values()) + self.gap * (len(self.widths) - 1)
+
 
 def lay_out(
     columns: Sequence[Column], lines: Sequence[Line], short_lines: Sequence[Line], width: int
@@ -60,13 +65,13 @@ def lay_out(
         widths = {column: _longest(column, lines) for column in chosen}
         return Layout(widths=widths, lines=lines, gap=gap)
 
-    if _width(whole := layout(2)) <= width:
+    if (whole := layout(2)).width <= width:
         return whole
     optional = output.droppable(columns)
     for column in optional:
-        if all(line[column.name] in ("", "0") for line in lines) and _width(layout(1)) > width:
+        if all(line[column.name] in ("", "0") for line in lines) and layout(1).width > width:
             chosen.remove(column)
-    if _width(whole := layout(1)) <= width:
+    if (whole := layout(1)).width <= width:
         return whole
     lines = short_lines
     longest = layout(1).widths
@@ -76,14 +81,10 @@ def lay_out(
         }
         fitting = Layout(widths=least, lines=lines, gap=1)
         for column in optional:
-            if column in least and _width(fitting) > width:
+            if column in least and fitting.width > width:
                 del least[column]
                 chosen.remove(column)
-    return dataclasses.replace(fitting, widths=_shared(least, longest, width - _width(fitting)))
-
-
-def _width(layout: Layout) -> int:
-    return sum(layout.widths.values()) + layout.gap * (len(layout.widths) - 1)
+    return dataclasses.replace(fitting, widths=_shared(least, longest, width - fitting.width))
 
 
 def _longest(column: Column, lines: Sequence[Line]) -> int:
@@ -91,7 +92,6 @@ def _longest(column: Column, lines: Sequence[Line]) -> int:
 
 
 def _least(column: Column, longest: int, lines: Sequence[Line], name_characters: int) -> int:
-    """Return the smallest width of a column."""
     if column.fit == "whole":
         return longest
     if column.fit == "name":
@@ -161,7 +161,6 @@ def shorten(name: str, width: int) -> str:
 
 
 def render(layout: Layout) -> text.Text:
-    """Return the lines of a table, with a heading."""
     rendered = text.Text()
     heading = [_cell_lines(column, column.name.upper(), layout) for column in layout.widths]
     _append(rendered, layout, heading, ["bold"] * len(heading))

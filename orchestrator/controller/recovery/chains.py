@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
@@ -62,6 +63,23 @@ def last_jobs(context: contexts.Context, job_rows: Sequence[int]) -> dict[int, j
         last = work.recovery.last_in_chain(job_rows)
         by_row = work.jobs.by_row(list(last.values()))
     return {row: by_row[last_row] for row, last_row in last.items() if last_row in by_row}
+
+
+def owners(work: unit_of_work.UnitOfWork, selected: Sequence[jobs.Job]) -> dict[int, int]:
+    """Return, by row of each job of their chains, the row of the selected job.
+
+    The rows are in the order of the selected jobs and of their chains. If several jobs of a chain
+    are selected, each of them is alone.
+    """
+    last = work.recovery.last_in_chain([job.row for job in selected])
+    counts = collections.Counter(last.values())
+    result: dict[int, int] = {}
+    for job in selected:
+        is_alone = job.continues is None and last[job.row] == job.row
+        is_shared = counts[last[job.row]] > 1
+        rows = [job.row] if is_alone or is_shared else work.recovery.chain(job.row)
+        result |= dict.fromkeys(rows, job.row)
+    return result
 
 
 def continued(work: unit_of_work.UnitOfWork, selected: Sequence[jobs.Job]) -> list[jobs.Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from orchestrator import jobs, metrics, sweeps
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.metrics import queries as metric_queries
+from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts
 from orchestrator.metrics import choices
 from orchestrator.sweeps import parameters, results
@@ -34,12 +36,9 @@ def read(context: contexts.Context, sweep: sweeps.StoredSweep) -> Material:
     """
     with context.store.reading() as work:
         points = work.sweeps.points(sweep.row)
-        point_of: dict[int, int] = {}
-        for point in points:
-            if point.job is not None:
-                is_alone = point.job.continues is None
-                earlier = [] if is_alone else work.recovery.predecessors(point.job.row)
-                point_of |= dict.fromkeys([*earlier, point.job.row], point.number)
+        numbers = {point.job.row: point.number for point in points if point.job is not None}
+        owners = chains.owners(work, [point.job for point in points if point.job is not None])
+        point_of = {row: numbers[owner] for row, owner in owners.items()}
         members = work.jobs.by_row(list(point_of))
         document = work.sweeps.document(sweep.row)
     ingest.ingest_for_command(context, [members[row] for row in point_of])
@@ -85,7 +84,7 @@ def labels(context: contexts.Context, selected: Sequence[jobs.Job]) -> dict[int,
 
     Jobs that belong to no sweep, or that no parameter distinguishes, have none.
     """
-    of_sweeps = [job.row for job in selected if job.sweep is not None]
+    of_sweeps = {job.row for job in selected if job.sweep is not None}
     if len(of_sweeps) < 2:
         return {}
     labelled: dict[int, str] = {}
@@ -94,5 +93,5 @@ def labels(context: contexts.Context, selected: Sequence[jobs.Job]) -> dict[int,
             own = [p for p in work.sweeps.points(row) if p.job and p.job.row in of_sweeps]
             varied = parameters.Points(own, work.sweeps.document(row))
             labelled |= {point.job.row: varied.label(point) for point in own if point.job}
-    counts = list(labelled.values())
-    return {row: label for row, label in labelled.items() if label and counts.count(label) == 1}
+    counts = collections.Counter(labelled.values())
+    return {row: label for row, label in labelled.items() if label and counts[label] == 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import sqlite3
@@ -163,10 +164,44 @@ def test_comparison_of_jobs(run: Run) -> None:
     assert item["jobs"][1] == {
         "job_row": 2,
         "job_id": "2",
+        "job_rows": [2],
         "label": None,
         "value": 600.0,
         "ratio": 2.0,
     }
+
+
+def test_comparison_joins_the_jobs_of_a_chain(run: Run, home: Path) -> None:
+    with stores.Store(home / "orchestrator.db") as store:
+        folder = home / "continued"
+        folder.mkdir()
+        banner = "=== orchestrator run1 job 3 task 0 attempt 0 on n1 at 2026-11-21T08:00:00Z ===\n"
+        (folder / "log").write_text(banner + EPOCH.format(3, 1, "0.3", 900))
+        with store.writing() as work:
+            first = work.jobs.submission_of(1)
+            record = dataclasses.replace(first, token="abcd00000003", run_dir=str(folder))
+            work.jobs.add_submission(
+                record,
+                state=jobs.JobState.COMPLETED,
+                settled=True,
+                job_id="3",
+                stdout_path=str(folder / "log"),
+                continues=1,
+            )
+    asked = ("--compare", "--name", "val_loss")
+    for of_chain in ("1", "3"):
+        assert run("metrics", "2", of_chain, *asked)[1] == (
+            f"name\tunit\tstatistic\t2\t{of_chain}\t{of_chain}/2\nval_loss\t\tlast\t0.6\t0.3\t0.5\n"
+        )
+    # The last value of an epoch counts, which is that of the continuation.
+    by_epoch = run("metrics", "2", "1", *asked, "--by", "epoch", "--epochs", "1:")[1]
+    assert [line.split("\t")[2:5] for line in by_epoch.splitlines()[1:]] == [
+        *(["1", "0.8", "0.9"], ["2", "0.4", "nan"], ["3", "0.6", "0.3"])
+    ]
+    (item,) = json.loads(run("metrics", "2", "1", *asked, "--json")[1])["items"]
+    assert [each["job_rows"] for each in item["jobs"]] == [[2], [1, 3]]
+    # Jobs of one chain are compared with each other.
+    assert run("metrics", "1", "3", *asked)[1].splitlines()[1] == "val_loss\t\tlast\t0.5\t0.3\t0.6"
 
 
 def test_options_that_cannot_be_combined(run: Run) -> None:

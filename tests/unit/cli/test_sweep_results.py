@@ -374,3 +374,28 @@ def test_comparison_of_sweep_jobs_is_headed_by_parameters(run: Run, home: Path) 
     assert run("metrics", "1", "3", "7", *asked)[1].splitlines()[0].split("\t")[3:] == [
         *("lr=0.1", "lr=0.01", "lr=0.01 ratio", "7", "7 ratio"),
     ]
+
+
+def test_jobs_that_do_not_fit_side_by_side(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A terminal.
+    monkeypatch.setattr(testing._NamedTextIOWrapper, "isatty", lambda self: True)
+    monkeypatch.setenv("TERM", "dumb")
+    asked = ("--compare", "--format", "table", "--name", "val_accuracy")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("metrics", "1", "3", *asked)[1] == (
+        "NAME          UNIT  STATISTIC  LR=0.1  LR=0.01  LR=0.01 RATIO\n"
+        "val_accuracy        last       0.78    0.7      0.89744\n"
+    )
+    monkeypatch.setenv("COLUMNS", "70")
+    listed = (
+        "NAME          UNIT  STATISTIC  JOB             VALUE  RATIO\n"
+        "val_accuracy        last       lr=0.1 seed=1   0.78   1\n"
+        "val_accuracy        last       lr=0.1 seed=2   0.8    1.0256\n"
+        "val_accuracy        last       lr=0.01 seed=1  0.7    0.89744\n"
+        "val_accuracy        last       lr=0.01 seed=2  0.74   0.94872\n"
+        "val_accuracy        last       lr=1.0 seed=1   0.1    0.12821\n"
+    )
+    assert run("metrics", "--sweep", "grid", *asked)[1] == listed
+    monkeypatch.setenv("COLUMNS", "80")
+    heading = run("metrics", "--sweep", "grid", *asked)[1].splitlines()[0]
+    assert heading.split()[:2] == ["NAME", "LR=0.1"]

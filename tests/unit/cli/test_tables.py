@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -34,11 +35,14 @@ from orchestrator.cli.output import (
     Column,
     job_rows,
     metric_tables,
+    result_rows,
     schedule_rows,
     sweep_rows,
     tables,
 )
+from orchestrator.metrics import choices
 from orchestrator.reports import tables as report_tables
+from orchestrator.sweeps import parameters, results
 
 AT = datetime.datetime(2026, 11, 21, 8, 30, 0, 250000, tzinfo=datetime.UTC)
 LONG = "resnet50-imagenet-wide-cosine-lr0.1-seed3-weekly"
@@ -53,6 +57,24 @@ Rows = Sequence[Mapping[str, Any]]
 
 def table_rows(names: str, *lines: Sequence[object]) -> Rows:
     return [dict(zip(names.split(), line, strict=True)) for line in lines]
+
+
+def sweep_results(*, runs: int) -> results.Results:
+    """A sweep with three parameters and three metrics, and so many runs per row."""
+    return results.Results(
+        columns=[
+            parameters.Parameter(key=f"args.{name}", heading=name)
+            for name in ("lr", "optimizer", "schedule")
+        ],
+        averaged=[],
+        choices=[
+            choices.Choice(label=label, name=label, statistic="last", direction=1)
+            for label in ("val_accuracy:max", "loss:min", "throughput")
+        ],
+        # Only their number counts here.
+        rows=[results.Row(parameters={}, runs=[mock.Mock()] * runs, cells=[], is_final=True)],
+        with_unfinished=False,
+    )
 
 
 #: name -> columns and rows
@@ -133,6 +155,38 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
                 )
             )
         ],
+    ),
+    "metrics --compare of jobs that do not fit side by side": (
+        metric_tables.listed_columns("statistic"),
+        table_rows(
+            "name unit statistic job value ratio",
+            *(
+                ("val_accuracy", "", "last", f"lr=0.{n} momentum=0.9{n} seed={n}", 0.93 + n, 1.07)
+                for n in (1, 2, 3)
+            ),
+            ("throughput", "images/second", "median", "48120933", 123456.789, None),
+        ),
+    ),
+    "sweep results": (
+        result_rows.table_columns(sweep_results(runs=2)),
+        table_rows(
+            "rank point lr optimizer schedule val_accuracy:max loss:min throughput runs state",
+            (
+                *(1, 17, "0.001", "adamw", "cosine-with-warm-restarts", "0.9312 ± 0.0045"),
+                *("0.231 ± 0.012", "123457 ± 1200", "3 of 3", "COMPLETED"),
+            ),
+            (None, 18, "0.1", "sgd", "", "", "", "", "0 of 3", "2 FAILED, 1 not submitted"),
+        ),
+    ),
+    "sweep results without repeats": (
+        result_rows.table_columns(sweep_results(runs=1)),
+        table_rows(
+            "rank point lr optimizer schedule val_accuracy:max loss:min throughput state job_id",
+            (
+                *(1, 17, "0.001", "adamw", "cosine-with-warm-restarts", "0.931235", "0.231"),
+                *("123457", "COMPLETED", "48120934_16"),
+            ),
+        ),
     ),
     "metrics reparse": (
         metrics._REPARSE_COLUMNS,

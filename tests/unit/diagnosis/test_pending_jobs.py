@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 from orchestrator import jobs
-from orchestrator.diagnosis import pending_facts, pending_jobs
+from orchestrator.diagnosis import pending_facts, pending_jobs, records
 from orchestrator.diagnosis.pending_facts import Limit
 from orchestrator.jobs import JobState
 from tests.unit.diagnosis import test_final_states
@@ -190,6 +190,13 @@ def test_without_an_answer_of_slurm() -> None:
     )
     assert explanation.summary.startswith(ACTION)
     assert explanation.details["slurm_error"] == "squeue could not reach slurmctld"
+
+
+def test_the_queue_of_this_machine_is_not_called_slurm() -> None:
+    job = waiting_job("Priority", scheduler="local", job_id="local-7")
+    request = pending_facts.PendingRequest(reason="Priority")
+    explanation = pending_jobs.explain(job, pending_facts.PendingFacts(request=request), NOW)
+    assert explanation.evidence[0].source is records.Source.OURS
 
 
 def test_time_limit_can_be_changed_in_the_queue() -> None:

@@ -38,7 +38,9 @@ def entry(rank: int, code: object, *, host: str = "n1", second: int = 1) -> list
 
 def summary(root: list[str], *others: list[str]) -> list[str]:
     listed = [line for other in others for line in other] or ["  <NO_OTHER_FAILURES>"]
+    code = root[4].partition(": ")[2].split()[0]
     return [
+        f"failed (exitcode: {code}) local_rank: 1 (pid: 71) of binary: /usr/bin/python3",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "=" * 60,
         "train.py FAILED",
@@ -61,6 +63,7 @@ def summary(root: list[str], *others: list[str]) -> list[str]:
         ("-11 (pid: 71)  (SIGSEGV)", "segfault", "rank 1 on n1 was ended by SIGSEGV"),
         ("-6 (pid: 71)  (SIGABRT)", "aborted", "rank 1 on n1 was ended by SIGABRT"),
         ("-10 (pid: 71)  (SIGUSR1)", "killed", "rank 1 on n1 was ended by SIGUSR1"),
+        ("-15 (pid: 71)  (SIGTERM)", "killed", "rank 1 on n1 was ended by SIGTERM"),
         ("137 (pid: 71) ", "killed", "rank 1 on n1 ended with exit code 137 = 128 + 9 (SIGKILL)"),
         (
             "127 (pid: 71) ",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -192,3 +193,16 @@ def test_each_value_is_a_number_of_the_line(line: str) -> None:
         number = numbers.number(value.number)
         printed = re.sub("e[369]$", "", value.number)
         assert number is None or math.isnan(number) or printed in line.replace(",", "")
+
+
+@pytest.mark.parametrize(
+    "unit", ["a@", "np.", "_", "1", "a-", "1 ", "[12:34 ", "=1", "a/b.", "1d2h", " ", "| ", "1, "]
+)
+def test_time_of_a_hostile_line(unit: str) -> None:
+    columns = ("epoch", "loss")
+    general.read("epoch loss: 0.5 INFO 1% np.x", columns)
+    begun = time.process_time()
+    for line in (f"loss {unit * 20}! 1", f"loss 0.5 {unit * 1990}"[:3990] + "! 1"):
+        general.read(line)
+        general.read(line, columns)
+    assert time.process_time() - begun < 0.5

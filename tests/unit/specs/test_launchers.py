@@ -172,6 +172,7 @@ def test_one_rank_that_was_asked_for_gets_torchruns_variables(
         (jobs.Launch(module="trainers.train"), "train"),
         (jobs.Launch(script="my script.py"), "my-script"),
         (launch_of("bash -x run.sh"), "run"),
+        (launch_of("nohup python train.py"), "train"),
         (launch_of("torchrun --nproc-per-node 2 train.py"), "train"),
         (launch_of("./prog data.py"), "prog"),
         (launch_of("/bin/hostname"), "hostname"),
