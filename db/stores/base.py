@@ -100,7 +100,6 @@ class Store:
     def _changed(
         self, statement: sa.Update, parameters: Sequence[Mapping[str, Any]] | None = None
     ) -> int:
-        """Run an update and return the number of changed rows."""
         return self._connection.execute(statement, parameters).rowcount
 
     def _update(
@@ -111,7 +110,6 @@ class Store:
         return self._changed(sa.update(table).where(*conditions).values(columns))
 
     def _insert(self, table: sa.Table, fields: Mapping[str, Any]) -> int:
-        """Insert a row and return its number."""
         columns = {_column_name(table, name): value for name, value in fields.items()}
         result = self._connection.execute(sa.insert(table), columns)
         assert result.inserted_primary_key is not None

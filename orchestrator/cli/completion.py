@@ -78,7 +78,6 @@ def sweep_references(
 def metric_names(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return matching names of the metrics that are stored for a sweep's jobs."""
     # click does not assign arguments while the last option has no value.
     sweep = ctx.params.get("reference") or next(iter(ctx.args), "")
 

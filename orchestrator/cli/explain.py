@@ -183,7 +183,6 @@ def _texts(explained: Sequence[_Explained]) -> Iterator[str]:
 
 
 def _lines(group: Sequence[_Explained]) -> Iterator[str]:
-    """Yield the text about jobs with the same explanation."""
     job, explanation = group[0].job, group[0].explanation
     if job is not None:
         yield from _field("Job", [f"{job.job_id or '-'} (@{job.row}) {job.name}, {job.state}"])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, completion, options, output, session, spec_options
+from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.submission import job_scripts
@@ -131,7 +131,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
 def resubmit(
     context: contexts.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, required=True, metavar="JOB...", shell_complete=completion.job_references
+        nargs=-1, required=True, metavar="JOB...", shell_complete=options.complete("job_references")
     ),
     fresh: bool = option("--fresh", "Render the stored spec with the current templates."),
     queue: bool | None = options.queue,
@@ -150,11 +150,8 @@ def resubmit(
     if queue is None:
         queue = context.profile.queue_submissions
     selected = options.jobs_and_sweeps(context, references, ())
-    submissions: dict[str, list[jobs.Job]] = {}
-    for job in sorted(selected, key=lambda job: job.row):
-        submissions.setdefault(job.token, []).append(job)
     problems: list[errors.OrchestratorError] = []
-    for tasks in submissions.values():
+    for tasks in naming.by_submission(sorted(selected, key=lambda job: job.row)):
         try:
             first = resubmission.resubmit(context, tasks, fresh=fresh, queue=queue, argv=sys.argv)
         except errors.OrchestratorError as exc:

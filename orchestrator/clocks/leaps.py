@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.text import times
 from orchestrator.toml import values
 
 #: Accepted difference between clocks, and between two readings. NTP steps for larger ones.
@@ -58,8 +59,6 @@ class Doubt:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The last trusted reading, and the current doubt."""
-
     trusted: Reading
     doubt: Doubt | None = None
 
@@ -142,13 +141,13 @@ def explanation(state: State) -> str:
         expected = since.at - datetime.timedelta(seconds=doubt.leap_seconds)
         leapt = (
             f"The clock of {since.host} jumped {'forward' if is_forward else 'back'} by {length}: "
-            f"it showed {_local(since.at)} when {_local(expected)} was expected."
+            f"it showed {times.local(since.at)} when {times.local(expected)} was expected."
         )
     else:
         leapt = (
-            f"The clock of {since.host} showed {_local(since.at)}, {length} "
+            f"The clock of {since.host} showed {times.local(since.at)}, {length} "
             f"{'after' if is_forward else 'before'} the last controller pass, on {trusted.host} at "
-            f"{_local(trusted.at)}."
+            f"{times.local(trusted.at)}."
         )
     until = f"Without another jump it is trusted after {BELIEVED_AFTER_SECONDS / 60:.0f} minutes."
     if doubt.contradicted_by:
@@ -158,7 +157,3 @@ def explanation(state: State) -> str:
         "graphs, alerts and notices are paused. If the clock is wrong, set it (NTP); if it is "
         "right, run `orchestrator tick --trust-clock`."
     )
-
-
-def _local(at: datetime.datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"

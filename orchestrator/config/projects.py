@@ -55,8 +55,6 @@ class Project:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """The keys of a project's file."""
-
     project: Project
     document: documents.Document
     problems: Sequence[errors.Problem] = ()
@@ -68,8 +66,6 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Review:
-    """What a person should review before trusting a project's file."""
-
     #: path and value of each key that needs trust
     settings: Sequence[tuple[KeyPath, object]]
     #: files of the project that the file names; they are trusted with it

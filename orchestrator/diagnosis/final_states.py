@@ -9,6 +9,7 @@ from orchestrator.diagnosis import exit_codes
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Evidence, Finding, JobFacts, Source
 from orchestrator.jobs import JobState
+from orchestrator.text import times
 from orchestrator.toml import values
 
 #: Cause, summary and fixes that come before those of the cause.
@@ -134,7 +135,7 @@ def _cancelled(facts: JobFacts, job: jobs.Job) -> _Result:
     requests = [event for event in facts.events if event.kind == "cancel"]
     user, when = facts.cancelled_by, _when(job)
     if requests and user in (None, facts.user):
-        at = requests[-1].at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        at = times.local(requests[-1].at)
         return "cancelled", f"you cancelled it with orchestrator cancel at {at}{when}", ()
     if user is None:
         return "cancelled", f"it was cancelled{when}; Slurm does not report by whom", ()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.diagnosis.pending_facts import Limit, PendingRequest
+from orchestrator.text import nouns
 from orchestrator.toml import values
 
 # Source: job_reason_codes.html and slurm_protocol_defs.c of 22.05 to 26.05: QOSMaxCpuPerUserLimit,
@@ -97,8 +98,7 @@ def _exceeded(limit: Limit, request: PendingRequest) -> Exceeded | None:
         if used is not None and used < allowed:
             return None
         running = "" if used is None else f", {used} {'is' if used == 1 else 'are'} running"
-        number = "1 job" if allowed == 1 else f"{allowed} jobs"
-        sentence = f"{limit.owner} allows {number}{per} at one time{running}"
+        sentence = f"{limit.owner} allows {nouns.count(allowed, 'job')}{per} at one time{running}"
         return Exceeded(limit=limit, sentence=sentence, never=allowed == 0)
     amount = request.resources.get(limit.resource, 0)
     if name.endswith("PN") and request.nodes:

@@ -32,6 +32,11 @@ _REPORTS = (
     *("srun-task", "child-failed", "torchrun-killed"),
     *("torchrun-segfault", "torchrun-abort", "torchrun-bus-error"),
 )
+#: Rules for what srun reports of a task that failed.
+_TASK_ENDS = (
+    *("srun-task", "srun-killed", "srun-terminated"),
+    *("srun-segfault", "srun-aborted"),
+)
 _ERRORS = (Level.ROOT, Level.CRASH, Level.TIMEOUT)
 
 
@@ -156,7 +161,7 @@ def _without_step_end(finding: Finding, findings: Sequence[Finding]) -> Finding:
     job_ended = any(
         each.level is Level.ENDED and "*** JOB" in each.evidence.text for each in findings
     )
-    task_failed = any(each.rule == "srun-task" for each in findings[: findings.index(finding)])
+    task_failed = any(each.rule in _TASK_ENDS for each in findings[: findings.index(finding)])
     if job_ended or not task_failed:
         return finding
     return dataclasses.replace(finding, level=Level.HINT)

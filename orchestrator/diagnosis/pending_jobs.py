@@ -17,6 +17,7 @@ from orchestrator.diagnosis.pending_facts import (
 from orchestrator.diagnosis.pending_reasons import Prospect
 from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.jobs import JobState
+from orchestrator.text import times
 from orchestrator.toml import values
 
 #: Jobs whose submission has no known outcome.
@@ -60,7 +61,7 @@ def explain(job: jobs.Job, queue: PendingFacts, now: datetime.datetime) -> Expla
     summary = f"{prospect.label}: {meaning.sentence}" + (f" ({numbers})" if numbers else "")
     if start is not None:
         in_time = values.elapsed((start - now).total_seconds())
-        summary += f"; Slurm expects it to start at {_local_time(start)}, in {in_time}"
+        summary += f"; Slurm expects it to start at {times.local(start)}, in {in_time}"
     details = {
         "waiting": prospect.value,
         "reason": reason,
@@ -84,7 +85,7 @@ def _not_in_slurm(job: jobs.Job) -> Explanation:
         assert job.resend_at is not None, "deferred jobs have a time"
         summary = (
             f"{job.reason or 'Slurm rejected it for now'}; the next command that contacts Slurm "
-            f"after {_local_time(job.resend_at)} submits it again"
+            f"after {times.local(job.resend_at)} submits it again"
         )
         cure = "`orchestrator wait JOB` submits it as soon as the limit allows it"
     else:
@@ -127,7 +128,7 @@ def _numbers(template: str, request: PendingRequest, queue: PendingFacts) -> str
             "too_much": _too_much(request, queue.partition),
         }
     shown = {
-        name: _local_time(value) if isinstance(value, datetime.datetime) else value
+        name: times.local(value) if isinstance(value, datetime.datetime) else value
         for name, value in known.items()
         if value not in (None, "")
     }
@@ -141,8 +142,8 @@ def _state(reservation: Reservation | None) -> str:
     if reservation is None:
         return ""
     if reservation.state == "INACTIVE" and reservation.begins_at is not None:
-        return f" begins at {_local_time(reservation.begins_at)}"
-    until = "" if reservation.ends_at is None else f" until {_local_time(reservation.ends_at)}"
+        return f" begins at {times.local(reservation.begins_at)}"
+    until = "" if reservation.ends_at is None else f" until {times.local(reservation.ends_at)}"
     return f" is {reservation.state}{until}"
 
 
@@ -194,7 +195,3 @@ def _cures(
         **dict.fromkeys(("bad_resources", "limit_reached", "deadline"), (again,)),
     }
     return by_cause.get(cause, causes.known()[cause].cures)
-
-
-def _local_time(time: datetime.datetime) -> str:
-    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")

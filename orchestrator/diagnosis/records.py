@@ -47,8 +47,6 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Text that shows a cause, and where to read it."""
-
     text: str
     source: Source
     #: None: not from a file
@@ -112,8 +110,6 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """What is known about a job and its end."""
-
     #: None for `explain --log`
     job: jobs.Job | None = None
     #: `job` describes an earlier attempt
@@ -141,8 +137,6 @@ class JobFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why a job failed or is pending, the evidence, and the fixes."""
-
     #: None: the job has not failed
     cause: causes.Cause | None
     #: one sentence

@@ -74,8 +74,6 @@ def token_of(slurm_job_name: str, stdout_path: str | None) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExitRecord:
-    """How a script ended."""
-
     #: exit status of the program as the shell reports it: 128 + signal if a signal killed it
     rc: int
     #: end or requeue
@@ -96,12 +94,12 @@ class RunFolder:
         """Return the value of sbatch --output, in which Slurm replaces the job ID."""
         return str(self.path / ("%A_%a.out" if array else "%j.out"))
 
-    def metrics_file(self, task: int, *, array: bool = False) -> Path:
-        return self.path / (f"metrics.{task}.jsonl" if array else "metrics.jsonl")
+    def metrics_file(self, task: int | None) -> Path:
+        return self.path / ("metrics.jsonl" if task is None else f"metrics.{task}.jsonl")
 
-    def checkpoints(self, task: int, *, array: bool = False) -> Path:
+    def checkpoints(self, task: int | None) -> Path:
         """Return the default folder for checkpoints of the job, or of a task of its array."""
-        return self.path / (f"checkpoints.{task}" if array else "checkpoints")
+        return self.path / ("checkpoints" if task is None else f"checkpoints.{task}")
 
     def owner(self, task: int) -> str | None:
         """Return the SLURM_JOB_ID of the only job that may run the task; None: no job has begun."""

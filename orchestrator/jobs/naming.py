@@ -33,6 +33,14 @@ def names_of(jobs: Sequence[records.Job]) -> str:
     return ", ".join(map(_short, arrays.values()))
 
 
+def by_submission(jobs: Iterable[records.Job]) -> list[list[records.Job]]:
+    """Return the job, or the tasks of the array, of each submission in the given order."""
+    submissions: dict[str, list[records.Job]] = {}
+    for job in jobs:
+        submissions.setdefault(job.token, []).append(job)
+    return list(submissions.values())
+
+
 def _short(tasks: Sequence[records.Job]) -> str:
     array = tasks[0].array_job_id
     if len(tasks) == 1:

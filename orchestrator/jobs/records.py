@@ -52,8 +52,6 @@ class Submitter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alert:
-    """A problem of a running job."""
-
     #: stalled, slow or nan_loss
     rule: str
     attempt: int
@@ -174,8 +172,6 @@ class Job(Reported):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """The fields of an array task that a submission needs."""
-
     row: int
     #: None: not an array
     array_task_id: int | None

@@ -13,7 +13,6 @@ from orchestrator.usage import efficiency
 
 
 def live(entry: Entry, reason: str | None) -> tracking.Observation:
-    """Return a pending or running job as squeue would show it."""
     return tracking.Observation(
         source="machine",
         name=entry.name,

@@ -21,8 +21,6 @@ _CROSSES_LINES = re.compile(r"\[\^|\\[sWDnAZvfrtx0-7]|\(\?[a-zA-Z]*s|[\x00-\x1f]
 
 
 class Hit(NamedTuple):
-    """A line that matches, or a line near it."""
-
     #: from 1
     number: int
     offset_bytes: int

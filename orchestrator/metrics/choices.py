@@ -45,8 +45,6 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The chosen number of one run."""
-
     #: may be NaN
     value: float
     unit: str
@@ -103,7 +101,6 @@ def resolve(
 
 
 def _matching(name: str, names: Sequence[str], alias: Callable[[str], str | None]) -> Sequence[str]:
-    """Return the names that are meant."""
     if not name:
         raise ChoiceError("name a metric, such as val_accuracy")
     if matching := [name] if name in names else fnmatch.filter(names, name):

@@ -38,8 +38,6 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """A stored notice and its delivery through one channel."""
-
     notice_row: int
     notice: Notice
     created_at: datetime.datetime

@@ -33,8 +33,6 @@ _SRUN = re.compile(r"^\s*(?:(?:exec|time|if|!|then|do|\w+=\S*)\s+)*srun\b")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of a batch file."""
-
     #: the long name, "job-name"; as written if it is unknown
     name: str
     value: str | None = None

@@ -12,8 +12,6 @@ from orchestrator.scaling import regression
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number of a run that can be compared."""
-
     value: Callable[[records.Measurement], float | None]
     higher_is_better: bool = False
     #: smaller differences are ignored, as a share
@@ -216,5 +214,4 @@ def worse(comparison: Comparison, unit: str) -> list[str]:
 
 
 def rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Return the lines with the values of all columns."""
     return [dataclasses.asdict(line) for line in comparison.lines]

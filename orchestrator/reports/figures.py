@@ -19,8 +19,6 @@ _SEGMENTS = 60
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line, set of points, or stack of bars."""
-
     label: str
     #: dashed: extrapolated; guide: a line to compare with; bars are stacked
     kind: Literal["points", "line", "dashed", "guide", "bars"]

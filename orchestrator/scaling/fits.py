@@ -59,8 +59,6 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A scaling law with its parameters."""
-
     #: amdahl or usl
     law: str
     #: gamma, alpha and, for usl, beta

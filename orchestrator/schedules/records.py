@@ -19,8 +19,6 @@ TriggerState = Literal["waiting", "fired", "skipped", "failed"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What was decided about one planned time."""
-
     planned_at: datetime.datetime
     due_at: datetime.datetime
     state: Literal["waiting", "skipped"]
@@ -100,8 +98,6 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Payload:
-    """What a schedule submits."""
-
     #: for a sweep: the keys of the file and of the command line; for a job: its spec
     spec: Any
     #: variables of the shell in which the schedule was added

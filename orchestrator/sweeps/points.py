@@ -23,7 +23,6 @@ _Arguments = Mapping[str, jobs.ArgumentValue]
 
 
 def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
-    """Return stored points with their specs."""
     specs_by_text = {text: specs.from_json(text) for text in {p.shape.spec for p in stored}}
 
     def spec(point: records.StoredPoint) -> jobs.JobSpec:

@@ -78,7 +78,6 @@ def hours_of(spec: jobs.JobSpec, profile: config.Profile) -> tuple[float, float]
 
 
 def total(points: Iterable[records.Point]) -> records.ResourceTotals:
-    """Return what points request together."""
     shapes = [point.shape for point in points]
     return records.ResourceTotals(
         points=len(shapes),

@@ -15,8 +15,6 @@ from orchestrator.sweeps import parameters, records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One point with what was measured."""
-
     point: records.StoredPoint
     #: in the order of the choices; None: not reported
     measured: Sequence[choices.Measured | None]
@@ -29,8 +27,6 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A metric over the runs of a row."""
-
     #: mean; None: not reported
     value: float | None
     #: 95 % confidence interval of the mean; None: fewer than two runs, NaN, or preliminary

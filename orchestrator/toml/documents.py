@@ -22,8 +22,6 @@ _SYNTAX = re.compile(r"(.*) \(at (?:line ([0-9]+), column [0-9]+|end of document
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where something was written."""
-
     #: a file, `--set`, a flag or a variable
     source: str
     line: int | None = None

@@ -93,7 +93,6 @@ def attempt_number(job: jobs.Job, row: Observation) -> int:
 
 
 def attempt(source: jobs.Job | Observation, number: int) -> jobs.Attempt:
-    """Return an attempt as a job or an observation shows it."""
     fields: dict[str, Any] = {name: getattr(source, name) for name in _ATTEMPT_FIELDS}
     return jobs.Attempt(number=number, **fields)
 

@@ -56,3 +56,10 @@ def test_tasks_of_an_array_keep_their_exit_codes(site: sites.Site) -> None:
     done = site.run("submit", *words, check=1)
     assert '"exit_code": 1' in done.stdout and '"exit_code": 0' in done.stdout
     assert "Cause:" in done.stderr
+
+
+def test_a_rank_of_srun_that_a_signal_ends_is_named(site: sites.Site) -> None:
+    line = 'test "$SLURM_PROCID" = 0 && sleep 60; kill -TERM $$; sleep 60'
+    words = ("--launcher=srun", "--ntasks=2", "--", "bash", "-c", line)
+    done = site.run("submit", "--time-limit=2", "--wait", "--nodes=2", *words, check=1)
+    assert "Cause:     killed: srun task 1 was ended by SIGTERM\n" in done.stderr

@@ -99,6 +99,18 @@ def test_a_program_that_fails_shows_what_it_printed(here: command_line.CommandLi
     )
 
 
+def test_a_misspelt_job_is_answered_with_the_nearest(here: command_line.CommandLine) -> None:
+    (here.folder / "train.py").write_text(PROGRAM)
+    assert here("submit", "train.py", "--wait").code == 0
+    done = here("metrics", "trian")
+    assert (done.code, done.err) == (
+        here("metrics", "zzz").code,
+        "Error: job 'trian' not found: `orchestrator status --all` lists all jobs. "
+        "Did you mean 'train'?\n",
+    )
+    assert "Did you mean" not in here("metrics", "zzz").err
+
+
 def test_a_program_without_metrics(here: command_line.CommandLine) -> None:
     (here.folder / "train.py").write_text("print('hello')")
     assert here("submit", "train.py", "--wait").code == 0

@@ -17,7 +17,6 @@ import click
 
 from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
-from orchestrator.text.nouns import count
 from orchestrator.toml import values
 
 if TYPE_CHECKING:
@@ -312,6 +311,13 @@ def elapsed(seconds: float | None) -> str:
     return "" if seconds is None else values.elapsed(seconds)
 
 
+def count(number: int, noun: str) -> str:
+    """Return `1 point`, `2 points`."""
+    from orchestrator.text import nouns
+
+    return nouns.count(number, noun)
+
+
 def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
     """Print each field that has a value, as "Name:  value"."""
     for name, value in fields:
@@ -320,5 +326,4 @@ def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message for people to stderr."""
     click.echo(message, err=True)

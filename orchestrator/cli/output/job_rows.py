@@ -60,7 +60,6 @@ _EVENT_FIELDS = ("at", "kind", "attempt", "state", "raw_state", "source", "detai
 
 
 def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
-    """Return a job with all its JSON fields."""
     row: dict[str, object] = dict.fromkeys(_JOB_FIELDS)
     alerts = [output.fields_of(alert, ("rule", "since", "detail")) for alert in job.current_alerts]
     computed = {

@@ -82,13 +82,11 @@ def _run(run: results.Run, shown: results.Results) -> dict[str, object]:
 
 
 def _heads(row: results.Row, shown: results.Results) -> dict[str, object]:
-    """Return the columns before the metrics."""
     by_heading = {each.heading: row.parameters[each.key] for each in shown.columns}
     return {"rank": row.rank, "point": row.number, **by_heading}
 
 
 def _tails(row: results.Row, shown: results.Results) -> dict[str, object]:
-    """Return the columns after the metrics."""
     tails: dict[str, object] = {"state": result_notes.states(row.runs)}
     if shown.has_repeats:
         return {"runs": result_notes.counted(row), **tails}
@@ -112,7 +110,6 @@ def line(row: results.Row, shown: results.Results) -> dict[str, object]:
 
 
 def line_columns(shown: results.Results) -> list[str]:
-    """Return the columns of the table for people."""
     return _columns(shown, [choice.label for choice in shown.choices])
 
 

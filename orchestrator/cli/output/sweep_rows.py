@@ -55,7 +55,6 @@ _JOB_FIELDS = (
 
 
 def sweep_row(summary: queries.Summary) -> dict[str, object]:
-    """Return a sweep with the number of points in each state."""
     sweep, counts = summary.sweep, dict.fromkeys(_COUNTS, 0)
     for group in summary.groups:
         counts[_count_of(group)] += group.points
@@ -91,7 +90,6 @@ def _count_of(group: sweeps.PointGroup) -> str:
 
 
 def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
-    """Return a row for each state and reason of a sweep's points."""
     counts: collections.Counter[tuple[tuple[str, object], ...]] = collections.Counter()
     for group in summary.groups:
         reason = None if group.reason == "None" else group.reason
@@ -133,7 +131,6 @@ def point_line(point: sweeps.StoredPoint, now: datetime.datetime) -> dict[str, o
 
 
 def submission_row(submission: sweeps.Submission) -> dict[str, object]:
-    """Return a planned submission with its points."""
     spec, points = submission.spec, submission.points
     fields = ("name", "identity", "settings")
     return {

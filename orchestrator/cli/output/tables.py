@@ -92,7 +92,6 @@ def _longest(column: Column, lines: Sequence[Line]) -> int:
 
 
 def _least(column: Column, longest: int, lines: Sequence[Line], name_characters: int) -> int:
-    """Return the smallest width of a column."""
     if column.fit == "whole":
         return longest
     if column.fit == "name":
@@ -162,7 +161,6 @@ def shorten(name: str, width: int) -> str:
 
 
 def render(layout: Layout) -> text.Text:
-    """Return the lines of a table, with a heading."""
     rendered = text.Text()
     heading = [_cell_lines(column, column.name.upper(), layout) for column in layout.widths]
     _append(rendered, layout, heading, ["bold"] * len(heading))

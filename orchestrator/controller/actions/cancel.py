@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, recovery
@@ -12,6 +12,7 @@ from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.files import run_folder
+from orchestrator.jobs import naming
 from orchestrator.slurm import job_ids
 
 
@@ -90,7 +91,7 @@ def _cancel_live(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     if restarted := [job for job in live if job.attempt != attempts[job.row]]:
         _store_request(context, restarted)
     ids: list[str] = []
-    for tasks in _by_submission(live):
+    for tasks in naming.by_submission(live):
         if not all(job.row in shown for job in tasks):
             record = context.slurm.show_job(str(tasks[0].array_job_id or tasks[0].job_id))
             if record is None or not identity.is_record_of(context, tasks[0], record):
@@ -197,13 +198,6 @@ def _cancel_deferred(
     for folder in {current[row].run_dir for row in unsent if current[row].ended}:
         run_folder.RunFolder(Path(folder)).drop_environment()
     return [current.get(job.row, job) for job in selected], objections
-
-
-def _by_submission(selected: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
-    groups: dict[str, list[jobs.Job]] = {}
-    for job in selected:
-        groups.setdefault(job.token, []).append(job)
-    return list(groups.values())
 
 
 def _ids(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[str]:

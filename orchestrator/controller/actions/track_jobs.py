@@ -43,8 +43,6 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _SlurmJob:
-    """A job as Slurm has it now."""
-
     #: newest row of it, or of each array task
     rows: tuple[tracking.Observation, ...]
     #: its first SubmitTime: a requeue changes it
@@ -187,7 +185,6 @@ def _require_own(job_id: str, owner: str, uid: str) -> None:
 def _set_log(
     context: contexts.Context, job_id: str, known: Sequence[jobs.Job], options: Options
 ) -> None:
-    """Store the paths of the logs of known jobs."""
     is_ours = any(job.tracked_name is None for job in known)
     if is_ours or dataclasses.replace(options, log=None) != Options():
         why = "it was submitted with orchestrator" if is_ours else "only --log can be changed"

@@ -43,14 +43,12 @@ def check_running(context: contexts.Context) -> int:
 
 
 def is_due(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> bool:
-    """Return whether it is time to check running jobs."""
     setting = work.settings.get(KEY)
     # A time in the future comes from a clock that is fast.
     return setting is None or not (0 <= (now - last_check(setting)).total_seconds() < EVERY_SECONDS)
 
 
 def last_check(setting: str) -> datetime.datetime:
-    """Return the time of the last check from the stored setting."""
     return datetime.datetime.fromisoformat(json.loads(setting)["at"])
 
 
@@ -148,9 +146,7 @@ def _silent_seconds(
 
 
 def _written_at(job: jobs.Job) -> datetime.datetime | None:
-    folder = run_folder.RunFolder(Path(job.run_dir))
-    task = job.array_task_id
-    metrics_file = folder.metrics_file(task or 0, array=task is not None)
+    metrics_file = run_folder.RunFolder(Path(job.run_dir)).metrics_file(job.array_task_id)
     times = []
     for path in (job.stdout_path, job.stderr_path, metrics_file):
         with contextlib.suppress(OSError):

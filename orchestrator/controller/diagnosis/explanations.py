@@ -177,13 +177,8 @@ def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
         if explanation.cause is None:
             continue
         source = explanation.evidence[0].source if explanation.evidence else Source.OURS
-        event = jobs.JobEvent(
-            at=context.clock.now(),
-            kind="cause",
-            attempt=job.attempt,
-            source=str(source),
-            detail=f"{explanation.cause}: {explanation.summary}",
-        )
+        detail = f"{explanation.cause}: {explanation.summary}"
+        event = context.event("cause", detail, source=str(source), attempt=job.attempt)
         causes.append((job, str(explanation.cause), event))
     with context.store.writing() as work:
         stored = work.jobs.change_many(

@@ -65,7 +65,6 @@ def _progress_text(progress: list[tuple[datetime.datetime, int]]) -> str:
 
 
 def parse_progress(text: str) -> list[tuple[datetime.datetime, int]]:
-    """Return the end times and rows of jobs in the setting."""
     parts = json.loads(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return [(datetime.datetime.fromisoformat(at), row) for at, row in pairs]

@@ -15,6 +15,7 @@ from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
 from orchestrator.logs import files, lines, reading
 from orchestrator.patterns import prefilter
+from orchestrator.text import nouns
 
 #: Time for reading logs in a refresh. The next refresh continues.
 LOOK_SECONDS = 5.0
@@ -49,7 +50,7 @@ class Ingested:
             return ""
         read_bytes, left_bytes, name = max(self.unread.values(), key=lambda job: job.left_bytes)
         others = len(self.unread) - 1
-        more = f" (and of {others} more job{'s' if others > 1 else ''})" if others else ""
+        more = f" (and of {nouns.count(others, 'more job')})" if others else ""
         size = f"{read_bytes / 2**20:.1f} of {(read_bytes + left_bytes) / 2**20:.1f} MiB"
         return f"read {size} of {name}'s log{more} in {seconds:g} s; {consequence}"
 
@@ -184,9 +185,8 @@ class _JobReader:
 
     def read(self, deadline: deadlines.Deadline) -> None:
         """Read at least one part of each file. The files share the time equally."""
-        task = self.job.array_task_id
         folder = run_folder.RunFolder(Path(self.job.run_dir))
-        metrics_file = str(folder.metrics_file(task or 0, array=task is not None))
+        metrics_file = str(folder.metrics_file(self.job.array_task_id))
         paths = [*_logs(self.job), metrics_file]
         left_bytes = 0
         for index, path in enumerate(paths):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
-from orchestrator import config, errors, jobs
+from orchestrator import config, errors
 from orchestrator.controller.notices import events
 from orchestrator.controller.session import contexts
 from orchestrator.notices import texts
@@ -161,7 +161,7 @@ def _store_failure(
         if given_up:
             work.notices.change(name, given_up, state="failed", error=why)
             detail = f"notification by {name} given up after a day: {why}"
-            event = jobs.JobEvent(at=now, kind="notice", source="controller", detail=detail)
+            event = context.event("notice", detail, source="controller")
             rows = [delivery.notice.job_row for delivery in given_up]
             work.events.add_many((row, event) for row in rows if row is not None)
             sentences.append(

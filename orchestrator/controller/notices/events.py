@@ -16,6 +16,7 @@ from db import unit_of_work
 from orchestrator import jobs, recovery
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
+from orchestrator.jobs import naming
 from orchestrator.notices import texts
 from orchestrator.notices.records import Notice
 from orchestrator.schedules.records import Trigger
@@ -198,7 +199,5 @@ def _jobs_and_arrays(
         for job in selected
     }
     tokens = {job.token for job in work.jobs.by_row(sorted(first_rows)).values()}
-    by_token: dict[str, list[jobs.Job]] = {}
-    for job in work.jobs.of_submissions(tokens):
-        by_token.setdefault(job.token, []).append(job)
-    return [chains.continued(work, group) for group in by_token.values()]
+    submissions = naming.by_submission(work.jobs.of_submissions(tokens))
+    return [chains.continued(work, group) for group in submissions]

@@ -90,7 +90,7 @@ def continue_job(
         _store_continuation(context, work, planned, job, added[0])
 
     task = job.array_task_id
-    checkpoints = old_folder.checkpoints(task or 0, array=task is not None)
+    checkpoints = old_folder.checkpoints(task)
     intent = intents.Intent(
         spec=spec,
         script=script,
@@ -178,7 +178,7 @@ def checkpoint_folder(job: jobs.Job, spec: jobs.JobSpec, provenance: str) -> Pat
                 break
     if folder is not None:
         return Path(str(json.loads(provenance)["folder"])) / (spec.chdir or "") / folder
-    return run_folder.RunFolder(Path(job.run_dir)).checkpoints(task or 0, array=task is not None)
+    return run_folder.RunFolder(Path(job.run_dir)).checkpoints(task)
 
 
 def measure_progress(

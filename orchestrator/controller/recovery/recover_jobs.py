@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import datetime
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -137,15 +136,15 @@ def _wait_for_folders(
     ]
     if new:
         with context.store.writing() as work:
-            work.events.add_many(
-                (job.row, _event(job, now, recovery.AWAY, detail)) for job, detail in new
-            )
+            work.events.add_many(_event(context, job, recovery.AWAY, detail) for job, detail in new)
     sentences += [f"{naming.name_of(job)}: {detail}" for job, detail in new]
     return {row for row, at in since.items() if (now - at).total_seconds() >= NOT_VISIBLE_SECONDS}
 
 
-def _event(job: jobs.Job, at: datetime.datetime, kind: str, detail: str) -> jobs.JobEvent:
-    return jobs.JobEvent(at=at, kind=kind, attempt=job.attempt, source="rules", detail=detail)
+def _event(
+    context: contexts.Context, job: jobs.Job, kind: str, detail: str
+) -> tuple[int, jobs.JobEvent]:
+    return job.row, context.event(kind, detail, source="rules", attempt=job.attempt)
 
 
 def _is_unsubmitted_continuation(job: jobs.Job) -> bool:
@@ -188,7 +187,7 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
             # Another process changed the job: the next pass decides.
             return []
         work.recovery.add(job, decision, now)
-        work.events.add_many([(job.row, _event(job, now, "retry", decision.detail))])
+        work.events.add_many([_event(context, job, "retry", decision.detail)])
     if is_end:
         continuation.drop_environment(context, job)
     return [f"{naming.name_of(job)} {decision.detail}"]
@@ -356,9 +355,8 @@ def _refuse(
     context: contexts.Context, job: jobs.Job, planned: recovery.StoredDecision, detail: str
 ) -> None:
     """End the chain: the decision is not carried out."""
-    event = _event(job, context.clock.now(), "retry", detail)
     with context.store.writing() as work:
         if work.recovery.finish(planned, "refused", detail=detail):
             work.jobs.change(job.row, {"recovers": None})
-            work.events.add_many([(job.row, event)])
+            work.events.add_many([_event(context, job, "retry", detail)])
     continuation.drop_environment(context, job)

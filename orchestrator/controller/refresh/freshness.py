@@ -29,7 +29,6 @@ class Freshness(records.RefreshState):
 
 
 def of(work: unit_of_work.UnitOfWork, cluster: str) -> Freshness:
-    """Return the result of the last refresh of a cluster."""
     return Freshness(**vars(work.refreshes.get(cluster)))
 
 

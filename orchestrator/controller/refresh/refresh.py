@@ -63,7 +63,6 @@ def plans(
 
 
 def run(local_plan: Plan, slurm_plan: Plan) -> freshness.Freshness:
-    """Carry out the plans."""
     local, slurm = _run(local_plan), _run(slurm_plan)
     return dataclasses.replace(
         slurm, asked=slurm.asked or local.asked, changed=slurm.changed + local.changed
@@ -73,7 +72,6 @@ def run(local_plan: Plan, slurm_plan: Plan) -> freshness.Freshness:
 def refresh_one(
     context: contexts.Context, *, floor_seconds: float | None = None
 ) -> freshness.Freshness:
-    """Update the live jobs of the context's scheduler."""
     with context.store.reading() as work:
         plan = _plan(work, context, floor_seconds)
     return _run(plan)
@@ -132,8 +130,6 @@ def _run(plan: Plan) -> freshness.Freshness:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Stored:
-    """What a refresh reads before it queries Slurm."""
-
     installation_id: str
     live: list[jobs.Job]
     #: settled jobs that ended so recently that squeue may list them

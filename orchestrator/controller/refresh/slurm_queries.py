@@ -223,7 +223,6 @@ def with_gpus(
 
 
 def pause_sacct(context: contexts.Context, cluster: str, error: str) -> None:
-    """Store that sacct failed just now."""
     with context.store.writing() as work:
         failure = json.dumps([context.clock.now().isoformat(), error])
         work.settings.put(_failure_key(cluster), failure)

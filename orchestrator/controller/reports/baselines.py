@@ -28,7 +28,6 @@ def not_found(name: str) -> errors.NotFoundError:
 
 
 def to_json(study: reports.MeasurementSet) -> str:
-    """Return measurements as they are stored."""
     measurements = [dataclasses.asdict(measurement) for measurement in study.measurements]
     return json.dumps({"unit": study.unit, "measurements": measurements}, ensure_ascii=False)
 

@@ -178,7 +178,6 @@ def lines(driver: Driver, kind: str) -> list[str]:
 
 
 def units(driver: Driver) -> dict[Path, str]:
-    """Return the systemd units by path."""
     base = driver.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     folder = Path(base) / "systemd" / "user"
     variables = "".join(

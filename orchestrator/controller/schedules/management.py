@@ -104,8 +104,6 @@ def find(context: contexts.Context, name: str) -> records.Schedule:
 
 
 class Summary(NamedTuple):
-    """A schedule with its next planned time and its history."""
-
     stored: records.Schedule
     #: None: paused, removed, or no further planned time
     next_at: datetime.datetime | None
@@ -116,7 +114,6 @@ class Summary(NamedTuple):
 def summaries(
     context: contexts.Context, schedules: Sequence[records.Schedule], *, limit: int = 1
 ) -> list[Summary]:
-    """Return the schedules, each with its newest triggers."""
     now = context.clock.now()
     with context.store.reading() as work:
         return [

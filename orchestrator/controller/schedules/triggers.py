@@ -20,6 +20,7 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.schedules import calendars, records
 from orchestrator.schedules import triggers as rules
+from orchestrator.text import nouns
 
 #: Calls of rules.decide in one pass. After years without a controller later passes continue.
 _MAX_ROUNDS = 10
@@ -95,7 +96,7 @@ def decide(context: contexts.Context, schedule: records.Schedule) -> list[str]:
         context.guard.check()
     if not skipped or schedule.state == "paused":
         return []
-    count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
+    count = nouns.count(len(skipped), "planned time")
     if any(planned.first_at is not None for planned in skipped):
         count = f"all planned times until {skipped[-1].planned_at:%Y-%m-%dT%H:%MZ}"
     return [f"Schedule {schedule.name}: skipped {count} ({skipped[-1].reason})"]

@@ -13,6 +13,7 @@ from orchestrator import config, errors, files, jobs
 from orchestrator.controller.service import leases
 from orchestrator.controller.session import clock_check, stores
 from orchestrator.jobs.leases import Lease
+from orchestrator.text import times
 
 #: The file has some 600 bytes; the error of a step may be long.
 _MAX_BYTES = 1024 * 1024
@@ -94,15 +95,13 @@ def late_message(newest: Pass | None, now: datetime.datetime) -> str:
 
 
 def last_pass_message(newest: Pass) -> str:
-    """Return when the last pass was made, and by which controller."""
     return (
-        f"The controller's last pass was at {_local(newest.last_pass_at)} "
+        f"The controller's last pass was at {times.local(newest.last_pass_at)} "
         f"(`{newest.command}`, process {newest.pid} on {newest.host})."
     )
 
 
 def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Health:
-    """Return the state of the controller, from the lease and the file."""
     newest = load(state_dir)
     lease = None
     try:
@@ -115,7 +114,7 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     if lease is None and newest is None:
         problems.append("The controller has never run here: `orchestrator serve` starts it.")
     elif newest is not None and newest.ended_at is not None and holder is None:
-        problems.append(f"The controller was stopped at {_local(newest.ended_at)}.")
+        problems.append(f"The controller was stopped at {times.local(newest.ended_at)}.")
     if lease is not None and holder is not None:
         if leases.has_ended(lease):
             problems.append(f"{lease.holder_description} was killed.")
@@ -130,7 +129,7 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
         problems.append(late_message(newest, now))
     if newest is not None and newest.failing_since is not None and newest.ended_at is None:
         failures = "; ".join(f"{step}: {error}" for step, error in newest.steps.items() if error)
-        problems.append(f"Failing since {_local(newest.failing_since)}: {failures}")
+        problems.append(f"Failing since {times.local(newest.failing_since)}: {failures}")
     return Health(lease=lease, newest=newest, problems=tuple(filter(None, problems)))
 
 
@@ -140,7 +139,3 @@ def end(configuration: config.Configuration, at: datetime.datetime, who: jobs.Su
     if newest is not None and (newest.host, newest.pid) == (who.host, who.pid):
         with contextlib.suppress(OSError):
             store(configuration, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
-
-
-def _local(at: datetime.datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"

@@ -18,6 +18,7 @@ from orchestrator.controller.recovery import recover_jobs
 from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.schedules import triggers
 from orchestrator.controller.session import contexts
+from orchestrator.text import nouns, times
 
 
 class Stopped(Exception):
@@ -41,7 +42,6 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of a command for this result."""
         if isinstance(self.error, errors.OrchestratorError):
             return self.error.exit_code
         return 0 if self.error is None else 1
@@ -50,13 +50,11 @@ class Outcome:
 def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str]:
     fresh = deferred_jobs.refresh_and_send(context, floor_seconds=floor_seconds)
     if fresh.failing_since is not None:
-        since = fresh.failing_since.astimezone()
-        raise errors.SlurmError(
-            f"Slurm has not answered since {since:%Y-%m-%d %H:%M:%S}: {fresh.last_error}"
-        )
+        since = times.local(fresh.failing_since)
+        raise errors.SlurmError(f"Slurm has not answered since {since}: {fresh.last_error}")
     if not fresh.changed:
         return []
-    changed = "1 job changed" if fresh.changed == 1 else f"{fresh.changed} jobs changed"
+    changed = f"{nouns.count(fresh.changed, 'job')} changed"
     return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
 
 

@@ -13,9 +13,12 @@ from orchestrator.controller.refresh import freshness
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
 from orchestrator.slurm import job_ids
+from orchestrator.toml import schema
 
 #: `status` shows live jobs and those that ended within this time
 RECENT = datetime.timedelta(days=1)
+#: Newest jobs whose names may be suggested for one that does not exist.
+_NAMES_SEARCHED = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,16 @@ def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
     with context.store.reading() as work:
         rows = find_rows(work, reference)
     return _with_staleness(context, rows)[0]
+
+
+def nearest_name(context: contexts.Context, word: str) -> str:
+    """Return the name of a recent job that is nearest to a word; "" if none is near."""
+    try:
+        with context.store.reading() as work:
+            newest = work.jobs.find(jobs.JobQuery(limit=_NAMES_SEARCHED))
+    except errors.DamagedRowError:
+        return ""
+    return schema.did_you_mean(word, {job.name for job in newest})
 
 
 def find_rows(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:

@@ -86,7 +86,6 @@ class Store:
 
     @property
     def restore_advice(self) -> str:
-        """How to restore a damaged database."""
         return self._database.restore_advice()
 
     @property
@@ -200,7 +199,6 @@ class Store:
         return target
 
     def copy_to(self, location: str | pathlib.Path) -> int:
-        """Copy all rows to an empty database and return their number."""
         with Store(location, shared_folders=self._shared_folders, setting="--to") as target:
             return self._open().copy_to(target._open())
 

@@ -21,8 +21,6 @@ SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The facts about a cluster."""
-
     cluster: str
     slurm_version: str
     #: SelectType, "select/cons_tres"

@@ -47,7 +47,6 @@ def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
 
 
 def summaries(work: unit_of_work.UnitOfWork, listed: Sequence[sweeps.StoredSweep]) -> list[Summary]:
-    """Return these sweeps with their points counted by state."""
     rows = [sweep.row for sweep in listed]
     groups, totals = work.sweeps.groups(rows), work.sweeps.totals(rows)
     return [
@@ -70,7 +69,6 @@ def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -
 
 
 def ended(group: sweeps.PointGroup) -> bool:
-    """Return whether these points have ended and are not deferred."""
     return group.state in jobs.TERMINAL and not group.is_deferred
 
 
@@ -81,7 +79,6 @@ def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[sweeps.
 
 
 def is_open(work: unit_of_work.UnitOfWork, row: int) -> bool:
-    """Return whether points of a sweep may be submitted."""
     sweep = work.sweeps.get(row)
     return sweep is not None and sweep.state == "open"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ def labels(context: contexts.Context, selected: Sequence[jobs.Job]) -> dict[int,
 
     Jobs that belong to no sweep, or that no parameter distinguishes, have none.
     """
-    of_sweeps = [job.row for job in selected if job.sweep is not None]
+    of_sweeps = {job.row for job in selected if job.sweep is not None}
     if len(of_sweeps) < 2:
         return {}
     labelled: dict[int, str] = {}
@@ -92,5 +93,5 @@ def labels(context: contexts.Context, selected: Sequence[jobs.Job]) -> dict[int,
             own = [p for p in work.sweeps.points(row) if p.job and p.job.row in of_sweeps]
             varied = parameters.Points(own, work.sweeps.document(row))
             labelled |= {point.job.row: varied.label(point) for point in own if point.job}
-    counts = list(labelled.values())
-    return {row: label for row, label in labelled.items() if label and counts.count(label) == 1}
+    counts = collections.Counter(labelled.values())
+    return {row: label for row, label in labelled.items() if label and counts[label] == 1}

@@ -10,6 +10,7 @@ from orchestrator.controller.resubmission import deferred_jobs, resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
+from orchestrator.jobs import naming
 from orchestrator.specs import ranks
 
 
@@ -179,15 +180,13 @@ def _resendable(
 
     The points of an array that is larger than today's MaxArraySize are planned anew.
     """
-    by_token: dict[str, list[jobs.Job]] = {}
-    for job in filter(_is_unsubmitted, selected):
-        by_token.setdefault(job.token, []).append(job)
-    if not by_token:
+    submissions = naming.by_submission(filter(_is_unsubmitted, selected))
+    if not submissions:
         return []
     facts = clusters.facts(context.with_scheduler(sweep.scheduler), max_age_seconds=0)
     return [
         tasks
-        for tasks in by_token.values()
+        for tasks in submissions
         if len(submit.tasks_of(context, tasks[0])) <= facts.max_array_size
     ]
 

@@ -181,3 +181,25 @@ def test_a_summary_that_is_cut_off() -> None:
 def test_error_files(content: object, lines: list[str]) -> None:
     assert list(torchelastic.traceback_lines(json.dumps(content))) == lines
     assert not torchelastic.traceback_lines(json.dumps(content)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "name"),
+    [
+        ("Killed", "killed", "SIGKILL"),
+        ("Terminated", "killed", "SIGTERM"),
+        ("Segmentation fault (core dumped)", "segfault", "SIGSEGV"),
+        ("Aborted (core dumped)", "aborted", "SIGABRT"),
+    ],
+)
+def test_a_task_of_srun_that_a_signal_ended(end: str, cause: str, name: str) -> None:
+    result = explained(
+        [
+            f"srun: error: n2: task 1: {end}",
+            "srun: Terminating StepId=2.0",
+            "slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-24T02:13:54 ***",
+            "srun: error: n1: task 0: Terminated",
+            "srun: Force Terminated StepId=2.0",
+        ]
+    )
+    assert (result.cause, result.summary) == (cause, f"srun task 1 was ended by {name}")

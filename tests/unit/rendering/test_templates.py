@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -254,3 +255,29 @@ def test_parts_that_were_never_run_say_so() -> None:
         f"# Never run on a real system so far: {part}. Check its lines before you rely on them."
         for part in ("singularity", "--rocm")
     ]
+
+
+def test_the_documentation_names_all_templates_and_variables(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables: dict[str, object] = {}
+    render = templates.render
+
+    def capture(name: str, context: dict[str, object], **options: object) -> templates.Script:
+        variables.update(context)
+        return render(name, context, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(templates, "render", capture)
+    _make()
+    text = (checkout / "docs/howto/templates.md").read_text()
+    assert [name for name in variables if f"`{name}`" not in text] == []
+    named = {
+        f"{folder}/{name}"
+        for folder, names in re.findall(r"`(\w+)/\{([\w,]+)\}\.sh\.j2`", text)
+        for name in names.split(",")
+    }
+    files = (checkout / "templates").glob("*/*.sh.j2")
+    shipped = {f"{file.parent.name}/{file.name.removesuffix('.sh.j2')}" for file in files}
+    # It includes the one of apptainer.
+    assert shipped - named == {"container/singularity"}
+    assert named <= shipped
