@@ -47,7 +47,7 @@ _NAME = re.compile(
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
     ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
         |[ ]+(?:{_VERB})?|)
-    (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<$~ ]{{0,4}}$
+    (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
 )
@@ -75,7 +75,7 @@ _DONE = re.compile(
 _COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
 #: What stands behind a number at the beginning of a line that is its step.
 _FIRST_END = re.compile(
-    r"[:|,)>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
+    r"[:|,>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
 )
 #: The name behind a number, up to the next one: "ms run, "
 _NAME_OF_LAST = re.compile(r"[ ]?[A-Za-z]+(?: [A-Za-z]+){0,2}[,;|] *", re.ASCII)
@@ -236,17 +236,22 @@ def _metric_at_step(before: str) -> Meaning | None:
     return found if found is not None and found.kind in ("loss", "score") else None
 
 
-def _counted_before(before: str, behind: str) -> Meaning | None:
+def _counted_before(before: str, number: str, behind: str) -> tuple[Meaning, str, str] | None:
     """Return the counter of `after 100 steps`."""
     counted = _COUNTED.match(behind) if _DONE.search(before) else None
     found = vocabulary.meaning(counted[1]) if counted is not None else None
-    return found if found is not None and found.kind == "counter" else None
+    if counted is None or found is None or found.kind != "counter":
+        return None
+    return found, number, counted[1].lower()
 
 
 def _is_first(behind: str) -> bool:
     """Tell whether a number at the beginning of a line is its step, not a part of a sentence."""
     end = _FIRST_END.match(behind)
-    return end is not None and not (end[1] and _is_other(end[1]))
+    if end is None or end[1] is None:
+        return end is not None
+    # 100 samples, accuracy 0.91
+    return not (_is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
 
 
 def _is_count(match: re.Match[str]) -> bool:
@@ -325,8 +330,8 @@ def _value(
     if by_unit is not None:
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    if counted := _counted_before(before, behind):
-        return Value(counted, scaled, counted.name) if _is_count(match) else None
+    if counted := _counted_before(before, scaled, behind):
+        return Value(*counted) if _is_count(match) else None
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:

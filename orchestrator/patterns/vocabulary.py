@@ -83,7 +83,7 @@ _SETTINGS = frozenset(
     "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
     "name lambda ratio factor balance balancing mode config reduction threshold steps freq "
     "frequency interval every gamma alpha beta window spike implementation impl fusion "
-    "backend".split()
+    "backend std range history target tolerance tol delta limit".split()
 )
 _COUNTERS = {
     "step": (
@@ -149,7 +149,8 @@ _COUNTED = (
     "pair pairs doc docs env_step env_steps atom atoms edge edges molecule molecules request "
     "requests patch patches voxel voxels transition transitions position positions epoch epochs"
 )
-_COUNTED_PATTERN = "|".join(sorted(_COUNTED.split(), key=len, reverse=True))
+COUNTED = frozenset(_COUNTED.split())
+_COUNTED_PATTERN = "|".join(sorted(COUNTED, key=len, reverse=True))
 _DEVICES = "gpu|device|node|chip|core|rank|thread|worker|actor|proc|process|cpu|card|npu|tpu"
 #: images_sec, tokens_per_second_per_gpu, tokens_gpu_s
 _RATE = re.compile(
@@ -206,7 +207,8 @@ _PHRASES = frozenset(
 )
 #: "tokens per iteration", "max steps" are no counters.
 _BEFORE_SETTING = re.compile(
-    r"(?:.* )?(?:per|max|min|num|number|(?<!end )of|total|every|each|warmup|save|eval|log|episode)",
+    r"(?:.* )?(?:per|max|min|num|number|(?<!end )of|total|every|each|warmup|save|eval|log|episode|"
+    r"best|gpu|device|class|node|rank|worker|sample|image|layer|fold|trial)",
     re.IGNORECASE,
 )
 

@@ -142,10 +142,9 @@ def found(*lines: str) -> str:
         # Steps.
         ("Index 2, l1 34.9, iou 0.02", "step=2index, iou=0.02"),
         ("100, loss 0.52", "step=100step, loss=0.52"),
-        ("100) loss 0.52", "step=100step, loss=0.52"),
         ("  7 8793.29 ms run, 2.91 ms METAL, 1185.91 loss, 0.000015 LR",
          "step=7step, loss=1185.91"),
-        ("After 100 iterations: loss = 0.52", "step=100step, loss=0.52"),
+        ("After 100 iterations: loss = 0.52", "step=100iterations, loss=0.52"),
         ("Loss (step 100): 0.52", "step=100step, loss=0.52"),
         ("mini-batch 100: loss 0.52", "step=100mini_batch, loss=0.52"),
         ("epoch/iter: 19/5159 loss: 2.08", "epoch=19epoch, step=5159iter, loss=2.08"),
@@ -198,6 +197,8 @@ def test_lines_of_metrics(line: str, expected: str) -> None:
         "frame=  100 fps= 25 q=28.0 size= 256kB bitrate= 524.3kbits/s speed=1x",
         "Validation loss decreased (0.61 --> 0.52).  Saving model ...",
         "Epoch 3: saving checkpoint",
+        "best iteration 100",
+        "loss_std=0.12, total cost: $4.56",
     ],
 )  # fmt: skip
 def test_other_lines(line: str) -> None:
@@ -206,6 +207,9 @@ def test_other_lines(line: str) -> None:
 
 def test_numbers_at_the_beginning_that_are_no_steps() -> None:
     assert found("2 Percent improvement, error=8.07") == "error=8.07"
+    assert found("100 samples, accuracy 0.91") == "accuracy=0.91"
+    assert found("2) accuracy 0.91") == "accuracy=0.91"
+    assert found("GPU index 3, score 0.5") == "score=0.5"
     assert found("1      300.0           loss  0.2118") == "loss=0.2118"
     assert found("step 3 loss 0.5 mem 14764MB") == "step=3step, loss=0.5, memory=14764MB"
 
