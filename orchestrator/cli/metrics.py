@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import commands, completion, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
@@ -131,7 +131,7 @@ class MetricFilter:
 def show_metrics(
     ctx: click.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, kind=_JobsArgument, shell_complete=completion.job_references
+        nargs=-1, kind=_JobsArgument, shell_complete=options.complete("job_references")
     ),
     sweeps: tuple[str, ...] = options.sweeps,
     metric_filter: MetricFilter = commands.record(MetricFilter),

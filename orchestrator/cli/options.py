@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, completion, output, value_types
+from orchestrator.cli import commands, output, value_types
 from orchestrator.cli.commands import argument, option
 
 if typing.TYPE_CHECKING:
@@ -92,14 +92,25 @@ refresh = option(
 yes = option("-y --yes", "Do not ask for confirmation.")
 
 
-references = argument(nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references)
-sweep = argument(metavar="SWEEP", shell_complete=completion.sweep_references)
+def complete(function: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """Return the completion by a function of completion.py, which only completion needs."""
+
+    def items(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        from orchestrator.cli import completion
+
+        return getattr(completion, function)(ctx, param, incomplete)
+
+    return items
+
+
+references = argument(nargs=-1, metavar="[JOB...]", shell_complete=complete("job_references"))
+sweep = argument(metavar="SWEEP", shell_complete=complete("sweep_references"))
 sweeps = option(
     "--sweep",
     "All jobs of a sweep.",
     "SWEEP",
     multiple=True,
-    shell_complete=completion.sweep_references,
+    shell_complete=complete("sweep_references"),
 )
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(

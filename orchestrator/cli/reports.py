@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors, files, reports
-from orchestrator.cli import commands, completion, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.reports import baselines, studies
@@ -90,7 +90,7 @@ class _ReportSource(Source):
         "Report on jobs instead of a sweep.",
         "JOB",
         multiple=True,
-        shell_complete=completion.job_references,
+        shell_complete=options.complete("job_references"),
     )
     sweep: str | None = argument(required=False, metavar="[SWEEP]")
 

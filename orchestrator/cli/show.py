@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import commands, completion, options, output, session
+from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, job_rows, terminal
 from orchestrator.controller.recovery import chains
@@ -46,7 +46,7 @@ _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_pa
 )
 def show(
     context: contexts.Context,
-    reference: str = argument(metavar="JOB", shell_complete=completion.job_references),
+    reference: str = argument(metavar="JOB", shell_complete=options.complete("job_references")),
     script: bool = option("--script", "Print only the submitted script."),
     spec: bool = option("--spec", "Print only the spec, as JSON."),
     diff: bool = option("--diff", "Print only the uncommitted changes at submission."),

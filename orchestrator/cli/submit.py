@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, completion, options, output, session, spec_options
+from orchestrator.cli import commands, options, output, session, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.submission import job_scripts
@@ -131,7 +131,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
 def resubmit(
     context: contexts.Context,
     references: tuple[str, ...] = argument(
-        nargs=-1, required=True, metavar="JOB...", shell_complete=completion.job_references
+        nargs=-1, required=True, metavar="JOB...", shell_complete=options.complete("job_references")
     ),
     fresh: bool = option("--fresh", "Render the stored spec with the current templates."),
     queue: bool | None = options.queue,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, completion, options, output, session, value_types
+from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column, metric_tables, result_rows
 from orchestrator.controller.sweeps import queries
@@ -43,7 +43,7 @@ def show_results(
         "first one ranks. Default: val_accuracy, or what there is.",
         "METRIC",
         multiple=True,
-        shell_complete=completion.metric_names,
+        shell_complete=options.complete("metric_names"),
     ),
     direction: str | None = option(
         "--direction",

@@ -153,7 +153,7 @@ def _pairs(text: str, separator: str, between: str) -> list[Field]:
             key, value = parts.groups() if parts else ("", "")
         else:
             key, _, value = item.partition(between)
-        key, value = key.strip(), value.strip()
+        key, value = key.strip(), value.strip().rstrip(",")
         if not value.strip(numbers.CHARACTERS):
             # Most values are plain numbers, which need no regex.
             fields.append((key, value, ""))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from orchestrator.patterns import junk, regexes, tables, vocabulary
+from orchestrator.patterns import junk, readings, regexes, tables, vocabulary
+from orchestrator.patterns.readings import Reading, Value
 from orchestrator.patterns.vocabulary import Meaning
 
 #: How many words that are neither names nor usual beside them a line of metrics has at most: with
@@ -39,13 +39,14 @@ _SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 _WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ ]))?+"
 #: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
 _WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
-_VERB = "(?:is|was|of)[ ]+"
+_VERB = "(?:is|was|of)(?:[ ]+|(?=[ ]*[:=]))"
 # The name at the end of the text before a number: "loss": tensor([  or  time per step (ms) |
 _NAME = re.compile(
     rf"""
     (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*|[ ]+(?:{_VERB})?|)
+    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
+        |[ ]+(?:{_VERB})?|)
     (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<$~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
@@ -57,10 +58,27 @@ _UNIT = (
     r"(?:[ ]?/[ ]?(?:[A-Za-z]+|\([A-Za-z]+\))|[ ]per[ ][A-Za-z]+|[ ]a[ ]second)*+"
 )
 # Behind a blank it may also be the name of the next number.
-_BEHIND = re.compile(rf"({_UNIT}|/s(?:ec)?\b)|[ ]({_UNIT})(?![\w/]|[ ]*[:=]|[ ]per[ ])", re.ASCII)
-_AT = re.compile(r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))? (?:at|after|in|on|for)(?: |$)")
+_BEHIND = re.compile(
+    rf"({_UNIT}|/s(?:ec)?\b)|"
+    rf"[ ]((?:[A-Za-z]+[ ](?=[A-Za-z]+/))?{_UNIT})(?![\w/]|[ ]*[:=]|[ ]per[ ])",
+    re.ASCII,
+)
+_AT = re.compile(
+    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
+)
 #: Between a step and the value of the metric named before it: loss at step 10: 0.5
-_AFTER_STEP = re.compile(r"(?: \w+)?[ ]*(?::|=|is|was)[ ]*")
+_AFTER_STEP = re.compile(r"\)?(?: \w+){0,2}[ ]*(?::|=|is|was)[ ]*")
+#: Before the number of steps that are done: after 100 steps
+_DONE = re.compile(
+    r"\b(?:after|trained|completed|processed|finished)[ ](?:for[ ])?$", re.IGNORECASE
+)
+_COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
+#: What stands behind a number at the beginning of a line that is its step.
+_FIRST_END = re.compile(
+    r"[:|,)>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
+)
+#: The name behind a number, up to the next one: "ms run, "
+_NAME_OF_LAST = re.compile(r"[ ]?[A-Za-z]+(?: [A-Za-z]+){0,2}[,;|] *", re.ASCII)
 _NAME_BEHIND = re.compile(rf"[ ]((?:{_WORD}[ ]){{0,2}}{_WORD})(?=[ ]*(?:[,;|)\]]|$))", re.ASCII)
 _BYTES = re.compile(r"[kKMGT]?i?B/s(?:ec)?")
 _SIZES = frozenset(
@@ -81,33 +99,9 @@ _USUAL = frozenset(
 )
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
-    "epoch step iter iteration global_step total_timesteps episode n_updates frame_number".split()
+    "epoch step iter iteration global_step training_step train_step total_timesteps episode "
+    "n_updates frame_number".split()
 )
-_STEP = Meaning("step", "counter")
-#: Of several counters in a line these are the step.
-_MAIN_STEPS = ("global_step", "step", "num_updates")
-
-
-class Value(NamedTuple):
-    """A number with what it measures."""
-
-    meaning: Meaning
-    #: as float() reads it
-    number: str
-    #: of a counter its printed name
-    unit: str = ""
-    #: has a colon or the like
-    explicit: bool = False
-    #: "": by its unit or place
-    printed_name: str = ""
-
-
-class Reading(NamedTuple):
-    """What a line reports."""
-
-    values: Sequence[Value] = ()
-    #: of the rows that follow, if this line is the header of a table
-    columns: Sequence[str] = ()
 
 
 def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
@@ -119,19 +113,20 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     """
     if len(text) > _MAX_CHARACTERS:
         return None
-    text = junk.ascii_signs(text)
+    text = junk.without_text_behind_bar(junk.ascii_signs(text))
     if columns:
         cells, bar = tables.row(text, columns)
         if cells:
             row = [Value(*cell) for cell in cells]
-            return Reading(_with_times([*row, *_values(junk.removed(bar))]))
+            return Reading(readings.with_times([*row, *_values(junk.removed(bar))]))
     plain = junk.removed(text)
     if not _VALUE.search(plain):
         names = tables.header(text)
         return Reading(columns=names) if names else None
-    if junk.OTHER_LINE.search(plain):
+    other = junk.OTHER_LINE.search(plain)
+    values = _values(plain[: other.start()] if other else plain)
+    if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
         return None
-    values = _values(plain)
     is_other_bar = junk.OTHER_BAR.match(text) and not any(
         value.meaning.kind in ("loss", "score") for value in values
     )
@@ -159,12 +154,13 @@ def _values(text: str) -> list[Value]:
         if at_step is not None and _AFTER_STEP.fullmatch(before):
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
         else:
-            value = _value(name, match, behind, is_last=following == len(text))
+            value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
-        at_step = _metric_at_step(before) if value and value.meaning.kind == "counter" else None
+        is_done = value is None or value.meaning.kind == "counter"
+        at_step = _metric_at_step(before) if is_done else None
         if value is not None:
-            values.append(_in_phase(value, phase))
+            values.append(readings.in_phase(value, phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
                 # A unit is not the name of the next number: 1445 tok/s; 19 s.
                 end += behind.index(value.unit) + len(value.unit)
@@ -172,33 +168,43 @@ def _values(text: str) -> list[Value]:
             _is_count(match)
             and not behind[:1].isalpha()
             and not junk.BEFORE_BAR.match(behind)
-            and (_PLACE.fullmatch(before) or (match["total"] and name is not None))
+            and (
+                _PLACE.fullmatch(before)
+                or (match["total"] and (name is not None or before.rstrip().endswith(junk.BAR)))
+            )
             # Acc: 10.0% (10/100), fg/bg=(64/192)
             and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
             and not before.endswith("=(")
         ):
             start = match.start()
             is_in_brackets = text.rfind("[", 0, start) > text.rfind("]", 0, start)
-            is_first = not values and (is_in_brackets or behind[:1] in (":", "|", " "))
+            is_first = not values and (is_in_brackets or (index == 0 and _is_first(text[end:])))
             is_whole = is_in_brackets or not behind.startswith("]")
-            if is_whole and (match["total"] or (is_first and not behind.isspace())):
+            if is_whole and (match["total"] or is_first):
                 places.append(match["number"].replace(",", "") + _scale(match))
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
     is_strong = bool(kinds & vocabulary.STRONG)
     if is_strong or "time" in kinds:
-        values = [*_placed(places, values), *values]
-    counters = {value.meaning.name for value in values if value.meaning.kind == "counter"}
+        values = [*readings.placed(places, values), *values]
+    counters = {value.meaning.name for value in _counters(values)}
     is_explicit = any(value.explicit for value in values if value.meaning.kind != "counter")
     if kinds == {"counter"} and len(counters) == 1:
         is_metrics = other_words == 0 and all(value.unit in _BARE for value in values)
     elif is_strong or len(counters) > 1:
         is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counters) + is_explicit]
+        # {'lr': 0.1, 'epochs': 90, 'steps': 1000}
+        is_metrics &= is_strong or not all(v.unit.endswith("s") for v in _counters(values))
     else:
         # Learning rate: 0.1, Epochs: 10
-        is_counted = any(not v.unit.endswith("s") for v in values if v.meaning.kind == "counter")
-        is_metrics = is_counted and other_words < 2
-    return _with_times(_with_own_names(_with_one_step(values))) if is_metrics else []
+        is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
+    if not is_metrics:
+        return []
+    return readings.with_times(readings.with_own_names(readings.with_one_step(values)))
+
+
+def _counters(values: Sequence[Value]) -> list[Value]:
+    return [value for value in values if value.meaning.kind == "counter"]
 
 
 def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
@@ -229,6 +235,19 @@ def _metric_at_step(before: str) -> Meaning | None:
     return found if found is not None and found.kind in ("loss", "score") else None
 
 
+def _counted_before(before: str, behind: str) -> Meaning | None:
+    """Return the counter of `after 100 steps`."""
+    counted = _COUNTED.match(behind) if _DONE.search(before) else None
+    found = vocabulary.meaning(counted[1]) if counted is not None else None
+    return found if found is not None and found.kind == "counter" else None
+
+
+def _is_first(behind: str) -> bool:
+    """Tell whether a number at the beginning of a line is its step, not a part of a sentence."""
+    end = _FIRST_END.match(behind)
+    return end is not None and not (end[1] and _is_other(end[1]))
+
+
 def _is_count(match: re.Match[str]) -> bool:
     # Lightning prints global_step=794.0, and tables 1.11e+04.
     number = match["number"].replace(",", "").removesuffix(".0").rstrip(".")
@@ -242,6 +261,8 @@ def _scale(match: re.Match[str]) -> str:
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
     """Return the text before a number without its name: without a sign that is the last word."""
+    if _NAME_OF_LAST.fullmatch(before):
+        return ""
     if name is None:
         return before
     start = len(before) - len(name[0])
@@ -261,14 +282,15 @@ def _is_other(word: str) -> bool:
 
 
 def _value(
-    name: re.Match[str] | None, match: re.Match[str], behind: str, *, is_last: bool
+    name: re.Match[str] | None, match: re.Match[str], before: str, behind: str, *, is_last: bool
 ) -> Value | None:
     """Return the value of a number by the name before it, its unit or the name behind it."""
     number = match["number"].replace(",", "")
     scaled = number + _scale(match)
     found_unit = _BEHIND.match(behind)
     unit = (found_unit[1] or found_unit[2]) if found_unit else ""
-    if _BYTES.fullmatch(unit):
+    if _BYTES.fullmatch(unit) or (unit.lower() == "hz" and "." not in number):
+        # 16000 Hz is a sampling rate.
         return None
     by_unit = vocabulary.unit_meaning(unit)
     if unit and by_unit is None and not behind.startswith(" "):
@@ -296,6 +318,8 @@ def _value(
     if by_unit is not None:
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
+    if counted := _counted_before(before, behind):
+        return Value(counted, scaled, counted.name) if _is_count(match) else None
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:
@@ -335,66 +359,3 @@ def _named(
         if not (is_explicit and may_be_whole):
             return None
     return Value(found, number, unit or found.unit, is_explicit)
-
-
-def _in_phase(value: Value, phase: str) -> Value:
-    """Return the value with a name that says that it is of validation, if it is."""
-    if not phase or value.meaning.kind not in ("loss", "score"):
-        return value
-    name = vocabulary.in_phase(value.meaning.name, phase)
-    return value._replace(meaning=value.meaning._replace(name=name))
-
-
-def _placed(places: Sequence[str], values: Sequence[Value]) -> list[Value]:
-    """Return the counters that have no name: [3/90][10/500], [1, 2000], Epoch: 3 [10/500]."""
-    named = {value.meaning.name for value in values}
-    if "step" in named:
-        missing = ["batch"] if "epoch" in named else []
-    else:
-        missing = ["step"] if "epoch" in named else ["epoch", "step"]
-    if len(places) == 1:
-        missing = missing[-1:]
-    return [
-        Value(Meaning(name, "counter"), number, name)
-        for name, number in zip(missing, places, strict=False)
-    ]
-
-
-def _with_one_step(values: Sequence[Value]) -> list[Value]:
-    """Return the values with one step: of `iter 40 step 10` the first is stored as iter."""
-    steps = [value for value in values if value.meaning == _STEP]
-    main = next((step for name in _MAIN_STEPS for step in steps if step.unit == name), None)
-    main = main or next(iter(steps), None)
-    return [
-        value._replace(meaning=Meaning(value.unit, "counter"))
-        if value.meaning == _STEP and value is not main
-        else value
-        for value in values
-        if main is None or value is main or value.meaning != _STEP or value.number != main.number
-    ]
-
-
-def _with_own_names(values: Sequence[Value]) -> list[Value]:
-    """Return the values with a name that is taken as it is printed: loss=3.1, reduced_loss=3.09."""
-    taken: set[str] = set()
-    own: list[Value] = []
-    for value in values:
-        name = value.meaning.name
-        if name in taken and value.printed_name:
-            name = value.printed_name
-            value = value._replace(meaning=value.meaning._replace(name=name))
-        taken.add(name)
-        own.append(value)
-    return own
-
-
-def _with_times(values: Sequence[Value]) -> list[Value]:
-    """Return the values with a plain time as that of the step or the epoch."""
-    names = {value.meaning.name for value in values}
-    of = "step_time" if "step" in names else "epoch_time" if "epoch" in names else ""
-    is_known = not of or of in names
-    return [
-        value._replace(meaning=Meaning(of, "time")) if value.meaning.name == "time" else value
-        for value in values
-        if not (is_known and value.meaning.name == "time")
-    ]

@@ -17,7 +17,7 @@ _MAX_STREAMS = 1024
 #: After so many slow regexes of users in one log, all regexes of users are skipped.
 _MAX_SLOW = 10
 #: Metrics that many programs print: they do not show that a pattern fits the log.
-_COUNTERS = frozenset(("epoch", "step"))
+_COMMON = frozenset(("epoch", "step", "total_time"))
 
 
 class _Stream(TypedDict):
@@ -109,7 +109,7 @@ class Matcher:
             pattern = self._extractors[number].pattern
             if pattern is matched or number in self._slow:
                 continue
-            has_metrics = not {name for name, _ in known} <= _COUNTERS
+            has_metrics = not {name for name, _ in known} <= _COMMON
             if pattern.generic and (self._is_complete or has_metrics):
                 break
             prefix = prefix or prefixes.split(text)
@@ -141,7 +141,7 @@ class Matcher:
             )
             if not pattern.generic and not self._known.issuperset(found := {n for n, _ in names}):
                 self._known |= found
-                self._is_complete |= pattern.complete and not found <= _COUNTERS
+                self._is_complete |= pattern.complete and not found <= _COMMON
         return parsed
 
     def _extract(
@@ -191,9 +191,9 @@ class Matcher:
         A generic pattern cannot know how the program's lines end: it would read the rest of a line
         that was cut.
         """
-        known = self._known - _COUNTERS
+        known = self._known - _COMMON
         metrics = {key: value for key, value in values.metrics.items() if key[0] not in known}
-        return {} if known and {name for name, _ in metrics} <= _COUNTERS else metrics
+        return {} if known and {name for name, _ in metrics} <= _COMMON else metrics
 
     def _skip(self, number: int, error: expressions.TooSlowError) -> None:
         """Skip a slow regex from now on; after some of them, all regexes of users."""

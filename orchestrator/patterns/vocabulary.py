@@ -69,7 +69,7 @@ _WORDS = re.compile(r"[a-z0-9]+")
 _QUALIFIERS = frozenset(
     "avg average averaged mean running current cur curr instant smoothed moving ema batch "
     "minibatch mini epoch step iter iteration total overall final interval window rolling last "
-    "reduced value".split()
+    "reduced value approx".split()
 )
 _TRAINING = frozenset("train training trn tr".split())
 _VALIDATION = frozenset("val valid validate validation test testing eval evaluation dev".split())
@@ -91,7 +91,7 @@ _COUNTERS = {
         "updates up timestep timesteps tick round frame frames game games generation num_updates "
         "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
         "num_timesteps n_timesteps total_frames num_frames total_env_steps "
-        "total_env_interacts total_steps time_steps i"
+        "total_env_interacts total_steps time_steps i mini_batch gen index idx"
     ),
     "epoch": "epoch epochs ep epoch_num",
     "episode": "episode episodes",
@@ -108,7 +108,7 @@ _SCORES = (
     "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
-    "error err errd errg err_d err_g ce bce objf"
+    "error err errd errg err_d err_g ce bce objf energy residual fitness"
 )
 _RETURNS = (
     "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
@@ -148,20 +148,32 @@ _COUNTED = (
     "pair pairs doc docs env_step env_steps"
 )
 _COUNTED_PATTERN = "|".join(sorted(_COUNTED.split(), key=len, reverse=True))
+_DEVICES = "gpu|device|node|chip|core|rank|thread|worker|actor|proc|process|cpu|card|npu|tpu"
 #: images_sec, tokens_per_second_per_gpu, tokens_gpu_s
 _RATE = re.compile(
-    rf"(?:num_|n_)?({_COUNTED_PATTERN})(?:_per)?(?:_(?:gpu|device|node|chip|core))?(?:_per)?"
-    r"_(?:s|sec|secs|second|seconds)(?:_per)?"
-    r"(?:_?(?:gpu|device|node|chip|core|rank|thread|worker))?(?:_avg)?"
+    rf"(?:num_|n_)?({_COUNTED_PATTERN})(?:_per)?(?:_(?:{_DEVICES}))?(?:_per)?"
+    rf"_(?:s|sec|secs|second|seconds)(?:_per)?(?:_?(?:{_DEVICES}))?(?:_avg)?"
 )
+#: rpnacc, cls_accuracy
+_ACCURACY = re.compile(r".*acc(?:uracy)?")
 #: nllloss, lossD, loss1
 _LOSS = re.compile(r".*loss(?:es|[a-z]|[0-9]{1,2})?")
 _FLOPS = re.compile(
     r"(?:throughput_)?[tp]_?flops?(?:_s|_per_s|_per_second|s)?"
     r"(?:_(?:per_)?(?:gpu|device|chip))?(?:_s)?"
 )
-_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps".split())
-_RATE_UNITS = frozenset("ips fps wps tps sps".split())
+_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz".split())
+_RATE_UNITS = frozenset("ips fps wps tps sps hz".split())
+_LOSSES = frozenset(
+    "loss losses loss_function cost cost_function objective objective_function objective_value "
+    "obj criterion".split()
+)
+#: loss of the policy, loss on the test set
+_LOSS_OF = re.compile(r"((?:\w+ )?loss(?:es)?) (?:of|for|on) (?:the |an? )?(\w.*)", re.IGNORECASE)
+#: losses/ppo/action
+_LOSS_PATH = re.compile(r"(?:.*[\W_])?loss(?:es)?/.*", re.IGNORECASE)
+#: Loss D 0.51
+_LOSS_LETTER = re.compile(r"(?:.*_)?loss_[b-z]")
 _TOKENS = re.compile(r"(?:tok|toks|token|tokens|tps|tgs)(?:_|$)")
 
 
@@ -224,8 +236,10 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     key = snake(printed.replace("'s", ""))
     # "the loss becomes nan" is prose.
     is_phrase = " " in printed and "loss" in key and not key.endswith(("loss", "losses"))
-    if is_phrase and not explicit and key not in _PHRASES:
+    if is_phrase and not (explicit or key in _PHRASES or _LOSS_LETTER.fullmatch(key)):
         return None
+    if is_phrase and (loss_of := _LOSS_OF.fullmatch(printed)):
+        return meaning(f"{loss_of[2]} {loss_of[1]}")
     if counter := _counter(key):
         return counter
     words = key.split("_")
@@ -238,6 +252,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     if found is None and "/" in printed:
         # train/throughput, _timers/_fps
         found = _unphased(snake(printed.rpartition("/")[2]))
+        if found is None and _LOSS_PATH.fullmatch(printed):
+            found = Meaning("_".join(core)[:64], "loss")
     if found is None:
         core = [word for word in core if word not in _QUALIFIERS]
         found = _unphased("_".join(core))
@@ -268,8 +284,10 @@ def _unphased(key: str) -> Meaning | None:
         name = "tokens_per_second" if _TOKENS.match(key) else "throughput"
         return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
     words = key.split("_")
-    if key in ("loss", "losses", "loss_function", "cost"):
+    if key in _LOSSES:
         return Meaning("loss", "loss")
+    if _ACCURACY.fullmatch(key) and not _PROSE.intersection(words):
+        return Meaning(key, "score")
     if _LOSS.fullmatch(words[-1]) and not _PROSE.intersection(words):
         return Meaning(key, "loss")
     if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
@@ -288,6 +306,9 @@ def unit_meaning(printed: str) -> Meaning | None:
         return found
     if printed in ("/s", "/sec"):
         return Meaning("throughput", "rate", "/s")
+    if " " in printed and "per" not in key and not _RATE.fullmatch(key):
+        # source words/s
+        return unit_meaning(printed.partition(" ")[2])
     is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in _RATE_UNITS
     return _unphased(key) if is_rate else None
 

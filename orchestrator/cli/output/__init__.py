@@ -17,7 +17,6 @@ import click
 
 from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
-from orchestrator.text.nouns import count
 from orchestrator.toml import values
 
 if TYPE_CHECKING:
@@ -310,6 +309,13 @@ def time_of_day(at: datetime.datetime) -> str:
 def elapsed(seconds: float | None) -> str:
     """Return `[D-]HH:MM:SS`, as Slurm prints it, or "" for None."""
     return "" if seconds is None else values.elapsed(seconds)
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 point`, `2 points`."""
+    from orchestrator.text import nouns
+
+    return nouns.count(number, noun)
 
 
 def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:

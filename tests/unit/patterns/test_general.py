@@ -112,6 +112,50 @@ def found(*lines: str) -> str:
          "step=11step, episode=1episode, step_time=19.5s/it"),
         ("  1/20   4.28G   0.865   1.986   69   640: 69%|##| 175/253 [02:09<00:19, 3.99it/s]",
          "epoch=1epoch, step=175step, throughput=3.99it/s"),
+        # Losses with other names, and names in other forms.
+        ("Iteration: 100 objective: 0.53", "step=100iteration, loss=0.53"),
+        ("obj=0.52 iter=3", "loss=0.52, step=3iter"),
+        ("Step 100 energy = -12.5", "step=100step, energy=-12.5"),
+        ("NLL 1.23", "nll=1.23"),
+        ("Train-RPNAcc=0.97,\tRPNLogLoss=0.07 step 3",
+         "rpnacc=0.97, rpnlog_loss=0.07, step=3step"),
+        ("\"train/ppo_loss/action\": -0.01,", "ppo_loss_action=-0.01"),
+        ("Loss of the current policy: -0.0461", "current_policy_loss=-0.0461"),
+        ("loss on the test set: 0.5 at step 3", "val_set_loss=0.5, step=3step"),
+        ("total loss is\uff1a 1.32", "total_loss=1.32"),
+        ("Loss G 0.52 Loss D 0.61", "loss_g=0.52, loss_d=0.61"),
+        ("epoch3 loss0.52", "epoch=3epoch, loss=0.52"),
+        ("Mean test loss of 258 batches: 0.69", "val_mean_loss=0.69"),
+        # Rates.
+        ("train: epoch 08: 226/572: 84.8 (84.8) HZ objective: 44.632",
+         "step=226step, epoch=8epoch, throughput=84.8HZ, loss=44.632"),
+        ("Samples per second: 226", "throughput=226samples/s"),
+        ("Words/thread/sec: 140.83k", "throughput=140830words/s"),
+        ("samples / s = 123.4", "throughput=123.4samples/s"),
+        ("1234.5 src words/sec", "throughput=1234.5src words/sec"),
+        ("sps 1234", "throughput=1234"),
+        ("12.3 TFLOPS", "throughput=12.3TFLOPS"),
+        # Steps.
+        ("Index 2, l1 34.9, iou 0.02", "step=2index, iou=0.02"),
+        ("100, loss 0.52", "step=100step, loss=0.52"),
+        ("100) loss 0.52", "step=100step, loss=0.52"),
+        ("  7 8793.29 ms run, 2.91 ms METAL, 1185.91 loss, 0.000015 LR",
+         "step=7step, loss=1185.91"),
+        ("After 100 iterations: loss = 0.52", "step=100step, loss=0.52"),
+        ("Loss (step 100): 0.52", "step=100step, loss=0.52"),
+        ("mini-batch 100: loss 0.52", "step=100mini_batch, loss=0.52"),
+        ("epoch/iter: 19/5159 loss: 2.08", "epoch=19epoch, step=5159iter, loss=2.08"),
+        ("\"training_step\": 57104,", "step=57104training_step"),
+        # Bars, and what is printed behind values.
+        ("[train]:   0%|          | 1974/3000000 [08:35<218:49:50,  3.81it/s]",
+         "step=1974step, throughput=3.81it/s"),
+        ("Training progress: 50%|###  | 50/100 [00:10<00:10, 4.9it/s]/home/me/x 1.5",
+         "step=50step, throughput=4.9it/s"),
+        ("iter 10 || Loss: 27.01 || Saving state, iter: 10", "step=10iter, loss=27.01"),
+        ("459/459 [=====] - loss: 0.6243WARNING: the parameters cannot be updated",
+         "step=459step, loss=0.6243"),
+        ("Saving dict for global step 5: eval_loss = 0.72, global_step = 5",
+         "val_loss=0.72, step=5global_step"),
     ],
 )  # fmt: skip
 def test_lines_of_metrics(line: str, expected: str) -> None:
@@ -144,10 +188,22 @@ def test_lines_of_metrics(line: str, expected: str) -> None:
         "| 0   | conv | 7B | 3d | 0.5x |",
         "  File \"train.py\", line 12, in step",
         "10.0.0.1:29500 rank 3 pid=4123 at 10:00:00",
+        "{'lr': 0.1, 'epochs': 100, 'steps': 1000}",
+        "Average Recall (AR) @[ IoU=0.50 | area= small | maxDets=  1 ] = 0.155",
+        "Sampling rate: 16000 Hz",
+        "frame=  100 fps= 25 q=28.0 size= 256kB bitrate= 524.3kbits/s speed=1x",
+        "Validation loss decreased (0.61 --> 0.52).  Saving model ...",
+        "Epoch 3: saving checkpoint",
     ],
 )  # fmt: skip
 def test_other_lines(line: str) -> None:
     assert found(line) == ""
+
+
+def test_numbers_at_the_beginning_that_are_no_steps() -> None:
+    assert found("2 Percent improvement, error=8.07") == "error=8.07"
+    assert found("1      300.0           loss  0.2118") == "loss=0.2118"
+    assert found("step 3 loss 0.5 mem 14764MB") == "step=3step, loss=0.5, memory=14764MB"
 
 
 def test_rows_of_a_table() -> None:

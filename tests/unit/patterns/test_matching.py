@@ -254,3 +254,10 @@ def test_slow_expressions_are_skipped_and_reported() -> None:
     assert many.metrics_of_line("1" + "a" * 60 + "!") == []
     assert len(many.slow) == 10
     assert many.metrics_of_line("v 0.5") == []
+
+
+def test_a_total_time_does_not_end_the_general_reader() -> None:
+    matcher = patterns.Matcher(patterns.load_shipped())
+    matcher.metrics_of_line("Total training time: 221.59 seconds")
+    (metric,) = matcher.metrics_of_line("Samples per second: 226")
+    assert (metric.name, metric.value) == ("throughput", 226)
