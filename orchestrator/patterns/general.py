@@ -158,7 +158,8 @@ def _values(text: str) -> list[Value]:
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
         is_done = value is None or value.meaning.kind == "counter"
-        at_step = _metric_at_step(before) if is_done else None
+        is_result_next = is_done and _AFTER_STEP.fullmatch(behind)
+        at_step = _metric_at_step(before) if is_result_next else None
         if value is not None:
             values.append(readings.in_phase(value, phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
@@ -302,10 +303,16 @@ def _value(
             return None
     is_explicit = name is not None and name["sign"].strip(" ") not in _WEAK_SIGNS
     found = vocabulary.last_meaning(name["words"], explicit=is_explicit) if name else None
+    is_only_text = not is_last and behind.strip() == unit
+    is_rate_next = by_unit is not None and by_unit.kind == "rate" and is_only_text
+    if is_rate_next and name is not None and not is_explicit:
+        if unit.lower() in vocabulary.RATE_UNITS or (found and found.kind != "rate"):
+            # lr 0.1 tok/s 1234
+            unit, by_unit = "", None
     if name is not None and found is not None:
         is_result = found.kind in ("loss", "score")
         # loss 0.5 tokens/s 1234
-        is_name_of_next = is_result and not is_last and behind.strip() == unit
+        is_name_of_next = is_only_text and is_result
         is_rate_or_time = is_explicit and not is_result
         if found.kind == "counter":
             if by_unit is None and unit not in _SECONDS and _is_count(match):

@@ -11,11 +11,11 @@ BAR = "\x02"
 
 #: In lines about other things than the progress of the training.
 OTHER_LINE = re.compile(
-    r"(?:\b|(?<=[0-9]))(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
+    r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
     r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
     r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |\?(?:it|s)/|"
-    r"(?-i:[a-z]Error\b)",
+    r"(?-i:[a-z]Error\b|WARNING)",
     re.IGNORECASE,
 )
 #: Progress bars count many things. Those without a loss count only behind such words or a row of

@@ -108,7 +108,8 @@ _SCORES = (
     "acc5 acc_5 top5 top_5 top5_acc top5_accuracy prec5 prec_5 ppl perplexity f1 f1_score auc "
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
-    "error err errd errg err_d err_g ce bce objf energy residual fitness"
+    "error err errd errg err_d err_g ce bce objf energy residual fitness "
+    "log_likelihood loglik kld"
 )
 _RETURNS = (
     "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
@@ -145,7 +146,8 @@ _COUNTED = (
     "sentences tok toks token tokens word words frame frames record records row rows utt utts "
     "utterance utterances update updates item items clip clips video videos graph graphs node "
     "nodes game games char chars ray rays point points pixel pixels global_step query queries "
-    "pair pairs doc docs env_step env_steps"
+    "pair pairs doc docs env_step env_steps atom atoms edge edges molecule molecules request "
+    "requests patch patches voxel voxels transition transitions position positions epoch epochs"
 )
 _COUNTED_PATTERN = "|".join(sorted(_COUNTED.split(), key=len, reverse=True))
 _DEVICES = "gpu|device|node|chip|core|rank|thread|worker|actor|proc|process|cpu|card|npu|tpu"
@@ -162,8 +164,9 @@ _FLOPS = re.compile(
     r"(?:throughput_)?[tp]_?flops?(?:_s|_per_s|_per_second|s)?"
     r"(?:_(?:per_)?(?:gpu|device|chip))?(?:_s)?"
 )
-_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz".split())
-_RATE_UNITS = frozenset("ips fps wps tps sps hz".split())
+_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps".split())
+#: Units without a slash.
+RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 _LOSSES = frozenset(
     "loss losses loss_function cost cost_function objective objective_function objective_value "
     "obj criterion".split()
@@ -198,7 +201,8 @@ RETURNS = frozenset(_RETURNS.split())
 
 
 _PHRASES = frozenset(
-    "loss_function loss_value loss_scale loss_train loss_val loss_valid loss_test".split()
+    "loss_function loss_value loss_scale loss_train loss_val loss_valid loss_test loss_avg "
+    "loss_mean loss_total".split()
 )
 #: "tokens per iteration", "max steps" are no counters.
 _BEFORE_SETTING = re.compile(
@@ -309,7 +313,7 @@ def unit_meaning(printed: str) -> Meaning | None:
     if " " in printed and "per" not in key and not _RATE.fullmatch(key):
         # source words/s
         return unit_meaning(printed.partition(" ")[2])
-    is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in _RATE_UNITS
+    is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in RATE_UNITS
     return _unphased(key) if is_rate else None
 
 

@@ -135,6 +135,10 @@ def found(*lines: str) -> str:
         ("1234.5 src words/sec", "throughput=1234.5src words/sec"),
         ("sps 1234", "throughput=1234"),
         ("12.3 TFLOPS", "throughput=12.3TFLOPS"),
+        ("step 100 lr 0.5 tok/s 1234",
+         "step=100step, learning_rate=0.5, tokens_per_second=1234tok/s, throughput=1234tok/s"),
+        ("wpb 12 wps 1234", "throughput=1234"),
+        ("speed 12.3 it/s 45", "throughput=12.3it/s"),
         # Steps.
         ("Index 2, l1 34.9, iou 0.02", "step=2index, iou=0.02"),
         ("100, loss 0.52", "step=100step, loss=0.52"),
