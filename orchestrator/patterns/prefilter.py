@@ -15,7 +15,10 @@ from orchestrator.patterns import records
 INTEGER = "{integer}"
 #: In a text of `contains`: the beginning of a row of numbers.
 ROW = "{row}"
+#: In a text of `contains`: the end of a rate, which /scratch is not.
+RATE = "{rate}"
 _EXPRESSIONS = {
+    RATE: r"/s(?:ec|econds?)?(?:/gpu|/GPU|[^A-Za-z0-9_/\n]|(?m:$))",
     INTEGER: "[0-9]+",
     ROW: r"(?m:^|\]:? )[ \t|]*[0-9][0-9.]*(?:/[0-9]+)?[ \t|,]+[-+0-9.nN]",
 }
