@@ -36,7 +36,7 @@ _VALUE = re.compile(
     re.ASCII | re.VERBOSE,
 )
 _SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
-_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ ]))?+"
+_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ :=]))?+"
 #: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
 _WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
 _VERB = "(?:is|was|of)(?:[ ]+|(?=[ ]*[:=]))"
@@ -45,7 +45,7 @@ _NAME = re.compile(
     rf"""
     (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
+    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
         |[ ]+(?:{_VERB})?|)
     (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<~ ]{{0,4}}$
     """,
@@ -64,7 +64,7 @@ _BEHIND = re.compile(
     re.ASCII,
 )
 _AT = re.compile(
-    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
+    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
 )
 #: Between a step and the value of the metric named before it: loss at step 10: 0.5
 _AFTER_STEP = re.compile(r"\)?(?: \w+){0,2}[ ]*(?::|=|is|was)[ ]*")
@@ -73,6 +73,8 @@ _DONE = re.compile(
     r"\b(?:after|trained|completed|processed|finished)[ ](?:for[ ])?$", re.IGNORECASE
 )
 _COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
+#: What is counted up to a total.
+_DONE_OF_ALL = frozenset("steps iters iterations updates batches epochs".split())
 #: What stands behind a number at the beginning of a line that is its step.
 _FIRST_END = re.compile(
     r"[:|,>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
@@ -94,8 +96,8 @@ _USUAL = frozenset(
     "valid validation test testing eval evaluation dev set results result metrics summary stats on "
     "at in "
     "performance lr max min avg mean std best cur current per ms sec secs seconds min mins hours "
-    "hour hrs days mb gb gib mib samples images tokens steps batches examples epoch step "
-    "iter".split()
+    "hour hrs days mb gb gib mib done finished completed samples images tokens steps batches "
+    "examples epoch step iter".split()
 )
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
@@ -225,6 +227,9 @@ def _in_other_phase(
     phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
     if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
         return None
+    # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
+    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
+        return None
     bare = values[-1].meaning.name.removeprefix("val_")
     return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
 
@@ -236,13 +241,20 @@ def _metric_at_step(before: str) -> Meaning | None:
     return found if found is not None and found.kind in ("loss", "score") else None
 
 
-def _counted_before(before: str, number: str, behind: str) -> tuple[Meaning, str, str] | None:
-    """Return the counter of `after 100 steps`."""
-    counted = _COUNTED.match(behind) if _DONE.search(before) else None
+def _counted(before: str, match: re.Match[str], behind: str) -> Value | None:
+    """Return the counter of `after 100 steps`, `3/10 batches`, or `| 100 updates |`."""
+    counted = _COUNTED.match(behind) if _is_count(match) else None
     found = vocabulary.meaning(counted[1]) if counted is not None else None
     if counted is None or found is None or found.kind != "counter":
         return None
-    return found, number, counted[1].lower()
+    number, unit = match["number"].replace(",", "") + _scale(match), counted[1].lower()
+    if _DONE.search(before):
+        return Value(found, number, unit)
+    is_of_total = match["total"] and _PLACE.fullmatch(before)
+    is_cell = before.rstrip(" ").endswith("|") and behind[counted.end() :].startswith(" |")
+    if unit in _DONE_OF_ALL and (is_of_total or is_cell):
+        return Value(found, number, found.name)
+    return None
 
 
 def _is_first(behind: str) -> bool:
@@ -293,7 +305,7 @@ def _value(
     """Return the value of a number by the name before it, its unit or the name behind it."""
     number = match["number"].replace(",", "")
     scaled = number + _scale(match)
-    found_unit = _BEHIND.match(behind)
+    found_unit = None if match["unit"] else _BEHIND.match(behind)
     unit = (found_unit[1] or found_unit[2]) if found_unit else ""
     if _BYTES.fullmatch(unit) or (unit.lower() == "hz" and "." not in number):
         # 16000 Hz is a sampling rate.
@@ -318,7 +330,9 @@ def _value(
         is_result = found.kind in ("loss", "score")
         # loss 0.5 tokens/s 1234
         is_name_of_next = is_only_text and is_result
-        is_rate_or_time = is_explicit and not is_result
+        # speed: 0.03 s/iter
+        is_time = by_unit is not None and by_unit.kind == "time" and found.kind == "rate"
+        is_rate_or_time = is_explicit and not is_result and not is_time
         if found.kind == "counter":
             if by_unit is None and unit not in _SECONDS and _is_count(match):
                 printed = vocabulary.snake(name["words"].split(" ")[-1])
@@ -328,10 +342,12 @@ def _value(
             value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_explicit)
             return value and value._replace(printed_name=vocabulary.snake(name["words"]))
     if by_unit is not None:
+        if found is not None and found.kind == "rate":
+            by_unit = by_unit._replace(kind="rate")
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    if counted := _counted_before(before, scaled, behind):
-        return Value(*counted) if _is_count(match) else None
+    if counted := _counted(before, match, behind):
+        return counted
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:

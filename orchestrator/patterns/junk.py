@@ -62,12 +62,42 @@ _JUNK = re.compile(
     | (?:\b[0-9]+[ ]days?,?[ ]?)?(?<![\w.:])[0-9]{{1,3}}:[0-9]{{2}}(?::[0-9]{{2}})?(?:[.,][0-9]+)?
         (?![\w.])(?![ ]*[:=])
     | (?<![\w.])[0-9]+(?:d|h|hr|hrs|min|mins|m)(?:[ :,]*[0-9.]+(?:h|m|s|min|mins|sec|secs)\b)+
+    | \b(?:device|grad_fn|dtype)=[\w.]*(?:'[^']*'|<\w+>)?
+    | (?<=[:=(\[{{, ])(?:True|False|None)(?=[\]}}),;])
     | (?<!\S)--?[A-Za-z][\w-]*(?:[= ][-+]?[0-9][\w.]*)?
     """,
     re.ASCII | re.VERBOSE,
 )
 #: As Chinese and Japanese texts contain them.
 _FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff1d\uff08\uff09\u3010\u3011", ":,=()[]")
+#: What Chinese, Japanese and Korean texts call the names and phases of metrics.
+_TRANSLATIONS = {
+    "train": "训练 訓練 学習 訓練集 训练集 훈련 학습",
+    "val": "验证 驗證 検証 验证集 검증",
+    "test": "测试 測試 テスト 测试集 테스트",
+    "average": "平均 평균",
+    "current": "当前 當前 現在 현재",
+    "total": "总 總",
+    "loss": "损失 損失 损失值 損失値 손실",
+    "accuracy": "准确率 準確率 正确率 正解率 精度 정확도",
+    "lr": "学习率 學習率 学習率 학습률",
+    "epoch": "轮次 轮数 輪次 轮 エポック 에폭 에포크",
+    "step": "步数 步 批次 迭代 迭代次数 ステップ 스텝",
+    "reward": "奖励 獎勵 報酬 보상",
+    "time": "时间 耗时 用时 時間 시간",
+    "samples/s": "样本/秒",
+    "images/s": "张/秒 枚/秒",
+    "steps/s": "步/秒",
+    "done": "完成",
+}
+_ENGLISH = {word: name for name, text in _TRANSLATIONS.items() for word in text.split()}
+_ASIAN = "|".join(sorted(_ENGLISH, key=len, reverse=True))
+_ASIAN_WORD = re.compile(_ASIAN)
+_ASIAN_NAME = re.compile(rf"[ ]?(?:(?:{_ASIAN})[ ]?)+")
+#: In "the 3rd epoch" the number comes first.
+_ORDINAL = re.compile(rf"第[ ]?([0-9]+)(?:[ ]?/[ ]?[0-9]+)?[ ]?个?[ ]?({_ASIAN}|epoch|step)")
+#: Tabs and blanks between a name and its number.
+_AFTER_SIGN = re.compile(r"(?<=[:=])[ ]*\t[ \t]*")
 #: epoch_3, loss0.51
 _GLUED = re.compile(
     r"\b(?:(epoch|step|iter|iteration|batch|ep|it|itr|ite|round|episode)[-_]?"
@@ -82,8 +112,20 @@ _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
 def ascii_signs(text: str) -> str:
-    """Return the text with the ASCII forms of the signs that Chinese and Japanese texts use."""
-    return text if text.isascii() else text.translate(_FULL_WIDTH)
+    """Return a Chinese, Japanese or Korean text with ASCII signs and English names of metrics."""
+    if text.isascii():
+        return text
+    text = _ORDINAL.sub(r"\2 \1 ", text.translate(_FULL_WIDTH))
+    return _ASIAN_NAME.sub(_in_english, text)
+
+
+def _in_english(match: re.Match[str]) -> str:
+    names = " ".join(_ENGLISH[word] for word in _ASIAN_WORD.findall(match[0]))
+    # "loss" and not "loss " before a colon.
+    before = match.string[: match.start()][-1:]
+    return f"{' ' if before.isalnum() or match[0].startswith(' ') else ''}{names}" + (
+        "" if match.string[match.end() : match.end() + 1] in (":", "=", "") else " "
+    )
 
 
 def without_text_behind_bar(text: str) -> str:
@@ -96,6 +138,8 @@ def removed(text: str) -> str:
     head = _HEAD.match(text)
     if head is not None:
         text = GAP + text[head.end() :]
+    if "\t" in text:
+        text = _AFTER_SIGN.sub(" ", text)
     if "/" in text or ".py:" in text:
         text = _COUNTERS.sub(r"\1 \3 \2 \4", text)
         text = _SPREAD_RATE.sub("/", _PATH.sub(GAP, text))

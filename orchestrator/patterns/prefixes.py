@@ -22,8 +22,10 @@ class Prefix(NamedTuple):
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|Info|info)"
 _CLOCK = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
+#: epoch-3, step7
+_NO_METRIC = r"(?!(?i:epoch|ep|step|iter|batch|loss|acc|top|prec|map|f)[0-9_-])"
 # Each alternative is one part of a prefix. Those that identify the rank come first: torchrun --tee,
-# mpirun (Open MPI) --tag-output, Ray, pdsh. _TASK is srun --label.
+# mpirun (Open MPI) --tag-output, Ray, pdsh. The last one is of R. _TASK is srun --label.
 _PART = re.compile(
     rf"""
     \[rank(?P<rank>[0-9]{{1,6}})\]:?[ ]?
@@ -31,8 +33,7 @@ _PART = re.compile(
     | (?P<local>\[[a-z_]+[0-9]{{1,4}}\]):[ ]?
     | \[Rank[ ](?P<named>[0-9]{{1,6}})\][ ]
     | (?P<actor>\([A-Za-z_][\w.]*(?:\([^()]*\))?[ ]pid=[0-9]+(?:,[ ]ip=[0-9.]+)?\))[ ]
-    | (?!(?i:epoch|ep|step|iter|batch|loss|acc|top|prec|map|f)[0-9-])
-        (?P<host>[A-Za-z][A-Za-z0-9.-]*[0-9]):[ ]++
+    | {_NO_METRIC}(?P<host>[A-Za-z][A-Za-z0-9.-]*[0-9]):[ ]++
     | DLL[ ]
     | \[NeMo[ ][A-Z][ ][0-9-]{{10}}[ ]{_CLOCK}[ ]\w+:[0-9]+\][ ]
     | \[[0-9-]{{10}}[ ]{_CLOCK}[ ][\w.-]+\](?:\([^()]{{1,80}}\))?:?[ ]
@@ -46,12 +47,13 @@ _PART = re.compile(
     | \[[A-Za-z_]+\][ ](?=\[?[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[ T])
     | \[[A-Z]+\](?=\[{_LEVEL}\])
     | \[{_LEVEL}\][ ]*+(?:[-:|>]++[ ]++)?
-    | {_LEVEL}:[A-Za-z_][\w.]*:[ ]?
+    | {_LEVEL}:{_NO_METRIC}(?=[\w.-]*[A-Za-z_])\w[\w.-]*:[ ]?
     | {_LEVEL}(?:[ ]*+[-:|>]++[ ]*+|[ ]++)
     | [A-Za-z_][\w.]*[ ]*+[-:|>]*+[ ]*+(?={_LEVEL}[ ]*+[-:|>\]])
     | \[[\w./-]+\.py(?::[0-9]+)?(?::\w+)?\][ ]
     | \[[A-Za-z_][\w.]*\](?=\[{_LEVEL}\])
     | >>[ ]++
+    | \[1\][ ]"(?=\[[0-9]+\])
     """,
     re.ASCII | re.VERBOSE,
 )

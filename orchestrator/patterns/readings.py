@@ -64,12 +64,17 @@ def with_one_step(values: Sequence[Value]) -> list[Value]:
     main = next((step for name in _MAIN_STEPS for step in steps if step.unit == name), None)
     main = main or next(iter(steps), None)
     return [
-        value._replace(meaning=Meaning(value.unit, "counter"))
+        value._replace(meaning=Meaning(_other_step(value), "counter"))
         if value.meaning == _STEP and value is not main
         else value
         for value in values
         if main is None or value is main or value.meaning != _STEP or value.number != main.number
     ]
+
+
+def _other_step(value: Value) -> str:
+    # STEP: 49/377 GLOBAL_STEP: 370050
+    return "batch" if value.unit == "step" else value.unit
 
 
 def with_own_names(values: Sequence[Value]) -> list[Value]:

@@ -72,7 +72,9 @@ _QUALIFIERS = frozenset(
     "reduced value approx".split()
 )
 _TRAINING = frozenset("train training trn tr".split())
-_VALIDATION = frozenset("val valid validate validation test testing eval evaluation dev".split())
+_VALIDATION = frozenset(
+    "val vali valid validate validation test testing eval evaluation dev".split()
+)
 #: Before a loss these are prose, not its name.
 _PROSE = frozenset(
     "a an and as at by for from got has have in is it no not of on or the this to with was best "
@@ -169,7 +171,7 @@ _RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps".sp
 #: Units without a slash.
 RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 _LOSSES = frozenset(
-    "loss losses loss_function cost cost_function objective objective_function objective_value "
+    "loss losses los loss_function cost cost_function objective objective_function objective_value "
     "obj criterion".split()
 )
 #: loss of the policy, loss on the test set
@@ -256,19 +258,27 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
     found = _unphased("_".join(core))
     if found is None and "/" in printed:
-        # train/throughput, _timers/_fps
-        found = _unphased(snake(printed.rpartition("/")[2]))
+        # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
+        last = snake(printed.rpartition("/")[2])
+        found = _unphased(last) or _unphased(_without_qualifiers(last)) or _counter(last)
         if found is None and _LOSS_PATH.fullmatch(printed):
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
-        core = [word for word in core if word not in _QUALIFIERS]
-        found = _unphased("_".join(core))
+        found = _unphased(_without_qualifiers("_".join(core)))
         if found is not None and found.kind == "counter":
             return None
+    if found is None and explicit and words[0] in ("acc", "accuracy") and len(words) == 2:
+        # acc class
+        is_setting = words[1] in _SETTINGS | _PROSE
+        found = None if is_setting else Meaning(key, "score")
     if found is None:
         return None
     name = in_phase(found.name, "val" if is_validation else "")
     return found._replace(name=name)
+
+
+def _without_qualifiers(key: str) -> str:
+    return "_".join(word for word in key.split("_") if word not in _QUALIFIERS)
 
 
 def _counter(key: str) -> Meaning | None:
@@ -289,6 +299,10 @@ def _unphased(key: str) -> Meaning | None:
     if rate is not None or key in _RATES:
         name = "tokens_per_second" if _TOKENS.match(key) else "throughput"
         return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
+    timed, _, time_unit = key.rpartition("_")
+    time = _MEANINGS.get(timed)
+    if time is not None and time.kind == "time" and time_unit in ("ms", "s", "sec", "seconds"):
+        return time._replace(unit=time_unit)
     words = key.split("_")
     if key in _LOSSES:
         return Meaning("loss", "loss")
@@ -326,7 +340,10 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
     for first in range(len(parts)):
         found = meaning(" ".join(parts[first:]), explicit=explicit)
         if found is not None:
-            is_setting = _BEFORE_SETTING.fullmatch(" ".join(parts[:first]))
+            # "10/42 of epoch 1"
+            is_setting = parts[:first] != ["of"] and _BEFORE_SETTING.fullmatch(
+                " ".join(parts[:first])
+            )
             return None if is_setting and found.kind == "counter" else found
     return None
 
