@@ -187,7 +187,8 @@ def _values(text: str) -> list[Value]:
                 places.append(match["number"].replace(",", "") + _scale(match))
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
-    is_strong = bool(kinds & vocabulary.STRONG)
+    is_begun = junk.BEGUN_BAR.search(text)
+    is_strong = bool(kinds & vocabulary.STRONG or is_begun)
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values), *values]
     counters = {value.meaning.name for value in _counters(values)}
@@ -203,6 +204,9 @@ def _values(text: str) -> list[Value]:
         is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
     if not is_metrics:
         return []
+    if is_begun:
+        # The other values are of the epoch before.
+        values = _counters(values)
     return readings.with_times(readings.with_own_names(readings.with_one_step(values)))
 
 

@@ -14,7 +14,7 @@ OTHER_LINE = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
     r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
-    r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |\?(?:it|s)/|"
+    r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |"
     r"(?-i:[a-z]Error\b|WARNING)",
     re.IGNORECASE,
 )
@@ -25,10 +25,12 @@ OTHER_BAR = re.compile(
     r"\s*[0-9][0-9.,/GMK\s]{12,}:?\s+[0-9]+%).*(?:[0-9]%\||\[[0-9:]+<)",
     re.IGNORECASE,
 )
+#: A bar before its first step.
+BEGUN_BAR = re.compile(r"\?[ ]?(?:it|step|batch)/s")
 BEFORE_BAR = re.compile(rf":\s+{BAR}")
 _BAR = re.compile(r"(?<![0-9.])[0-9]+%(?:\|[^|]*\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))")
 #: What another part of the program printed behind a bar.
-_BEHIND_BAR = re.compile(r"(\[[0-9:]+<[^\[\]]*\])(?!.*[Ll]oss)[^\s\]].*")
+_BEHIND_BAR = re.compile(r"(\[[0-9:]+<[^\[\]]*\])(?!.*(?<![a-z])[Ll]oss)[^\s\]].*")
 _CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
 #: What a logger prints first.
 _HEAD = re.compile(

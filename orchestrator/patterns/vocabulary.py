@@ -167,7 +167,7 @@ _FLOPS = re.compile(
     r"(?:throughput_)?[tp]_?flops?(?:_s|_per_s|_per_second|s)?"
     r"(?:_(?:per_)?(?:gpu|device|chip))?(?:_s)?"
 )
-_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps".split())
+_RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps tput thrpt".split())
 #: Units without a slash.
 RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 _LOSSES = frozenset(
