@@ -12,7 +12,8 @@ from orchestrator.patterns.vocabulary import Meaning
 _MAX_NAME_CHARACTERS = 64
 _SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 _AT = re.compile(
-    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
+    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $)"
+    r"| (?=(?i:epoch|step|iter|iteration|batch) $))"
 )
 #: Between a step and the value of the metric named before it: loss at step 10: 0.5
 AFTER_STEP = re.compile(r"\)?(?: \w+){0,2}[ ]*(?::|=|is|was)[ ]*")
@@ -132,9 +133,10 @@ def with_own_names(values: Sequence[Value]) -> list[Value]:
 
 
 def with_times(values: Sequence[Value]) -> list[Value]:
-    """Return the values with a plain time as that of the step or the epoch."""
+    """Return the values with a plain time as that of the step, an evaluation's or the epoch."""
     names = {value.meaning.name for value in values}
-    of = "step_time" if "step" in names else "epoch_time" if "epoch" in names else ""
+    counters = {"step": "step_time", "batch": "val_step_time", "epoch": "epoch_time"}
+    of = next((time for name, time in counters.items() if name in names), "")
     is_known = not of or of in names
     return [
         value._replace(meaning=Meaning(of, "time")) if value.meaning.name == "time" else value

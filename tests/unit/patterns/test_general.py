@@ -198,7 +198,9 @@ def found(*lines: str) -> str:
         ("The train loss of epoch7-batch-50:0.198", "epoch=7epoch, step=50batch, loss=0.198"),
         ("step_50:12.5 loss:0.5", "step=50step, loss=0.5"),
         ("coco:, 48200/50000, train/total_loss: 2.04 (2.05)", "step=48200step, total_loss=2.04"),
-        ("Test: [100/155] Time 1.173 Loss 3.66", "batch=100batch, val_loss=3.66"),
+        ("Test: [100/155] Time 1.173 Loss 3.66",
+         "batch=100batch, val_step_time=1.173, val_loss=3.66"),
+        ("Average loss epoch 3: 0.5", "epoch=3epoch, average_loss=0.5"),
         ("Validating batch 10/50 loss: 0.5", "batch=10batch, val_loss=0.5"),
         ("loss[100] = 0.123", "step=100step, loss=0.123"),
         # Bars, and what is printed behind values.
