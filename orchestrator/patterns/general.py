@@ -35,7 +35,6 @@ _VALUE = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-_SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 _WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ :=]))?+"
 #: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
 _WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
@@ -63,22 +62,6 @@ _BEHIND = re.compile(
     rf"[ ]((?:[A-Za-z]+[ ](?=[A-Za-z]+/))?{_UNIT})(?![\w/]|[ ]*[:=]|[ ]per[ ])",
     re.ASCII,
 )
-_AT = re.compile(
-    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
-)
-#: Between a step and the value of the metric named before it: loss at step 10: 0.5
-_AFTER_STEP = re.compile(r"\)?(?: \w+){0,2}[ ]*(?::|=|is|was)[ ]*")
-#: Before the number of steps that are done: after 100 steps
-_DONE = re.compile(
-    r"\b(?:after|trained|completed|processed|finished)[ ](?:for[ ])?$", re.IGNORECASE
-)
-_COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
-#: What is counted up to a total.
-_DONE_OF_ALL = frozenset("steps iters iterations updates batches epochs".split())
-#: What stands behind a number at the beginning of a line that is its step.
-_FIRST_END = re.compile(
-    r"[:|,>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
-)
 #: The name behind a number, up to the next one: "ms run, "
 _NAME_OF_LAST = re.compile(r"[ ]?[A-Za-z]+(?: [A-Za-z]+){0,2}[,;|] *", re.ASCII)
 _NAME_BEHIND = re.compile(rf"[ ]((?:{_WORD}[ ]){{0,2}}{_WORD})(?=[ ]*(?:[,;|)\]]|$))", re.ASCII)
@@ -87,8 +70,6 @@ _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
 _SECONDS = frozenset("s ms sec secs seconds".split())
-#: The text around an integer whose place says what it is.
-_PLACE = re.compile(r"\W*", re.ASCII)
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
 _USUAL = frozenset(
@@ -144,7 +125,9 @@ def _values(text: str) -> list[Value]:
     values: list[Value] = []
     places: list[str] = []
     other_words, phase, end = 0, "", 0
+    is_evaluation = False
     at_step: Meaning | None = None
+    before_step: Meaning | None = None
     for index, match in enumerate(matches):
         before = text[end : match.start()]
         end = match.end()
@@ -153,27 +136,40 @@ def _values(text: str) -> list[Value]:
         name = _name(before, is_first=index == 0)
         phase = vocabulary.last_phase(_WORDS.findall(before), phase)
         other_words += _other_words(_prose(before, name))
-        if at_step is not None and _AFTER_STEP.fullmatch(before):
+        is_step_of_loss = False
+        if at_step is not None:
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
+        elif (
+            index == 0
+            and name is not None
+            and readings.is_step_of_loss(name, match, behind, matches)
+        ):
+            is_step_of_loss, before_step = True, vocabulary.last_meaning(name["words"])
+            value = Value(Meaning("step", "counter"), match["number"], "step")
         else:
             value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
         is_done = value is None or value.meaning.kind == "counter"
-        is_result_next = is_done and _AFTER_STEP.fullmatch(behind)
-        at_step = _metric_at_step(before) if is_result_next else None
+        # The train loss of epoch 7 batch 50: 0.198
+        before_step = before_step if is_done else None
+        if is_done and following < len(text):
+            before_step = readings.metric_at_step(before) or before_step
+        is_result_next = is_step_of_loss or readings.AFTER_STEP.fullmatch(behind)
+        at_step = before_step if is_result_next else None
         if value is not None:
             values.append(readings.in_phase(value, phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
                 # A unit is not the name of the next number: 1445 tok/s; 19 s.
                 end += behind.index(value.unit) + len(value.unit)
         elif (
-            _is_count(match)
+            readings.is_count(match)
             and not behind[:1].isalpha()
             and not junk.BEFORE_BAR.match(behind)
             and (
-                _PLACE.fullmatch(before)
+                readings.PLACE.fullmatch(before)
                 or (match["total"] and (name is not None or before.rstrip().endswith(junk.BAR)))
+                or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
             # Acc: 10.0% (10/100), fg/bg=(64/192)
             and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
@@ -181,22 +177,27 @@ def _values(text: str) -> list[Value]:
         ):
             start = match.start()
             is_in_brackets = text.rfind("[", 0, start) > text.rfind("]", 0, start)
-            is_first = not values and (is_in_brackets or (index == 0 and _is_first(text[end:])))
+            is_first = not values and (
+                is_in_brackets or (index == 0 and _is_first_step(text[end:]))
+            )
+            # Epoch: [163][50]
+            is_first |= before == "][" and behind[:1] == "]" and readings.last_is_epoch(values)
             is_whole = is_in_brackets or not behind.startswith("]")
             if is_whole and (match["total"] or is_first):
-                places.append(match["number"].replace(",", "") + _scale(match))
+                places.append(match["number"].replace(",", "") + readings.scale(match))
+                is_evaluation = phase == "val"
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
     is_begun = junk.BEGUN_BAR.search(text)
     is_strong = bool(kinds & vocabulary.STRONG or is_begun)
     if is_strong or "time" in kinds:
-        values = [*readings.placed(places, values), *values]
-    counters = {value.meaning.name for value in _counters(values)}
+        values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
+    counter_names = {value.meaning.name for value in _counters(values)}
     is_explicit = any(value.explicit for value in values if value.meaning.kind != "counter")
-    if kinds == {"counter"} and len(counters) == 1:
+    if kinds == {"counter"} and len(counter_names) == 1:
         is_metrics = other_words == 0 and all(value.unit in _BARE for value in values)
-    elif is_strong or len(counters) > 1:
-        is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counters) + is_explicit]
+    elif is_strong or len(counter_names) > 1:
+        is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counter_names) + is_explicit]
         # {'lr': 0.1, 'epochs': 90, 'steps': 1000}
         is_metrics &= is_strong or not all(v.unit.endswith("s") for v in _counters(values))
     else:
@@ -238,47 +239,13 @@ def _in_other_phase(
     return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
 
 
-def _metric_at_step(before: str) -> Meaning | None:
-    """Return the metric whose value follows the step: `Minibatch loss at step 3000: 58.9`."""
-    metric = _AT.search(before[-_MAX_NAME_CHARACTERS:])
-    found = vocabulary.last_meaning(metric[1]) if metric else None
-    return found if found is not None and found.kind in ("loss", "score") else None
-
-
-def _counted(before: str, match: re.Match[str], behind: str) -> Value | None:
-    """Return the counter of `after 100 steps`, `3/10 batches`, or `| 100 updates |`."""
-    counted = _COUNTED.match(behind) if _is_count(match) else None
-    found = vocabulary.meaning(counted[1]) if counted is not None else None
-    if counted is None or found is None or found.kind != "counter":
-        return None
-    number, unit = match["number"].replace(",", "") + _scale(match), counted[1].lower()
-    if _DONE.search(before):
-        return Value(found, number, unit)
-    is_of_total = match["total"] and _PLACE.fullmatch(before)
-    is_cell = before.rstrip(" ").endswith("|") and behind[counted.end() :].startswith(" |")
-    if unit in _DONE_OF_ALL and (is_of_total or is_cell):
-        return Value(found, number, found.name)
-    return None
-
-
-def _is_first(behind: str) -> bool:
+def _is_first_step(behind: str) -> bool:
     """Tell whether a number at the beginning of a line is its step, not a part of a sentence."""
-    end = _FIRST_END.match(behind)
+    end = readings.FIRST_END.match(behind)
     if end is None or end[1] is None:
         return end is not None
     # 100 samples, accuracy 0.91
     return not (_is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
-
-
-def _is_count(match: re.Match[str]) -> bool:
-    # Lightning prints global_step=794.0, and tables 1.11e+04.
-    number = match["number"].replace(",", "").removesuffix(".0").rstrip(".")
-    is_rounded = (match["scale"] or "e+" in number) and float(number + _scale(match)).is_integer()
-    return bool(number.isdigit() or is_rounded) and not match["unit"]
-
-
-def _scale(match: re.Match[str]) -> str:
-    return _SCALES[match["scale"]] if match["scale"] else ""
 
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
@@ -308,7 +275,7 @@ def _value(
 ) -> Value | None:
     """Return the value of a number by the name before it, its unit or the name behind it."""
     number = match["number"].replace(",", "")
-    scaled = number + _scale(match)
+    scaled = number + readings.scale(match)
     found_unit = None if match["unit"] else _BEHIND.match(behind)
     unit = (found_unit[1] or found_unit[2]) if found_unit else ""
     if _BYTES.fullmatch(unit) or (unit.lower() == "hz" and "." not in number):
@@ -317,7 +284,7 @@ def _value(
     by_unit = vocabulary.unit_meaning(unit)
     if unit and by_unit is None and not behind.startswith(" "):
         glued = vocabulary.meaning(unit)
-        if glued is not None and glued.kind == "counter" and _is_count(match):
+        if glued is not None and glued.kind == "counter" and readings.is_count(match):
             return Value(glued, scaled, glued.name)
         if unit not in _SIZES:
             # A part of a word, such as 3d or 7B.
@@ -338,7 +305,7 @@ def _value(
         is_time = by_unit is not None and by_unit.kind == "time" and found.kind == "rate"
         is_rate_or_time = is_explicit and not is_result and not is_time
         if found.kind == "counter":
-            if by_unit is None and unit not in _SECONDS and _is_count(match):
+            if by_unit is None and unit not in _SECONDS and readings.is_count(match):
                 printed = vocabulary.snake(name["words"].split(" ")[-1])
                 return Value(found, scaled, printed, is_explicit)
         elif by_unit is None or is_name_of_next or is_rate_or_time:
@@ -350,13 +317,13 @@ def _value(
             by_unit = by_unit._replace(kind="rate")
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    if counted := _counted(before, match, behind):
+    if counted := readings.counted(before, match, behind):
         return counted
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:
         return None
-    if found.kind == "counter" and _is_count(match) and name_behind[1].lower() in _BARE:
+    if found.kind == "counter" and readings.is_count(match) and name_behind[1].lower() in _BARE:
         return Value(found, scaled, name_behind[1].lower())
     printed = vocabulary.snake(name_behind[1])
     if found.kind == "rate":
@@ -378,7 +345,7 @@ def _named(
     if not unit and vocabulary.last_phase([in_name], None) is None:
         unit = in_name
     if found.kind in ("rate", "time"):
-        number += _scale(match)
+        number += readings.scale(match)
     elif match["scale"]:
         sign = match["scale"]
     unit = unit or sign

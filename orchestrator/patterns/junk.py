@@ -14,7 +14,7 @@ OTHER_LINE = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
     r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
-    r"download\w*|translated|generated?|inference)\b|^Traceback|^\s*File |"
+    r"download\w*|translated|generated?|inference)\b(?! time\b)|^Traceback|^\s*File |"
     r"(?-i:[a-z]Error\b|WARNING)",
     re.IGNORECASE,
 )
@@ -106,6 +106,12 @@ _GLUED = re.compile(
     r"(?=[0-9]+\b(?![.]\w))|([a-z_]*loss)(?=[0-9]+[.][0-9]{2}))",
     re.IGNORECASE,
 )
+#: epoch7-batch-50:0.198
+_JOINED = re.compile(
+    r"\b((?:epoch|step|iter|iteration|batch)[-_ ]?[0-9]+)"
+    r"(?:[-_](?=(?:step|iter|iteration|batch)[-_]?[0-9])|:(?=[0-9]+[.][0-9]))",
+    re.IGNORECASE,
+)
 #: epoch/iter: 19/5159
 _COUNTERS = re.compile(
     r"\b(epoch|ep)/(iter|step|batch|it)\w*[^\w/]{1,4}([0-9]+)/([0-9]+)\b", re.ASCII | re.IGNORECASE
@@ -147,4 +153,4 @@ def removed(text: str) -> str:
         text = _SPREAD_RATE.sub("/", _PATH.sub(GAP, text))
     if "%" in text:
         text = _BAR.sub(BAR, text)
-    return _GLUED.sub(r"\1\2 ", _JUNK.sub(GAP, text))
+    return _GLUED.sub(r"\1\2 ", _JUNK.sub(GAP, _JOINED.sub(r"\1: ", text)))

@@ -12,12 +12,14 @@ from orchestrator.text import expressions
 
 #: Longer lines are ignored. This also limits the time that a slow regex takes.
 MAX_LINE_CHARACTERS = 4096
+#: A carriage return, as editors show it.
+_PRINTED_RETURN = "^M"
 #: Ranks with a state of their own; the least recently seen one is dropped.
 _MAX_STREAMS = 1024
 #: After so many slow regexes of users in one log, all regexes of users are skipped.
 _MAX_SLOW = 10
 #: Metrics that many programs print: they do not show that a pattern fits the log.
-_COMMON = frozenset(("epoch", "step", "total_time"))
+_COMMON = frozenset(("batch", "epoch", "step", "total_time"))
 
 
 class _Stream(TypedDict):
@@ -96,6 +98,13 @@ class Matcher:
         """
         if attempt != self._attempt:
             self._attempt, self._streams = attempt, {}
+        if _PRINTED_RETURN in text:
+            # A terminal's output was pasted: its progress bars overwrite each other.
+            return [
+                parsed
+                for part in text.split(_PRINTED_RETURN)
+                for parsed in self.parse_line(part, attempt=attempt, path=path, line=line)
+            ]
         if len(text) > MAX_LINE_CHARACTERS:
             return []
         # Keras prints \b to overwrite its output.

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestrator.patterns import vocabulary
 from orchestrator.patterns.vocabulary import Meaning
 
+_MAX_NAME_CHARACTERS = 64
+_SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+_AT = re.compile(
+    r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $))"
+)
+#: Between a step and the value of the metric named before it: loss at step 10: 0.5
+AFTER_STEP = re.compile(r"\)?(?: \w+){0,2}[ ]*(?::|=|is|was)[ ]*")
+#: Between the step and its loss: Train loss 100 0.48
+_BEFORE_LOSS = re.compile(r"\]?[ ]*[:=][ ]*|[ ]+")
+#: coco:, 48200/50000, train/total_loss: 2.04
+BEFORE_CELL = re.compile(r"^[\w-]+[ ]?:?,[ ]*$", re.ASCII)
+#: Before the number of steps that are done: after 100 steps
+_DONE = re.compile(
+    r"\b(?:after|trained|completed|processed|finished)[ ](?:for[ ])?$", re.IGNORECASE
+)
+_COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
+#: What is counted up to a total.
+_DONE_OF_ALL = frozenset("steps iters iterations updates batches epochs".split())
+#: What stands behind a number at the beginning of a line that is its step.
+FIRST_END = re.compile(
+    r"[:|,>}]|[ ]+[0-9.]+[ ]?(?:ms|s|sec)\b|[ ]++(?![A-Za-z]|[-+]?[0-9.])|[ ]+([A-Za-z]\w+)"
+)
+#: The text around an integer whose place says what it is.
+PLACE = re.compile(r"\W*", re.ASCII)
 _STEP = Meaning("step", "counter")
+#: The names of counters that begin anew in each epoch and in each evaluation.
+_BATCHES = frozenset("batch batches batch_idx minibatch mini_batch".split())
 #: Of several counters in a line these are the step.
 _MAIN_STEPS = ("global_step", "step", "num_updates")
 
@@ -37,14 +64,23 @@ class Reading(NamedTuple):
 
 def in_phase(value: Value, phase: str) -> Value:
     """Return the value with a name that says that it is of validation, if it is."""
+    if phase and value.unit in _BATCHES:
+        # Validating batch 10/50
+        return value._replace(meaning=Meaning("batch", "counter"))
     if not phase or value.meaning.kind not in ("loss", "score"):
         return value
     name = vocabulary.in_phase(value.meaning.name, phase)
     return value._replace(meaning=value.meaning._replace(name=name))
 
 
-def placed(places: Sequence[str], values: Sequence[Value]) -> list[Value]:
-    """Return the counters that have no name: [3/90][10/500], [1, 2000], Epoch: 3 [10/500]."""
+def placed(
+    places: Sequence[str], values: Sequence[Value], *, is_evaluation: bool = False
+) -> list[Value]:
+    """Return the counters that have no name: [3/90][10/500], [1, 2000], Epoch: 3 [10/500].
+
+    Args:
+        is_evaluation: the last counter is that of an evaluation, and not the step of the training.
+    """
     named = {value.meaning.name for value in values}
     if "step" in named:
         missing = ["batch"] if "epoch" in named else []
@@ -52,6 +88,8 @@ def placed(places: Sequence[str], values: Sequence[Value]) -> list[Value]:
         missing = ["step"] if "epoch" in named else ["epoch", "step"]
     if len(places) == 1:
         missing = missing[-1:]
+    if is_evaluation:
+        missing = ["batch" if name == "step" else name for name in missing]
     return [
         Value(Meaning(name, "counter"), number, name)
         for name, number in zip(missing, places, strict=False)
@@ -79,14 +117,16 @@ def _other_step(value: Value) -> str:
 
 def with_own_names(values: Sequence[Value]) -> list[Value]:
     """Return the values with a name that is taken as it is printed: loss=3.1, reduced_loss=3.09."""
-    taken: set[str] = set()
+    taken: set[tuple[str, str]] = set()
     own: list[Value] = []
     for value in values:
         name = value.meaning.name
-        if name in taken and value.printed_name:
+        # Steps/second: 0.5, Examples/second: 16 are both throughput.
+        unit = value.unit if value.meaning.kind == "rate" else ""
+        if (name, unit) in taken and value.printed_name:
             name = value.printed_name
             value = value._replace(meaning=value.meaning._replace(name=name))
-        taken.add(name)
+        taken.add((name, unit))
         own.append(value)
     return own
 
@@ -101,3 +141,59 @@ def with_times(values: Sequence[Value]) -> list[Value]:
         for value in values
         if not (is_known and value.meaning.name == "time")
     ]
+
+
+def last_is_epoch(values: Sequence[Value]) -> bool:
+    return bool(values) and values[-1].meaning.name == "epoch"
+
+
+def is_step_of_loss(
+    name: re.Match[str], match: re.Match[str], behind: str, matches: Sequence[re.Match[str]]
+) -> bool:
+    """Tell whether this is the step of `Train loss 100 0.48`, not the second of several losses."""
+    if len(matches) < 2 or name["sign"].strip(" ") or not match["number"].isdigit():
+        return False
+    found = vocabulary.last_meaning(name["words"])
+    return (
+        found is not None
+        and found.kind == "loss"
+        and match[0] == match["number"]
+        and "." in matches[1]["number"]
+        and _BEFORE_LOSS.fullmatch(behind) is not None
+        # loss 1 0.53 loss 2 0.62
+        and match.string.lower().count("loss") == 1
+    )
+
+
+def metric_at_step(before: str) -> Meaning | None:
+    """Return the metric whose value follows the step: `Minibatch loss at step 3000: 58.9`."""
+    metric = _AT.search(before[-_MAX_NAME_CHARACTERS:])
+    found = vocabulary.last_meaning(metric[1]) if metric else None
+    return found if found is not None and found.kind in ("loss", "score") else None
+
+
+def counted(before: str, match: re.Match[str], behind: str) -> Value | None:
+    """Return the counter of `after 100 steps`, `3/10 batches`, or `| 100 updates |`."""
+    counted = _COUNTED.match(behind) if is_count(match) else None
+    found = vocabulary.meaning(counted[1]) if counted is not None else None
+    if counted is None or found is None or found.kind != "counter":
+        return None
+    number, unit = match["number"].replace(",", "") + scale(match), counted[1].lower()
+    if _DONE.search(before):
+        return Value(found, number, unit)
+    is_of_total = match["total"] and PLACE.fullmatch(before)
+    is_cell = before.rstrip(" ").endswith("|") and behind[counted.end() :].startswith(" |")
+    if unit in _DONE_OF_ALL and (is_of_total or is_cell):
+        return Value(found, number, found.name)
+    return None
+
+
+def is_count(match: re.Match[str]) -> bool:
+    # Lightning prints global_step=794.0, and tables 1.11e+04.
+    number = match["number"].replace(",", "").removesuffix(".0").rstrip(".")
+    is_rounded = (match["scale"] or "e+" in number) and float(number + scale(match)).is_integer()
+    return bool(number.isdigit() or is_rounded) and not match["unit"]
+
+
+def scale(match: re.Match[str]) -> str:
+    return _SCALES[match["scale"]] if match["scale"] else ""

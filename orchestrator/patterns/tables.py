@@ -18,6 +18,12 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 
+#: Parts of the loss of detectors, whose tables do not say that they are losses.
+_LOSS_PARTS = frozenset(
+    "box obj cls dfl seg pose kobj total giou iou lbox lobj lcls l1 mask theta "
+    "angle landmark".split()
+)
+
 #: Name, number as float() reads it, and unit.
 Cell = tuple[vocabulary.Meaning, str, str]
 
@@ -28,7 +34,7 @@ def header(text: str) -> tuple[str, ...]:
     cells = _CELL_END.split(text)
     if len(cells) < 3:
         cells = text.split()
-    known = [found for cell in cells if (found := vocabulary.last_meaning(cell)) is not None]
+    known = [found for found in map(_meaning, cells, [cells] * len(cells)) if found is not None]
     kinds = {each.kind for each in known}
     # Other words with a counter and a loss among them are names that we do not know.
     is_most = 2 * len(known) >= len(cells) or (
@@ -36,6 +42,13 @@ def header(text: str) -> tuple[str, ...]:
     )
     is_header = 2 <= len(known) and len(cells) <= _MAX_COLUMNS and is_most
     return tuple(cells) if is_header and kinds & vocabulary.STRONG else ()
+
+
+def _meaning(column: str, columns: Sequence[str]) -> vocabulary.Meaning | None:
+    """Return what a column contains; beside other parts of a loss, `box` is one, too."""
+    if column in _LOSS_PARTS and len(_LOSS_PARTS.intersection(columns)) > 1:
+        return vocabulary.Meaning(f"{column}_loss", "loss")
+    return vocabulary.last_meaning(column)
 
 
 def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
@@ -55,7 +68,7 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
             continue
         cells: list[Cell] = []
         for column, cell in zip(columns, texts, strict=True):
-            found, number = vocabulary.last_meaning(column), _NUMBER.search(cell)
+            found, number = _meaning(column, columns), _NUMBER.search(cell)
             if found is not None and number is not None:
                 cells.append((found, number[1].replace(",", ""), number[2]))
             elif found is not None and found.kind == "counter":

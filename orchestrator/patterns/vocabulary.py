@@ -73,7 +73,8 @@ _QUALIFIERS = frozenset(
 )
 _TRAINING = frozenset("train training trn tr".split())
 _VALIDATION = frozenset(
-    "val vali valid validate validation test testing eval evaluation dev".split()
+    "val vali valid validate validating validation test testing eval evaluating evaluation "
+    "dev".split()
 )
 #: Before a loss these are prose, not its name.
 _PROSE = frozenset(
@@ -111,7 +112,7 @@ _SCORES = (
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
     "error err errd errg err_d err_g ce bce objf energy residual fitness "
-    "log_likelihood loglik kld"
+    "log_likelihood loglik kld bit_dim bits_dim"
 )
 _RETURNS = (
     "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
@@ -136,7 +137,7 @@ _TIMES = {
         "ms_per_step ms_batch ms_it ms_iter s_it s_iter s_step s_batch sec_it sec_iter sec_step "
         "sec_batch sec_tick sec_per_step sec_per_iter sec_per_batch s_per_step seconds_per_step "
         "elapsed_time_per_iteration batch_cost step_seconds ms_per_batch secs_step secs_iter "
-        "time_per_update iter_ms"
+        "time_per_update iter_ms step_avg"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch s_epoch sec_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
@@ -209,8 +210,8 @@ _PHRASES = frozenset(
 )
 #: "tokens per iteration", "max steps" are no counters.
 _BEFORE_SETTING = re.compile(
-    r"(?:.* )?(?:per|max|min|num|number|(?<!end )of|total|every|each|warmup|save|eval|log|episode|"
-    r"best|gpu|device|class|node|rank|worker|sample|image|layer|fold|trial)",
+    r"(?:.* )?(?:per|max|min|num|number|(?<!end )(?<!loss )of|total|every|each|warmup|save|eval|"
+    r"log|episode|best|gpu|device|class|node|rank|worker|sample|image|layer|fold|trial|skipped|nan)",
     re.IGNORECASE,
 )
 

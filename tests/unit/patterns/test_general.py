@@ -145,6 +145,12 @@ def found(*lines: str) -> str:
          "epoch=3epoch, loss=0.52, accuracy=0.91"),
         ("\uc5d0\ud3ed: 3, \uc190\uc2e4: 0.52", "epoch=3epoch, loss=0.52"),
         # Rates.
+        ("|Generate time=1.59s |CurSamplesPerSec=1.89 |AvgSamplesPerSec=1.95",
+         "throughput=1.89samples/s, avg_samples_per_sec=1.95samples/s"),
+        ("Steps/second: 0.014, Examples/second: 0.73",
+         "throughput=0.014steps/s, throughput=0.73examples/s"),
+        ("step:125/1393 val_loss:4.2 train_time:1234ms step_avg:95.1ms",
+         "step=125step, val_loss=4.2, step_time=95.1ms"),
         ("\tspeed: 0.0312s/iter; left time: 123.4s", "step_time=0.0312s/iter"),
         ("\"train-misc/approx_fps\": 24.5,", "throughput=24.5"),
         ("step_time_ms: 123.4, step: 100", "step_time=123.4ms, step=100step"),
@@ -183,6 +189,18 @@ def found(*lines: str) -> str:
         ("mini-batch 100: loss 0.52", "step=100mini_batch, loss=0.52"),
         ("epoch/iter: 19/5159 loss: 2.08", "epoch=19epoch, step=5159iter, loss=2.08"),
         ("\"training_step\": 57104,", "step=57104training_step"),
+        ("Epoch: [163][50]   Time 0.890 (0.919)   Loss 8.0 (8.1)",
+         "step=50step, epoch=163epoch, step_time=0.89, loss=8"),
+        ("Train loss 100 0.48 Grad Norm 13.5 5.71s/it",
+         "step=100step, loss=0.48, grad_norm=13.5, step_time=5.71s/it"),
+        ("Validation loss 100: 0.56", "step=100step, val_loss=0.56"),
+        ("loss 1 0.53 loss 2 0.62", ""),
+        ("The train loss of epoch7-batch-50:0.198", "epoch=7epoch, step=50batch, loss=0.198"),
+        ("step_50:12.5 loss:0.5", "step=50step, loss=0.5"),
+        ("coco:, 48200/50000, train/total_loss: 2.04 (2.05)", "step=48200step, total_loss=2.04"),
+        ("Test: [100/155] Time 1.173 Loss 3.66", "batch=100batch, val_loss=3.66"),
+        ("Validating batch 10/50 loss: 0.5", "batch=10batch, val_loss=0.5"),
+        ("loss[100] = 0.123", "step=100step, loss=0.123"),
         # Bars, and what is printed behind values.
         ("Epoch 1:   0%|          | 0/500 [00:00<?, ?it/s]", "step=0step, epoch=1epoch"),
         ("Epoch 1:   0%|          | 0/8 [00:00<?, ?it/s, loss=0.714]", "step=0step, epoch=1epoch"),
@@ -276,6 +294,23 @@ def test_a_progress_bar_behind_a_row() -> None:
         "epoch=3, memory=10.4G, box_loss=0.4635, cls_loss=0.2344, step=99step, step_time=1.14s/it"
     )
     assert found(header, row + bar) == expected
+
+
+def test_a_column_beside_other_parts_of_a_loss_is_one_too() -> None:
+    header = "Epoch   gpu_mem       box       obj       cls     total    labels  img_size"
+    row = "32/4999     55.1G   0.05461   0.01017   0.03715    0.1019        26      1856"
+    assert found(header, row) == (
+        "epoch=32, memory=55.1G, box_loss=0.05461, obj_loss=0.01017, cls_loss=0.03715, "
+        "total_loss=0.1019"
+    )
+    assert found("epoch  total  loss", "3  100  0.5") == "epoch=3, loss=0.5"
+
+
+def test_a_printed_carriage_return_ends_a_part_of_a_line() -> None:
+    bar = "steps:  4%|#  | 12/300 [00:11<05:08, 1.89it/s]"
+    assert found(f"^M{bar}^M   ^M{{'loss': 1.06}}") == (
+        "step=12step, throughput=1.89it/s, loss=1.06"
+    )
 
 
 def test_a_heading_holds_for_the_lines_below() -> None:
