@@ -7,7 +7,9 @@ from tests.cluster import site as sites
 RANKS = """\
 import os
 names = ("RANK", "WORLD_SIZE", "SRUN_CPUS_PER_TASK")
-print("ranks", *(os.environ.get(name) for name in names), flush=True)
+line = " ".join(["ranks", *(str(os.environ.get(name)) for name in names)])
+# One write: with -u Python writes each part of a line for itself, and the ranks share the log.
+os.write(1, f"{line}\\n".encode())
 """
 
 
