@@ -51,10 +51,11 @@ _PATH = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-# Settings of a score, dates, durations, hexadecimal numbers, versions, times, options.
+# Settings of a score, mpirun --tag-output inside a line, dates, durations, hexadecimal numbers, versions, times, options.
 _JUNK = re.compile(
     rf"""
       @[ ]?\[[^\[\]]*\]
+    | \[[0-9]+,[0-9]+\]<std(?:out|err)>:
     | [0-9]{{1,2}}/[0-9]{{1,2}}[ T-]{_CLOCK}
     | (?<![\w.])[0-9]+[ ](?:days?|hours?|hrs?|minutes?|mins?)\b(?:[ ,]*(?:and[ ])?[0-9.]+[ ]\w+)?
     | (?<!\w)0x[0-9A-Fa-f]+

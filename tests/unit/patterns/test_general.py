@@ -217,6 +217,8 @@ def found(*lines: str) -> str:
         ("iter 10 || Loss: 27.01 || Saving state, iter: 10", "step=10iter, loss=27.01"),
         ("459/459 [=====] - loss: 0.6243WARNING: the parameters cannot be updated",
          "step=459step, loss=0.6243"),
+        ("11:47:13: running: [1,1]<stdout>:Train Epoch: 10 [7680/30000 (26%)]\tLoss: 0.16",
+         "step=7680step, epoch=10epoch, loss=0.16"),
         ("Saving dict for global step 5: eval_loss = 0.72, global_step = 5",
          "val_loss=0.72, step=5global_step"),
     ],
