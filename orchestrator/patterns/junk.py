@@ -51,7 +51,8 @@ _PATH = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-# Settings of a score, mpirun --tag-output inside a line, dates, durations, hexadecimal numbers, versions, times, options.
+# Settings of a score, tags of mpirun inside a line, dates, durations, hexadecimal numbers,
+# versions, times, options.
 _JUNK = re.compile(
     rf"""
       @[ ]?\[[^\[\]]*\]
