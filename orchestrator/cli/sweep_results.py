@@ -10,7 +10,7 @@ import click
 from orchestrator import errors
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import Column, metric_tables, result_rows
+from orchestrator.cli.output import Column, plots, result_rows
 from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import results as reading
 from orchestrator.metrics import choices, summaries
@@ -180,8 +180,8 @@ def _averaged(points: parameters.Points, over: Sequence[str], *, each: bool) -> 
 def _plot(shown: results.Results, path: Path) -> None:
     from orchestrator.reports import metric_figures
 
-    metric_tables.check_plot(path)
+    plots.check(path)
     figures = metric_figures.of_sweep(shown)
     if not figures:
         raise errors.NotFoundError("no completed point has a value that could be drawn")
-    metric_tables.save_plot(path, figures, "choose fewer with --metric")
+    plots.save(path, figures, "choose fewer with --metric")

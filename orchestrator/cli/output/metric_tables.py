@@ -9,20 +9,17 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
-from orchestrator.cli.output import Column, parquet, terminal
+from orchestrator.cli.output import Column, parquet, plots, terminal
 from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
-
-if TYPE_CHECKING:
-    from orchestrator.reports.figures import Figure
 
 COLUMNS = (
     Column("job_id"),
@@ -42,8 +39,6 @@ _PARQUET_COLUMNS = (
 MAX_ROWS = 1000
 #: Points of a line in a plot: more than a figure has pixels cannot be seen.
 MAX_POINTS = 2000
-#: Figures in one file; more would be too small to read.
-MAX_FIGURES = 8
 
 #: Name and unit of a metric.
 Key = tuple[str, str]
@@ -325,7 +320,7 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     """Plot a figure for each name, with a line for each job; return whether there are metrics."""
     from orchestrator.reports import metric_figures
 
-    check_plot(path)
+    plots.check(path)
     series = _plotted_lines(view)
     if not series:
         return False
@@ -333,36 +328,8 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     figures = metric_figures.build(series, axis)
     if not figures:
         raise errors.NotFoundError(f"none of these metrics has a {by or 'step'}")
-    save_plot(path, figures, "choose with --name")
+    plots.save(path, figures, "choose with --name")
     return True
-
-
-def check_plot(path: Path) -> None:
-    """Raise UsageError for an unknown suffix, and OrchestratorError without matplotlib."""
-    from orchestrator.reports import drawing
-
-    if _plot_form(path) not in drawing.FORMATS:
-        raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
-    drawing.require_matplotlib()
-
-
-def _plot_form(path: Path) -> str:
-    return path.suffix.removeprefix(".").lower()
-
-
-def save_plot(path: Path, figures: Sequence[Figure], advice: str) -> None:
-    """Draw figures into a file; UsageError with the advice if they are too many."""
-    from orchestrator.reports import drawing
-
-    names = ", ".join(figure.name for figure in figures)
-    if len(figures) > MAX_FIGURES:
-        raise click.UsageError(
-            f"{len(figures)} figures do not fit into one file: {advice} among {names}"
-        )
-    content = drawing.draw(figures, _plot_form(path))
-    with terminal.replacing(path) as new:
-        new.write_bytes(content)
-    output.note(f"{path}: {names}")
 
 
 def _plotted_lines(view: View) -> list[Any]:
