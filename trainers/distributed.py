@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.distributed
 import torch.distributed.nn.functional
-from torch import distributed
 
 from trainers import errors
 
@@ -71,7 +71,7 @@ class Launcher(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ranks:
+class DistInfo:
     """Rank of this process, and the size of the run."""
 
     #: What started this process.
@@ -88,7 +88,7 @@ class Ranks:
     num_nodes: int
 
 
-def read_ranks(environ: Mapping[str, str]) -> Ranks:
+def read_dist_info(environ: Mapping[str, str]) -> DistInfo:
     """Read the rank from the environment variables of torchrun or srun.
 
     Raises UsageError if they are incomplete or inconsistent.
@@ -99,7 +99,7 @@ def read_ranks(environ: Mapping[str, str]) -> Ranks:
     step_id = environ.get("SLURM_STEP_ID", "")
     if step_id.isascii() and step_id.isdigit() and int(step_id) < SLURM_MAX_NORMAL_STEP_ID:
         return _srun_ranks(environ)
-    return Ranks(
+    return DistInfo(
         launcher=Launcher.SINGLE,
         rank=0,
         local_rank=0,
@@ -120,7 +120,7 @@ def expand_tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def select_device(choice: str, ranks: Ranks, *, num_cuda_devices: int) -> torch.device:
+def select_device(choice: str, dist: DistInfo, *, num_cuda_devices: int) -> torch.device:
     """Return the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
     if choice == "cpu" or (choice == "auto" and num_cuda_devices == 0):
         return torch.device("cpu")
@@ -130,19 +130,19 @@ def select_device(choice: str, ranks: Ranks, *, num_cuda_devices: int) -> torch.
             " (--gpus-per-node; in a container also --nv), install a CUDA build of PyTorch,"
             " or use --device cpu."
         )
-    if ranks.launcher is Launcher.SRUN and num_cuda_devices == 1:
+    if dist.launcher is Launcher.SRUN and num_cuda_devices == 1:
         # With --gpus-per-task each task sees only its own GPU, as device 0.
         return torch.device("cuda", 0)
-    if ranks.local_rank >= num_cuda_devices:
+    if dist.local_rank >= num_cuda_devices:
         raise errors.UsageError(
-            f"{ranks.local_world_size} ranks on this node, but PyTorch sees {num_cuda_devices}"
+            f"{dist.local_world_size} ranks on this node, but PyTorch sees {num_cuda_devices}"
             " GPU(s): start one rank per GPU, request more GPUs, or use --device cpu."
         )
-    return torch.device("cuda", ranks.local_rank)
+    return torch.device("cuda", dist.local_rank)
 
 
 @contextlib.contextmanager
-def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
+def process_group(dist: DistInfo, device: torch.device) -> Iterator[None]:
     """Create the process group for the body; a single process needs none.
 
     The body must release its DDP modules before it ends (create them in a function that it calls):
@@ -151,22 +151,22 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
     if device.type == "cuda":
         # Before NCCL starts: otherwise each rank creates a context on device 0.
         torch.cuda.set_device(device)
-    if ranks.world_size == 1:
+    if dist.world_size == 1:
         yield
         return
     try:
-        distributed.init_process_group(
+        torch.distributed.init_process_group(
             # Both with a GPU: host tensors are reduced without waiting for the GPU.
             backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             init_method="env://",
-            rank=ranks.rank,
-            world_size=ranks.world_size,
+            rank=dist.rank,
+            world_size=dist.world_size,
             timeout=COLLECTIVE_TIMEOUT,
             device_id=device if device.type == "cuda" else None,
         )
-    except distributed.DistError as error:
+    except torch.distributed.DistError as error:
         raise errors.LostRankError(
-            f"rank {ranks.rank} of {ranks.world_size} could not connect to the other ranks: see the"
+            f"rank {dist.rank} of {dist.world_size} could not connect to the other ranks: see the"
             " first error of another rank, or check MASTER_ADDR and MASTER_PORT, which must be a"
             f" reachable host and a free port on it. ({str(error).splitlines()[0]})"
         ) from error
@@ -175,75 +175,54 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
     except RuntimeError as error:
         if any(words in str(error) for words in LOST_PEER):
             raise errors.LostRankError(
-                f"rank {ranks.rank} ends because another rank exited or cannot be reached: see the"
+                f"rank {dist.rank} ends because another rank exited or cannot be reached: see the"
                 f" first error of that rank. ({str(error).splitlines()[0]})"
             ) from error
         raise
     # Not after an exception: NCCL's shutdown flushes its queue and would wait forever for a
     # collective that the failed rank has left. The process exits, and the launcher ends the others.
-    distributed.destroy_process_group()
+    torch.distributed.destroy_process_group()
 
 
-def sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    """Sum the tensors of all ranks, in place."""
-    if distributed.is_initialized():
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
+def all_reduce(tensor: torch.Tensor, op: str = "sum") -> torch.Tensor:
+    """Reduce the tensors of all ranks in place; `op` is `sum` or `max`."""
+    if torch.distributed.is_initialized():
+        operation = torch.distributed.ReduceOp.MAX if op == "max" else torch.distributed.ReduceOp.SUM
+        torch.distributed.all_reduce(tensor, op=operation)
     return tensor
 
 
-def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    """Compute the elementwise maximum over all ranks, in place."""
-    if distributed.is_initialized():
-        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
-    return tensor
-
-
-def alike(number: int) -> bool:
+def is_same_on_all_ranks(number: int) -> bool:
     """Return whether all ranks have the same 63-bit number; all ranks must call it."""
-    largest, smallest = max_over_ranks(torch.tensor([number, -number])).tolist()
+    largest, smallest = all_reduce(torch.tensor([number, -number]), "max").tolist()
     return bool(largest == -smallest)
 
 
-def decide_on_rank_0(decision: bool) -> bool:
-    """Broadcast the decision of rank 0, so that all ranks take part in the same collectives."""
-    flag = torch.tensor(decision, dtype=torch.int32)
-    if distributed.is_initialized():
-        distributed.broadcast(flag, src=0)
-    return bool(flag.item())
+def broadcast(item: Any) -> Any:
+    """Return rank 0's object on every rank; it must consist of plain values and tensors."""
+    items = [item]
+    if torch.distributed.is_initialized():
+        torch.distributed.broadcast_object_list(items, src=0)
+    return items[0]
 
 
-def gather_on_rank_0(item: Any, ranks: Ranks) -> list[Any]:
-    """Return the items of all ranks on rank 0, ordered by rank; an empty list elsewhere."""
-    if not distributed.is_initialized():
+def gather(item: Any) -> list[Any]:
+    """Return the objects of all ranks on rank 0, ordered by rank; an empty list elsewhere."""
+    if not torch.distributed.is_initialized():
         return [item]
-    items: list[Any] | None = [None] * ranks.world_size if ranks.rank == 0 else None
-    distributed.gather_object(item, items, dst=0)
+    is_receiver = torch.distributed.get_rank() == 0
+    items = [None] * torch.distributed.get_world_size() if is_receiver else None
+    torch.distributed.gather_object(item, items, dst=0)
     return items or []
 
 
-def spread_from_rank_0(data: bytes | None) -> bytes | None:
-    """Broadcast rank 0's bytes, or None; the arguments of other ranks are ignored."""
-    if not distributed.is_initialized():
-        return data
-    size = torch.tensor([-1 if data is None else len(data)], dtype=torch.int64)
-    distributed.broadcast(size, src=0)
-    if size.item() < 0:
-        return None
-    if distributed.get_rank() == 0 and data is not None:
-        content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    else:
-        content = torch.empty(int(size.item()), dtype=torch.uint8)
-    distributed.broadcast(content, src=0)
-    return content.numpy().tobytes()
+def barrier() -> None:
+    """Wait for all ranks."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
-def wait_for_all() -> None:
-    """Wait for all ranks (barrier)."""
-    if distributed.is_initialized():
-        distributed.barrier()
-
-
-def _torchrun_ranks(environ: Mapping[str, str]) -> Ranks:
+def _torchrun_ranks(environ: Mapping[str, str]) -> DistInfo:
     present = [name for name in TORCHRUN_VARIABLES if name in environ]
     missing = [name for name in TORCHRUN_VARIABLES if name not in environ]
     if missing:
@@ -252,7 +231,7 @@ def _torchrun_ranks(environ: Mapping[str, str]) -> Ranks:
             " or with srun (one task per rank), or unset these variables."
         )
     return _checked(
-        Ranks(
+        DistInfo(
             launcher=Launcher.TORCHRUN,
             rank=_integer(environ, "RANK"),
             local_rank=_integer(environ, "LOCAL_RANK"),
@@ -263,7 +242,7 @@ def _torchrun_ranks(environ: Mapping[str, str]) -> Ranks:
     )
 
 
-def _srun_ranks(environ: Mapping[str, str]) -> Ranks:
+def _srun_ranks(environ: Mapping[str, str]) -> DistInfo:
     missing = [name for name in SRUN_VARIABLES if name not in environ]
     if missing:
         raise errors.UsageError(
@@ -277,8 +256,8 @@ def _srun_ranks(environ: Mapping[str, str]) -> Ranks:
             f"SLURM_NODEID={node}, but SLURM_STEP_TASKS_PER_NODE lists"
             f" {len(tasks_per_node)} node(s)."
         )
-    ranks = _checked(
-        Ranks(
+    dist = _checked(
+        DistInfo(
             launcher=Launcher.SRUN,
             rank=_integer(environ, "SLURM_PROCID"),
             local_rank=_integer(environ, "SLURM_LOCALID"),
@@ -288,26 +267,26 @@ def _srun_ranks(environ: Mapping[str, str]) -> Ranks:
         )
     )
     unset = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
-    if ranks.world_size > 1 and unset:
+    if dist.world_size > 1 and unset:
         raise errors.UsageError(
-            f"srun started {ranks.world_size} tasks, but {' and '.join(unset)} not set:"
+            f"srun started {dist.world_size} tasks, but {' and '.join(unset)} not set:"
             " export the first node's name and a free port before srun."
         )
-    return ranks
+    return dist
 
 
-def _checked(ranks: Ranks) -> Ranks:
+def _checked(dist: DistInfo) -> DistInfo:
     if not (
-        0 <= ranks.rank < ranks.world_size
-        and 0 <= ranks.local_rank < ranks.local_world_size <= ranks.world_size
-        and 0 < ranks.num_nodes <= ranks.world_size
+        0 <= dist.rank < dist.world_size
+        and 0 <= dist.local_rank < dist.local_world_size <= dist.world_size
+        and 0 < dist.num_nodes <= dist.world_size
     ):
         raise errors.UsageError(
-            f"The variables of the launcher are inconsistent: rank {ranks.rank} of"
-            f" {ranks.world_size}, local rank {ranks.local_rank} of {ranks.local_world_size},"
-            f" {ranks.num_nodes} node(s). Unset variables of an earlier launch."
+            f"The variables of the launcher are inconsistent: rank {dist.rank} of"
+            f" {dist.world_size}, local rank {dist.local_rank} of {dist.local_world_size},"
+            f" {dist.num_nodes} node(s). Unset variables of an earlier launch."
         )
-    return ranks
+    return dist
 
 
 def _integer(environ: Mapping[str, str], name: str) -> int:
