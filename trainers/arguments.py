@@ -4,217 +4,288 @@ import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from trainers import bounds, datasets, errors, models, optimizers, precisions, presets, schedules
+from trainers import bounds, data, errors, models, optim, parallel, presets
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; raise UsageError if it is invalid."""
     words = sys.argv[1:] if argv is None else argv
-    return parser().parse_args(presets.expand(words))
+    args = parser().parse_args(presets.expand(words))
+    if args.gpu_ids:
+        args.gpu_ids = [number for group in args.gpu_ids for number in group]
+    return args
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of trainers.train."""
     result = _Parser(
         prog="trainers.train",
-        description="Train a classifier in one process or in several.",
+        description="Train a classifier, or a task of your own, in one process or in several.",
         formatter_class=_HelpFormatter,
         # presets.expand does not recognize an abbreviated --preset.
         allow_abbrev=False,
     )
     presets.add_argument(result)
-    datasets.add_arguments(result)
-    result.add_argument(
-        "--model", choices=sorted(models.MODELS), default="cnn", help="model to train"
-    )
-    _add_length(result.add_argument_group("length"))
-    _add_batch(result.add_argument_group("batch (one optimizer step per batch)"))
-    _add_optimizer(result.add_argument_group("optimizer and learning rate"))
-    _add_computing(result.add_argument_group("device and precision"))
-    _add_loading(result.add_argument_group("data loading"))
-    _add_checkpoints(result.add_argument_group("checkpoints and stopping"))
-    _add_output(result.add_argument_group("output"))
+    data.add_arguments(result)
+    for title, add in (
+        ("task", _add_task),
+        ("length", _add_length),
+        ("batch (one optimizer step per batch)", _add_batch),
+        ("optimizer and learning rate", _add_optimizer),
+        ("devices and precision", _add_devices),
+        ("data loading", _add_loading),
+        ("checkpoints and stopping", _add_checkpoints),
+        ("output", _add_output),
+    ):
+        add(result.add_argument_group(title).add_argument)
     return result
 
 
-def _add_length(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--epochs", type=bounds.positive, default=10, help="number of epochs")
-    group.add_argument(
+def _add_task(add: Any) -> None:
+    add("--model", default="cnn", help=f"model to train: {models.describe_names()}")
+    add(
+        "--task",
+        metavar="MODULE:CLASS",
+        help="a task of your own instead of --dataset and --model, as my_package.tasks:MyTask or"
+        " tasks.py:MyTask",
+    )
+    add(
+        "--task-options",
+        nargs="+",
+        metavar="NAME=VALUE",
+        help="arguments of the class of --task",
+    )
+
+
+def _add_length(add: Any) -> None:
+    add("--epochs", type=bounds.positive, default=10, help="number of epochs")
+    add(
+        "--steps-per-epoch",
+        type=bounds.positive,
+        help="optimizer steps of an epoch; default: all training data. Required for a stream"
+        " without num_samples",
+    )
+    add(
         "--seed",
         type=bounds.natural,
         default=0,
         help="seed of the initial weights, the order of samples, augmentation and dropout",
     )
-    group.add_argument(
+    add(
         "--target-accuracy",
         type=bounds.share,
         help="stop when the validation accuracy reaches this value",
     )
-    group.add_argument(
+    add(
         "--patience",
         type=bounds.positive,
         default=2,
         help="number of consecutive epochs that must reach --target-accuracy",
     )
-    group.add_argument(
+    add(
         "--early-stopping-patience",
         type=bounds.positive,
-        help="stop after this many consecutive epochs without a better validation accuracy",
+        help="stop after this many consecutive epochs without a better validation result (accuracy,"
+        " or the best_metric of the task)",
     )
-    group.add_argument(
+    add(
         "--early-stopping-min-delta",
         type=bounds.share,
         default=0.0,
-        help="smallest increase in accuracy that counts as better",
+        help="smallest improvement that counts as better",
     )
 
 
-def _add_batch(group: argparse._ArgumentGroup) -> None:
+def _add_batch(add: Any) -> None:
     # Strong scaling fixes --batch-size, weak scaling fixes --per-device-batch-size.
-    group.add_argument(
+    add(
         "--batch-size",
         type=bounds.positive,
-        help="global batch size: samples per step over all ranks (64, unless"
-        " --per-device-batch-size is given)",
+        help="global batch size: samples per step over all ranks; default: 64, unless"
+        " --per-device-batch-size is given",
     )
-    group.add_argument(
+    add(
         "--per-device-batch-size",
         type=bounds.positive,
         help="samples per rank (with --mode dp: per GPU) and forward pass; with --batch-size it"
         " determines the number of passes per step",
     )
-    group.add_argument(
+    add(
         "--gradient-accumulation-steps",
         type=bounds.positive,
-        help="forward and backward passes per step (1, unless both batch sizes are given)",
+        help="forward and backward passes per step; default: 1, unless both batch sizes are given",
+    )
+    add(
+        "--drop-last",
+        action="store_true",
+        help="leave out the last batch of an epoch if it is incomplete",
+    )
+    add(
+        "--eval-batch-size",
+        type=bounds.positive,
+        help="samples per rank and forward pass of an evaluation; default: 1000 for data in memory,"
+        " else the training batch",
     )
 
 
-def _add_optimizer(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--optimizer", choices=optimizers.NAMES, default="sgd", help="optimizer")
-    group.add_argument(
+def _add_optimizer(add: Any) -> None:
+    add("--optimizer", choices=optim.OPTIMIZERS, default="sgd", help="optimizer")
+    add(
         "--base-lr",
         type=bounds.positive_real,
         default=0.05,
         help="learning rate, used unchanged unless --lr-scaling is set",
     )
-    group.add_argument(
+    add(
         "--lr-scaling",
-        choices=schedules.SCALINGS,
+        choices=optim.LR_SCALINGS,
         default="none",
         help="how to scale the learning rate with the global batch size",
     )
-    group.add_argument(
+    add(
         "--lr-base-batch-size",
         type=bounds.positive,
         help="global batch size for which --base-lr was chosen; required by --lr-scaling",
     )
-    group.add_argument(
+    add(
         "--schedule",
-        choices=schedules.NAMES,
+        choices=optim.SCHEDULES,
         default="constant",
         help="learning rate schedule after the warm-up",
     )
-    group.add_argument(
+    add(
         "--warmup-epochs",
         type=bounds.natural_real,
         default=0.0,
         help="length of the linear warm-up; the learning rate increases at every step",
     )
-    group.add_argument("--warmup-steps", type=bounds.natural, help="length of the warm-up in steps")
-    group.add_argument(
+    add(
+        "--warmup-steps",
+        type=bounds.natural,
+        help="length of the warm-up in steps; default: --warmup-epochs",
+    )
+    add(
         "--min-lr", type=bounds.natural_real, default=0.0, help="final value of cosine and linear"
     )
-    group.add_argument(
-        "--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step"
-    )
-    group.add_argument(
+    add("--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step")
+    add(
         "--lr-step-epochs",
         type=bounds.positive,
         default=30,
         help="epochs between two steps of --schedule step",
     )
-    group.add_argument("--momentum", type=bounds.share, default=0.9, help="momentum of SGD")
-    group.add_argument("--nesterov", action="store_true", help="use Nesterov momentum (SGD)")
-    group.add_argument(
-        "--weight-decay", type=bounds.natural_real, default=5e-4, help="weight decay"
-    )
-    group.add_argument(
+    add("--momentum", type=bounds.share, default=0.9, help="momentum of SGD")
+    add("--nesterov", action="store_true", help="use Nesterov momentum (SGD)")
+    add("--weight-decay", type=bounds.natural_real, default=5e-4, help="weight decay")
+    add(
         "--label-smoothing",
         type=bounds.share,
         default=0.0,
         help="share of the label that is distributed over all classes",
     )
-    group.add_argument(
-        "--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm"
+    add("--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm")
+    add(
+        "--ema-decay",
+        type=bounds.share,
+        help="decay of an exponential moving average of the weights, which is evaluated instead of"
+        " them",
     )
 
 
-def _add_computing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+def _add_devices(add: Any) -> None:
+    add(
         "--mode",
-        choices=["auto", "single", "dp", "ddp"],
+        choices=parallel.MODES,
         default="auto",
-        help="auto: ddp with several ranks, else single. dp: DataParallel, one process for all"
-        " GPUs of the node, for comparison only",
+        help="auto: ddp with several ranks, else single. fsdp: FSDP2, shards model and optimizer."
+        " dp: DataParallel, one process for all GPUs of the node, for comparison only",
     )
-    group.add_argument(
+    add(
         "--device",
         choices=["auto", "cpu", "cuda"],
         default="auto",
         help="auto: GPUs if PyTorch sees any, else the CPU",
     )
-    group.add_argument(
-        "--gpu-ids", type=bounds.natural, nargs="+", help="GPUs that --mode dp uses; default: all"
+    add(
+        "--gpu-ids",
+        type=bounds.naturals,
+        nargs="+",
+        help="GPUs that --mode dp uses, such as 0,1; default: all",
     )
-    group.add_argument(
+    add(
         "--precision",
-        choices=precisions.NAMES,
+        choices=optim.PRECISIONS,
         default="auto",
         help="number format of the forward and backward pass; weights are always fp32. auto: bf16"
         " on GPUs that support it, else fp32",
     )
-    group.add_argument(
+    add(
         "--compile",
-        choices=["off", "default", "reduce-overhead", "max-autotune"],
-        default="off",
-        help="mode of torch.compile",
+        choices=parallel.COMPILE_MODES,
+        default="auto",
+        help="mode of torch.compile; auto: default on GPUs, off on the CPU. reduce-overhead uses"
+        " CUDA graphs",
     )
-    group.add_argument(
+    add(
         "--memory-format",
         choices=["auto", "contiguous", "channels_last"],
         default="auto",
-        help="memory format of images and convolutions; auto: channels_last for images",
+        help="memory format of images and convolutions; auto: channels_last",
     )
-    group.add_argument(
+    add(
         "--deterministic",
         action="store_true",
         help="use only deterministic algorithms, which are slower",
     )
-    group.add_argument(
+    add(
+        "--activation-checkpointing",
+        action="store_true",
+        help="recompute activations in the backward pass: less memory, more time",
+    )
+    add(
+        "--sync-batch-norm",
+        action="store_true",
+        help="compute batch-norm statistics over all ranks",
+    )
+    add(
+        "--gradient-compression",
+        choices=["none", "bf16"],
+        default="none",
+        help="format in which DDP reduces gradients",
+    )
+    add(
+        "--find-unused-parameters",
+        action="store_true",
+        help="DDP: for models that do not use all parameters in each step",
+    )
+    add(
+        "--static-graph",
+        action="store_true",
+        help="DDP: the set of used parameters never changes",
+    )
+    add(
         "--bucket-cap-mb",
         type=bounds.positive,
-        help="size of DDP's gradient buckets (PyTorch's default: 25)",
+        help="size of DDP's gradient buckets; default: PyTorch's, 25",
     )
 
 
-def _add_loading(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+def _add_loading(add: Any) -> None:
+    add(
         "--data-path",
         choices=["auto", "device", "loader"],
         default="auto",
-        help="device: keep the whole data set on the device. loader: load each batch in worker"
-        " processes. auto: device if the data set fits",
+        help="device: keep the whole data set on the device. loader: read each batch in worker"
+        " processes. auto: device for data sets in memory that fit",
     )
-    group.add_argument(
+    add(
         "--num-workers",
         type=bounds.natural,
-        default=4,
-        help="worker processes per rank, for --data-path loader",
+        help="worker processes per rank of data path loader; default: 4",
     )
-    group.add_argument(
+    add(
         "--prefetch-factor",
         type=bounds.positive,
         default=2,
@@ -222,38 +293,38 @@ def _add_loading(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+def _add_checkpoints(add: Any) -> None:
+    add(
         "--checkpoint-dir",
         type=pathlib.Path,
         help="folder of checkpoints; default: `checkpoints` in the run folder. Without a run"
         " folder, no checkpoints are written",
     )
-    group.add_argument(
+    add(
         "--checkpoint-epochs",
         type=bounds.positive,
         default=1,
         help="epochs between two checkpoints",
     )
-    group.add_argument(
+    add(
         "--checkpoint-steps",
         type=bounds.positive,
         help="also write a checkpoint every so many steps",
     )
-    group.add_argument(
+    add(
         "--keep-checkpoints",
         type=bounds.whole(2, why=": the newest checkpoint may be damaged"),
         default=2,
         help="number of newest checkpoints to keep, in addition to the best",
     )
-    group.add_argument(
+    add(
         "--resume",
         choices=["auto", "force", "never"],
         default="auto",
         help="auto: resume from the newest intact checkpoint. force: also if settings differ."
         " never: start from scratch",
     )
-    group.add_argument(
+    add(
         "--stop-margin-seconds",
         type=bounds.natural_real,
         default=90.0,
@@ -261,35 +332,48 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+def _add_output(add: Any) -> None:
+    add(
         "--run-dir",
         type=pathlib.Path,
         help="folder for metrics.jsonl, result.json and checkpoints; default: the run folder of"
         " the orchestrator job. Without a folder, nothing is written",
     )
-    group.add_argument(
+    add(
+        "--window-seconds",
+        type=bounds.positive_real,
+        default=2.0,
+        help="write loss and throughput to metrics.jsonl about this often",
+    )
+    add(
         "--window-steps",
         type=bounds.positive,
-        default=20,
-        help="write loss and step time to metrics.jsonl every so many steps",
+        help="write them every so many steps instead; default: --window-seconds",
     )
-    group.add_argument(
-        "--tensorboard", action="store_true", help="also write the metrics for TensorBoard"
+    add(
+        "--log-seconds",
+        type=bounds.positive_real,
+        default=30.0,
+        help="print progress within an epoch about this often; on a terminal there is a progress"
+        " bar",
     )
-    group.add_argument(
+    add("--tensorboard", action="store_true", help="also write the metrics for TensorBoard")
+    add(
         "--profile-steps",
         type=bounds.positive,
-        help="profile so many steps of rank 0, after ten warm-up steps",
+        help="profile so many steps of rank 0, after ten warm-up steps; default: no profile",
     )
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, except those that are None or False."""
+    """Shows each default; a help text that explains its own has the word `default:`."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
+        help_text = action.help or ""
+        if "default:" in help_text or action.dest == "help":
+            return help_text
         if action.default is None or action.default is False:
-            return action.help
+            return f"{help_text} (default: {'off' if action.default is False else 'none'})"
         return super()._get_help_string(action)
 
 

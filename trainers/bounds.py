@@ -40,3 +40,8 @@ positive = whole(1)
 natural_real = real(lambda number: number >= 0, "0 or greater")
 positive_real = real(lambda number: number > 0, "greater than 0")
 share = real(lambda number: 0 <= number <= 1, "between 0 and 1")
+
+
+def naturals(text: str) -> list[int]:
+    """Parse `0,1,3`."""
+    return [natural(part) for part in text.split(",")]

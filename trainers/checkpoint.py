@@ -1,216 +1,337 @@
 """Checkpoints: written atomically, verified when read; the newest few and the best are kept.
 
-A file is a header line with the SHA-256 and the length of the rest, then the output of torch.save.
-It gets its final name when it is complete and on disk.
+A checkpoint is a file for `torch.load(weights_only=True)`, with its SHA-256 in a file beside it, in
+the format of sha256sum. With FSDP it is a folder of torch.distributed.checkpoint, which any number
+of ranks can read. Both get their final name when they are complete and on disk.
 """
 
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
-import io
 import os
 import pathlib
 import pickle
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from typing import IO, Any
 
 import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint import state_dict as dcp_state
 
-from trainers import errors
+from trainers import distributed, errors, metrics, optim
 
-BEST_NAME = "best.pt"
-NAME = re.compile(r"checkpoint-([0-9]{10})\.pt")
-HEADER = re.compile(rb"trainers checkpoint 1 ([0-9a-f]{64}) ([0-9]{20})\n")
-HEADER_BYTES = len(b"trainers checkpoint 1 ") + 64 + 1 + 20 + 1
+BEST_NAME = "best"
+NAME = re.compile(r"checkpoint-([0-9]{10})(\.pt)?")
+#: The part of a folder that is not a model or an optimizer.
+REST_NAME = "trainer.pt"
+CHECKSUMS_NAME = "SHA256SUMS"
+BLOCK_BYTES = 1 << 24
 
 State = dict[str, Any]
 
 
-def write(
-    path: pathlib.Path, state: State, *, check: Callable[[], None], is_best: bool = False
-) -> None:
-    """Write a checkpoint durably; `check` is called before it gets its final name.
-
-    After an error the previous file is unchanged.
-    """
-    draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
-    try:
-        with open(draft, "wb") as file:
-            file.write(b" " * HEADER_BYTES)
-            body = _HashingWriter(file)
-            torch.save(state, body)
-            file.seek(0)
-            file.write(b"trainers checkpoint 1 %s %020d\n" % (body.digest(), body.num_bytes))
-            file.flush()
-            os.fsync(file.fileno())
-        check()
-        if is_best:
-            # Before the rename: a run that resumes from this checkpoint does not mark it again.
-            _mark_best(draft, path.with_name(BEST_NAME))
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
-def read(path: pathlib.Path) -> bytes:
-    """Return the verified content of a checkpoint; raise CheckpointError if it is damaged."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise errors.CheckpointError(f"cannot read {path}: {error}") from error
-    header = HEADER.fullmatch(content[:HEADER_BYTES])
-    if header is None:
-        raise errors.CheckpointError(
-            f"{path} is not a checkpoint of this trainer, or it is incomplete."
-        )
-    body = content[HEADER_BYTES:]
-    if len(body) != int(header[2]) or hashlib.sha256(body).hexdigest().encode() != header[1]:
-        raise errors.CheckpointError(f"{path} is damaged ({len(body)} of {int(header[2])} bytes).")
-    return body
-
-
-def load(body: bytes) -> State:
-    """Return the state of a checkpoint, with tensors in host memory."""
-    try:
-        state: State = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise errors.CheckpointError(
-            f"The checkpoint is intact, but PyTorch {torch.__version__} cannot load it: {error}"
-        ) from error
-    return state
-
-
 class Store:
-    """The checkpoints of a run, in one folder; only rank 0 has a store."""
+    """The checkpoints of a run in one folder; used by all ranks, written by rank 0.
+
+    With `sharded`, all ranks write their parts of model and optimizer.
+    """
 
     def __init__(
-        self, folder: pathlib.Path, *, keep: int, check: Callable[[], None] = lambda: None
+        self,
+        folder: pathlib.Path,
+        *,
+        keep: int,
+        sharded: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
+        #: Error of the last write, such as a full disk; None if it succeeded.
+        self.failure: errors.CheckpointError | None = None
         self._keep = keep
+        self._sharded = sharded
         self._check = check
         self._writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: concurrent.futures.Future[None] | None = None
 
     def open(self) -> None:
-        """Create the folder, and remove unfinished files of killed writers."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        for draft in self._folder.glob("*.draft.*"):
-            draft.unlink(missing_ok=True)
+        """Create the folder, and remove unfinished files of killed writers (rank 0)."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for draft in self.folder.glob("*.draft.*"):
+            _remove(draft)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, newest first."""
-        matches = (NAME.fullmatch(name) for name in os.listdir(self._folder))
-        return sorted((int(match[1]) for match in matches if match), reverse=True)
+        return sorted(self._paths(), reverse=True)
 
-    def newest(self) -> bytes | None:
-        """Return the newest intact checkpoint, or None if there is no checkpoint.
+    def newest(self) -> pathlib.Path | None:
+        """Return the newest intact checkpoint, or None if there is no checkpoint (rank 0).
 
         A damaged checkpoint is reported on stderr and renamed, and the previous one is used. Raises
         CheckpointError if all are damaged: the user must decide whether to start from scratch.
         """
-        steps = self.steps()
-        for step in steps:
-            path = self._path(step)
+        paths = self._paths()
+        for step in sorted(paths, reverse=True):
             try:
-                return read(path)
+                verify(paths[step])
+                return paths[step]
             except errors.CheckpointError as error:
-                _warn(f"{error} Renamed to {path.name}.damaged.")
-                self._put_aside(path)
-        if steps:
+                metrics.warn(f"{error} Renamed to {paths[step].name}.damaged.")
+                self._set_aside(paths[step])
+        if paths:
             raise errors.CheckpointError(
-                f"all checkpoints in {self._folder} are damaged; they were renamed to *.damaged."
+                f"all checkpoints in {self.folder} are damaged; they were renamed to *.damaged."
                 " The next start begins at step 0."
             )
         return None
 
     def save(self, state: State, *, step: int, is_best: bool) -> None:
-        """Write a checkpoint in the background, after the previous one; `state` must not change.
+        """Write rank 0's state in the background, after the previous one; it must not change.
 
         If it cannot be written, for example because the disk is full, a warning is printed.
         """
-        try:
-            self.wait()
-        except errors.CheckpointError as error:
-            _warn(f"{error} Training continues; earlier checkpoints are kept.")
+        self.wait()
         self._writing = self._writer.submit(self._write, state, step, is_best)
 
+    def save_sharded(self, sharded: State, state: State, *, step: int, is_best: bool) -> None:
+        """Write all ranks' parts of `sharded`, and rank 0's state; all ranks must call it."""
+        path = self._path(step)
+        draft = path.with_name(f"{path.name}.draft.{distributed.broadcast(os.getpid())}")
+        try:
+            dcp.save(sharded, checkpoint_id=draft)
+            rank = torch.distributed.get_rank()
+            mine = {file.name: sha256(file) for file in draft.glob(f"__{rank}_*")}
+            parts = distributed.gather(mine)
+            if rank == 0:
+                torch.save(state, draft / REST_NAME)
+                sums = {name: digest for part in parts for name, digest in part.items()}
+                for name in (".metadata", REST_NAME):
+                    sums[name] = sha256(draft / name)
+                lines = (f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
+                (draft / CHECKSUMS_NAME).write_text("".join(lines))
+                _sync(draft, *draft.iterdir())
+                self._publish(draft, path, is_best)
+            self.failure = None
+        # CheckpointException of PyTorch is a BaseException.
+        except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
+            self._fail(path, error)
+        distributed.barrier()
+
     def wait(self) -> None:
-        """Wait until the last checkpoint is on disk; raise CheckpointError if writing failed."""
+        """Wait until the last checkpoint is on disk, or has failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
         """Wait for the writer thread to end."""
+        self.wait()
         self._writer.shutdown()
 
     def _write(self, state: State, step: int, is_best: bool) -> None:
         path = self._path(step)
+        draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
         try:
-            write(path, state, check=self._check, is_best=is_best)
-            for old in self.steps()[self._keep :]:
-                self._path(old).unlink(missing_ok=True)
+            with open(draft, "wb") as file:
+                writer = _HashingWriter(file)
+                torch.save(state, writer)
+                file.flush()
+                os.fsync(file.fileno())
+            _write_checksum(path, writer.hexdigest())
+            self._publish(draft, path, is_best, writer.hexdigest())
+            self.failure = None
         # torch.save turns an OSError of its writer into a RuntimeError.
         except (OSError, RuntimeError) as error:
-            raise errors.CheckpointError(f"cannot write checkpoint {path}: {error}.") from error
+            self._fail(path, writer.error or error)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
 
-    def _put_aside(self, path: pathlib.Path) -> None:
+    def _publish(
+        self, draft: pathlib.Path, path: pathlib.Path, is_best: bool, digest: str = ""
+    ) -> None:
+        """Give a complete checkpoint its name, mark the best, remove old ones."""
+        self._check()
+        if is_best:
+            # Before the rename: a run that resumes from this checkpoint does not mark it again.
+            best = path.with_name(BEST_NAME + path.suffix)
+            _copy(draft, best)
+            if digest:
+                _write_checksum(best, digest)
+        if path.is_dir():
+            _remove(path)
+        os.replace(draft, path)
+        _sync(path.parent)
+        paths = self._paths()
+        for step in sorted(paths, reverse=True)[self._keep :]:
+            _remove(paths[step])
+            checksum_path(paths[step]).unlink(missing_ok=True)
+
+    def _fail(self, path: pathlib.Path, error: BaseException) -> None:
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full" if is_full else str(error)
+        self.failure = errors.CheckpointError(
+            f"cannot write checkpoint {path}: {what}."
+            + (" Free space, or set another folder with --checkpoint-dir." if is_full else "")
+        )
+        metrics.warn(f"{self.failure} Training continues; earlier checkpoints are kept.")
+
+    def _set_aside(self, path: pathlib.Path) -> None:
         try:
             path.rename(path.with_name(f"{path.name}.damaged"))
         except OSError as error:
             raise errors.CheckpointError(f"cannot rename {path}: {error}.") from error
 
+    def _paths(self) -> dict[int, pathlib.Path]:
+        matches = (NAME.fullmatch(name) for name in os.listdir(self.folder))
+        return {int(match[1]): self.folder / match[0] for match in matches if match}
+
     def _path(self, step: int) -> pathlib.Path:
-        return self._folder / f"checkpoint-{step:010d}.pt"
+        return self.folder / f"checkpoint-{step:010d}{'' if self._sharded else '.pt'}"
+
+
+def verify(path: pathlib.Path) -> None:
+    """Compare a checkpoint with its checksums; raise CheckpointError if it is damaged."""
+    try:
+        if path.is_dir():
+            lines = (path / CHECKSUMS_NAME).read_text().splitlines()
+            files = {path / line[66:]: line[:64] for line in lines}
+        else:
+            files = {path: checksum_path(path).read_text()[:64]}
+        damaged = [file.name for file, digest in files.items() if sha256(file) != digest]
+    except OSError as error:
+        raise errors.CheckpointError(f"cannot read {path}: {error}.") from error
+    if damaged or not files:
+        raise errors.CheckpointError(
+            f"{path} is damaged or incomplete: the checksum of {', '.join(damaged)} differs."
+        )
+
+
+def load(path: pathlib.Path) -> State:
+    """Return the state of rank 0 in a checkpoint, with tensors in host memory."""
+    file = path / REST_NAME if path.is_dir() else path
+    try:
+        state: State = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise errors.CheckpointError(
+            f"{file} is intact, but PyTorch {torch.__version__} cannot load it: {error}"
+        ) from error
+    return state
+
+
+def sharded_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, ema: optim.ExponentialMovingAverage | None
+) -> State:
+    """Return this rank's parts of the model, the optimizer and the averages."""
+    model_state, optimizer_state = dcp_state.get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state}
+    return state if ema is None else {**state, "ema": ema.state_dict()}
+
+
+def load_sharded(
+    path: pathlib.Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: optim.ExponentialMovingAverage | None,
+) -> None:
+    """Load this rank's parts from a folder written by any number of ranks."""
+    state = sharded_state(model, optimizer, ema)
+    dcp.load(state, checkpoint_id=path)
+    dcp_state.set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+
+
+def copied(tree: Any) -> Any:
+    """Return a copy in host memory, which further training does not change."""
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().to("cpu", copy=True)
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(copied(value) for value in tree)
+    return tree
+
+
+def checksum_path(path: pathlib.Path) -> pathlib.Path:
+    """Return the file with the checksum of a checkpoint."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def sha256(path: pathlib.Path) -> str:
+    """Return the SHA-256 of a file, 64 digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _HashingWriter:
-    """A file for torch.save that counts and hashes what is written."""
+    """A file for torch.save that hashes what is written and keeps the error of the disk."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.num_bytes = 0
+        self.error: OSError | None = None
         self._file = file
         self._hash = hashlib.sha256()
 
-    def write(self, data: bytes) -> int:
-        self._hash.update(data)
-        self.num_bytes += len(data)
-        return self._file.write(data)
+    def write(self, content: bytes) -> int:
+        self._hash.update(content)
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         self._file.flush()
 
-    def digest(self) -> bytes:
-        return self._hash.hexdigest().encode()
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
 
 
-def _mark_best(whole: pathlib.Path, path: pathlib.Path) -> None:
-    draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
-    draft.unlink(missing_ok=True)
+def _write_checksum(path: pathlib.Path, digest: str) -> None:
+    target = checksum_path(path)
+    draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
+    draft.write_text(f"{digest}  {path.name}\n")
+    _sync(draft)
+    os.replace(draft, target)
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Replace a file or folder by a copy, with hard links where the file system has them."""
+    draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
+    _remove(draft)
+    if source.is_dir():
+        shutil.copytree(source, draft, copy_function=_link)
+        _remove(target)
+    else:
+        _link(source, draft)
+    os.replace(draft, target)
+
+
+def _link(source: str | pathlib.Path, target: str | pathlib.Path) -> None:
     try:
-        os.link(whole, draft)
+        os.link(source, target)
     except OSError:
-        # Some file systems have no hard links.
-        shutil.copyfile(whole, draft)
-    os.replace(draft, path)
+        shutil.copyfile(source, target)
 
 
-def _sync_folder(folder: pathlib.Path) -> None:
-    # The file name is durable only after the folder is synced.
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _remove(path: pathlib.Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
-def _warn(text: str) -> None:
-    sys.stderr.write(f"trainers.train: warning: {text}\n")
-    sys.stderr.flush()
+def _sync(*paths: pathlib.Path) -> None:
+    # A name is durable only after its folder is synced.
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -38,3 +38,10 @@ class StoppedError(TrainerError):
 
     # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
     exit_code = 143
+
+
+class DivergedError(TrainerError):
+    """The loss or a weight is NaN or infinite."""
+
+    # EX_DATAERR of sysexits.h.
+    exit_code = 65

@@ -1,5 +1,6 @@
-"""Metrics of a run, measured over spans of training and appended to metrics.jsonl by rank 0."""
+"""Metrics of a run: sums over an epoch and over windows of steps, and the files of rank 0."""
 
+import concurrent.futures
 import dataclasses
 import datetime
 import json
@@ -9,12 +10,313 @@ import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-from trainers import data_paths, evaluation, fence, ranks, steps
+from trainers import distributed, errors, stop
+from trainers.data import loading
 
 FILE_NAME = "metrics.jsonl"
+# Steps whose losses are added up together; until then they are kept on the device.
+FLUSH_STEPS = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Span:
+    """Measurement of a stretch of training over all ranks."""
+
+    #: Number of samples trained on, the sum over ranks.
+    num_samples: int
+    #: Wall time of the slowest rank.
+    seconds: float
+    #: Mean per sample of `loss` and of the metrics of the task, each before the update of its step.
+    means: Mapping[str, float]
+    #: Fraction of the time spent waiting for data, of the rank that waited longest.
+    data_wait_share: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput over all ranks."""
+        return self.num_samples / self.seconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """State of a meter between two steps; its sums are valid once the device has reached it."""
+
+    num_samples: int
+    sums: torch.Tensor
+    seconds: float
+    wait_seconds: float
+    event: torch.cuda.Event | None
+
+
+class Meter:
+    """Sums of this rank since the start of the epoch. Adding does not wait for the device.
+
+    The sums are exact: losses are float32, and their sum in float64 does not depend on the order
+    of additions (up to some 2**20 steps of similar size).
+    """
+
+    def __init__(self, device: torch.device, source: loading.Source) -> None:
+        self.names: list[str] = ["loss"]
+        self._device = device
+        self._source = source
+        self._num_samples = 0
+        self._sums = torch.zeros(1, dtype=torch.float64, device=device)
+        self._pending: list[list[torch.Tensor]] = []
+        self._seconds_before = 0.0
+        self._wait_before = 0.0
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Start an epoch; waits for the device."""
+        self._num_samples = 0
+        self._sums.zero_()
+        self._seconds_before = 0.0
+        self._continue()
+
+    def add(self, num_samples: int, loss: torch.Tensor, metrics: Mapping[str, torch.Tensor]) -> None:
+        """Add a forward pass: the sum of its losses, and the metrics of each of its samples."""
+        if len(self.names) == 1 and metrics:
+            self.names += list(metrics)
+            self._sums = self._sums.new_zeros(len(self.names)).index_add_(
+                0, torch.zeros(1, dtype=torch.int64, device=self._device), self._sums[:1]
+            )
+            self._pending += [[] for _ in metrics]
+        if not self._pending:
+            self._pending = [[] for _ in self.names]
+        self._num_samples += num_samples
+        for kept, value in zip(self._pending, (loss, *metrics.values()), strict=True):
+            kept.append(value)
+        if len(self._pending[0]) >= FLUSH_STEPS:
+            self._flush()
+
+    def snapshot(self) -> Snapshot:
+        """Return the state without waiting for the device."""
+        self._flush()
+        event = None
+        sums = self._sums.to("cpu", copy=True, non_blocking=True)
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        return Snapshot(
+            num_samples=self._num_samples,
+            sums=sums,
+            seconds=self._seconds_before + time.perf_counter() - self._started,
+            wait_seconds=self._source.wait_seconds - self._wait_before,
+            event=event,
+        )
+
+    def read(self) -> Span:
+        """Return the epoch over all ranks; waits for the device. All ranks must call it."""
+        self._synchronize()
+        return self.span(self._zero(), self.snapshot())
+
+    def span(self, begin: Snapshot, end: Snapshot) -> Span:
+        """Return what was between two snapshots over all ranks; all ranks must call it."""
+        if end.event is not None:
+            end.event.synchronize()
+        seconds = end.seconds - begin.seconds
+        if begin.event is not None and end.event is not None:
+            # The host may be some steps ahead of the device.
+            seconds = begin.event.elapsed_time(end.event) / 1000
+        sums = (end.sums - begin.sums).tolist()
+        # Reduced in host memory, with gloo.
+        total = torch.tensor([end.num_samples - begin.num_samples, *sums], dtype=torch.float64)
+        slowest = torch.tensor(
+            [seconds, end.wait_seconds - begin.wait_seconds], dtype=torch.float64
+        )
+        num_samples, *sums = distributed.all_reduce(total).tolist()
+        seconds, wait_seconds = distributed.all_reduce(slowest, "max").tolist()
+        return Span(
+            num_samples=round(num_samples),
+            seconds=seconds,
+            means={
+                name: value / num_samples for name, value in zip(self.names, sums, strict=True)
+            },
+            data_wait_share=wait_seconds / seconds,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return this rank's part of the epoch so far, for a checkpoint; waits for the device."""
+        self._synchronize()
+        current = self.snapshot()
+        return {
+            "names": self.names,
+            "num_samples": current.num_samples,
+            "sums": current.sums.tolist(),
+            "seconds": current.seconds,
+            "wait_seconds": current.wait_seconds,
+        }
+
+    def restore(self, states: Sequence[Mapping[str, Any]], rank: int) -> None:
+        """Continue the epoch of an earlier attempt, of the same or another number of ranks.
+
+        With another number, rank 0 continues the sums of all.
+        """
+        same = len(states) == distributed.world_size()
+        mine = [states[rank]] if same else (states if rank == 0 else [])
+        self.names = list(states[0]["names"])
+        self._pending = []
+        self._num_samples = sum(state["num_samples"] for state in mine)
+        sums = torch.tensor([state["sums"] for state in mine], dtype=torch.float64)
+        self._sums = sums.reshape(-1, len(self.names)).sum(dim=0).to(self._device)
+        self._seconds_before = max(state["seconds"] for state in (mine or states))
+        self._continue()
+        self._wait_before -= max(state["wait_seconds"] for state in (mine or states))
+
+    def _zero(self) -> Snapshot:
+        sums = torch.zeros(len(self.names), dtype=torch.float64)
+        return Snapshot(num_samples=0, sums=sums, seconds=0.0, wait_seconds=0.0, event=None)
+
+    def _flush(self) -> None:
+        if self._pending and self._pending[0]:
+            losses, *metrics = self._pending
+            parts = [torch.stack(losses).sum(dtype=torch.float64)]
+            parts += [torch.cat(values).sum(dtype=torch.float64) for values in metrics]
+            self._sums += torch.stack(parts)
+            self._pending = [[] for _ in self.names]
+
+    def _continue(self) -> None:
+        self._synchronize()
+        self._wait_before = self._source.wait_seconds
+        self._started = time.perf_counter()
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+#: Name, value and unit.
+Value = tuple[str, float, str]
+
+
+class Outputs:
+    """The files that rank 0 writes: metrics.jsonl, result.json, TensorBoard."""
+
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        path: pathlib.Path,
+        *,
+        suffix: str,
+        fence: stop.Fence | None,
+        world_size: int,
+        tensorboard: bool,
+    ) -> None:
+        self.run_dir = run_dir
+        self.suffix = suffix
+        self._path = path
+        self._fence = fence
+        self._world_size = world_size
+        self._board = _open_board(run_dir / f"tensorboard{suffix}") if tensorboard else None
+        # In a thread: a write on a shared file system takes milliseconds.
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="metrics")
+        self._writing: concurrent.futures.Future[None] | None = None
+
+    def append(self, step: int, epoch: int, *values: Value, rank: int = 0) -> None:
+        """Append metrics in the background; raise SupersededError if a newer attempt has started.
+
+        If they cannot be written, a warning is printed and training continues.
+        """
+        now = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        lines = [
+            {
+                "name": name,
+                # JSON has no NaN and no infinity; null means not finite.
+                "value": value if math.isfinite(value) else None,
+                "unit": unit,
+                "step": step,
+                "epoch": epoch,
+                "rank": rank,
+                "world_size": self._world_size,
+                "time": now,
+                "attempt": 0 if self._fence is None else self._fence.attempt,
+            }
+            for name, value, unit in values
+        ]
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        self.wait()
+        self._writing = self._writer.submit(self._append, text.encode())
+        for name, value, _ in values if self._board is not None else ():
+            self._board.add_scalar(name if rank == 0 else f"{name}/rank{rank}", value, step)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Replace result.json atomically; print a warning if it cannot be written."""
+        path = self.run_dir / f"result{self.suffix}.json"
+        draft = path.with_name(f"{path.name}.draft")
+        try:
+            draft.write_text(json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
+            self.check()
+            os.replace(draft, path)
+        except OSError as error:
+            warn(f"cannot write {path}: {error}")
+
+    def check(self) -> None:
+        """Raise SupersededError if a newer attempt of this job has started."""
+        if self._fence is not None:
+            self._fence.check()
+
+    def wait(self) -> None:
+        """Wait until the metrics are written."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """Write what is left and close the files."""
+        self.wait()
+        self._writer.shutdown()
+        if self._board is not None:
+            self._board.close()
+
+    def _append(self, lines: bytes) -> None:
+        try:
+            self.check()
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            handle = os.open(self._path, flags, 0o600)
+            try:
+                size = os.fstat(handle).st_size
+                # A killed attempt or a full disk may have left an incomplete line.
+                if size and os.pread(handle, 1, size - 1) != b"\n":
+                    lines = b"\n" + lines
+                if os.write(handle, lines) < len(lines):
+                    raise OSError(f"{self._path}: incomplete write")
+            finally:
+                os.close(handle)
+        except OSError as error:
+            warn(f"cannot write metrics: {error}")
+
+
+def open_outputs(
+    run_dir: pathlib.Path | None,
+    environ: Mapping[str, str],
+    *,
+    world_size: int,
+    tensorboard: bool,
+) -> Outputs | None:
+    """Return rank 0's output files; None without a run folder."""
+    path = file_path(run_dir, environ)
+    if path is None:
+        return None
+    if not path.parent.is_dir():
+        raise errors.UsageError(
+            f"The run folder {path.parent} does not exist here: create it, or bind it into the"
+            " container."
+        )
+    fence = stop.read_fence(environ, path.parent)
+    if fence is not None:
+        fence.check()
+    return Outputs(
+        path.parent,
+        path,
+        suffix=task_suffix(run_dir, environ),
+        fence=fence,
+        world_size=world_size,
+        tensorboard=tensorboard,
+    )
 
 
 def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathlib.Path | None:
@@ -28,244 +330,40 @@ def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathl
     return None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Span:
-    """Measurement of a stretch of training over all ranks."""
+def task_suffix(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> str:
+    """Return the suffix of an array task's files, such as `.4`, or an empty string.
 
-    #: Number of samples trained on, the sum over ranks.
-    num_samples: int
-    #: Wall time of the slowest rank.
-    seconds: float
-    #: Mean training loss per sample.
-    loss: float
-    #: Share of samples classified correctly, each before the step that it was part of.
-    accuracy: float
-    #: Share of the time spent waiting for data, of the rank that waited longest.
-    data_wait_share: float
-
-    @property
-    def samples_per_second(self) -> float:
-        """Throughput over all ranks."""
-        return self.num_samples / self.seconds
-
-
-class SpanMeter:
-    """Measures consecutive spans; only `start`, `read` and `state` synchronize with the device."""
-
-    def __init__(self, device: torch.device, source: data_paths.DataPath) -> None:
-        self._device = device
-        self._source = source
-        self._num_samples = 0
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        self._seconds_before = 0.0
-        self._wait_before = 0.0
-        self._started = 0.0
-
-    def start(self) -> None:
-        """Start a span."""
-        self._num_samples = 0
-        self._loss.zero_()
-        self._correct.zero_()
-        self._seconds_before = 0.0
-        self._go_on()
-
-    def add(self, sums: steps.Sums) -> None:
-        """Add a step of this rank."""
-        self._num_samples += sums.num_samples
-        self._loss += sums.loss
-        self._correct += sums.correct
-
-    def read(self) -> Span:
-        """End the span and reduce it over all ranks; all ranks must call it."""
-        state = self.state()
-        sums = torch.tensor(
-            [state["num_samples"], state["loss"], state["correct"]], dtype=torch.float64
-        )
-        slowest = torch.tensor([state["seconds"], state["wait_seconds"]], dtype=torch.float64)
-        num_samples, loss, correct = ranks.sum_over_ranks(sums.to(self._device)).tolist()
-        seconds, wait_seconds = ranks.max_over_ranks(slowest.to(self._device)).tolist()
-        return Span(
-            num_samples=round(num_samples),
-            seconds=seconds,
-            loss=loss / num_samples,
-            accuracy=correct / num_samples,
-            data_wait_share=wait_seconds / seconds,
-        )
-
-    def state(self) -> dict[str, float]:
-        """Return this rank's part of the span so far."""
-        self._synchronize()
-        return {
-            "num_samples": self._num_samples,
-            "loss": self._loss.item(),
-            "correct": self._correct.item(),
-            "seconds": self._seconds_before + time.perf_counter() - self._started,
-            "wait_seconds": self._source.wait_seconds - self._wait_before,
-        }
-
-    def restore(self, state: Mapping[str, float]) -> None:
-        """Continue a span that an earlier attempt started."""
-        self._num_samples = int(state["num_samples"])
-        self._loss.fill_(state["loss"])
-        self._correct.fill_(int(state["correct"]))
-        self._seconds_before = state["seconds"]
-        self._go_on()
-        self._wait_before -= state["wait_seconds"]
-
-    def _go_on(self) -> None:
-        self._synchronize()
-        self._wait_before = self._source.wait_seconds
-        self._started = time.perf_counter()
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Metric:
-    """One metric of the run."""
-
-    #: Name, for example `val_accuracy`.
-    name: str
-    #: Value, not rounded.
-    value: float
-    #: Unit; empty if it has none.
-    unit: str
-    #: Number of completed optimizer steps.
-    step: int
-    #: Epoch, counted from 1 as in the log.
-    epoch: int
-    #: Rank of the metric; 0 also for metrics of all ranks.
-    rank: int = 0
-
-
-class MetricsFile:
-    """The file `metrics.jsonl`: one JSON object per line, only appended to."""
-
-    def __init__(
-        self,
-        path: pathlib.Path,
-        *,
-        attempt_fence: fence.Fence | None,
-        world_size: int,
-    ) -> None:
-        self._path = path
-        self._fence = attempt_fence
-        self._world_size = world_size
-
-    def append(self, metrics: Sequence[Metric]) -> None:
-        """Append whole lines with one write; raise SupersededError if a newer attempt exists.
-
-        If the metrics cannot be written, a warning is printed and training continues.
-        """
-        try:
-            if self._fence is not None:
-                self._fence.check()
-            self._write("".join(self._line(metric) for metric in metrics).encode())
-        except OSError as error:
-            sys.stderr.write(f"trainers.train: warning: cannot write metrics: {error}\n")
-            sys.stderr.flush()
-
-    def _line(self, metric: Metric) -> str:
-        record = {
-            "name": metric.name,
-            # JSON has no NaN and no infinity; null means not finite.
-            "value": metric.value if math.isfinite(metric.value) else None,
-            "unit": metric.unit,
-            "step": metric.step,
-            "epoch": metric.epoch,
-            "rank": metric.rank,
-            "world_size": self._world_size,
-            "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
-            "attempt": 0 if self._fence is None else self._fence.attempt,
-        }
-        return json.dumps(record, allow_nan=False) + "\n"
-
-    def _write(self, lines: bytes) -> None:
-        handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            size = os.fstat(handle).st_size
-            # A killed attempt or a full disk may have left an incomplete line.
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                lines = b"\n" + lines
-            if os.write(handle, lines) < len(lines):
-                raise OSError(f"{self._path}: incomplete write")
-        finally:
-            os.close(handle)
-
-
-def window_metrics(
-    span: Span, *, num_steps: int, sample_name: str, step: int, epoch: int, is_warm: bool
-) -> list[Metric]:
-    """Return the metrics of a window of steps.
-
-    The first window of an attempt includes allocation and tuning, so its time is left out.
+    The tasks of an array share a run folder. The suffix is that of the metrics file that the job
+    script sets, such as `metrics.4.jsonl`.
     """
-    loss = ("loss", span.loss, "")
-    if not is_warm:
-        return at(step, epoch, loss)
-    return at(
-        step,
-        epoch,
-        loss,
-        ("step_time", span.seconds / num_steps, "seconds"),
-        ("window_throughput", span.samples_per_second, f"{sample_name}/second"),
-        ("data_wait_share", span.data_wait_share, ""),
-    )
+    named = environ.get("ORCHESTRATOR_METRICS_FILE")
+    if run_dir is not None or not named:
+        return ""
+    return pathlib.Path(named).name.removeprefix("metrics").removesuffix(".jsonl")
 
 
-def epoch_metrics(
-    span: Span,
-    result: evaluation.Evaluation,
-    learning_rate: float,
-    *,
-    sample_name: str,
-    step: int,
-    epoch: int,
-) -> list[Metric]:
-    """Return the metrics of an epoch; printed ones have the names of the log."""
-    return at(
-        step,
-        epoch,
-        ("epoch_time", span.seconds, "seconds"),
-        ("val_loss", result.loss, ""),
-        ("val_accuracy", result.accuracy, ""),
-        ("throughput", span.samples_per_second, f"{sample_name}/second"),
-        ("train_loss", span.loss, ""),
-        ("train_accuracy", span.accuracy, ""),
-        ("learning_rate", learning_rate, ""),
-        ("epoch_data_wait_share", span.data_wait_share, ""),
-    )
+def warn(message: str) -> None:
+    """Print a warning to stderr."""
+    sys.stderr.write(f"trainers.train: warning: {message}\n")
+    sys.stderr.flush()
 
 
-def memory_metrics(peaks: Sequence[tuple[int, int]], *, step: int, epoch: int) -> list[Metric]:
-    """Return the peak memory of each rank's GPU; `peaks` has (allocated, reserved) per rank."""
-    return [
-        Metric(name=name, value=value, unit="bytes", step=step, epoch=epoch, rank=rank)
-        for rank, peak in enumerate(peaks)
-        for name, value in zip(
-            ("gpu_memory_allocated_peak", "gpu_memory_reserved_peak"), peak, strict=True
-        )
-    ]
+def _finite(tree: Any) -> Any:
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    if isinstance(tree, Mapping):
+        return {key: _finite(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_finite(value) for value in tree]
+    return tree
 
 
-def summary_metrics(
-    *, num_samples: int, sample_name: str, seconds: float, step: int, epoch: int
-) -> list[Metric]:
-    """Return the metrics of the whole run."""
-    return at(
-        step,
-        epoch,
-        ("total_time", seconds, "seconds"),
-        ("total_throughput", num_samples / seconds, f"{sample_name}/second"),
-    )
-
-
-def at(step: int, epoch: int, *values: tuple[str, float, str]) -> list[Metric]:
-    """Return metrics from (name, value, unit) at one step."""
-    return [
-        Metric(name=name, value=value, unit=unit, step=step, epoch=epoch)
-        for name, value, unit in values
-    ]
+def _open_board(folder: pathlib.Path) -> Any:
+    try:
+        from torch.utils import tensorboard
+    except ImportError as error:
+        raise errors.UsageError(
+            f"--tensorboard requires the package tensorboard, which cannot be imported ({error}):"
+            " install it in PyTorch's environment."
+        ) from error
+    return tensorboard.SummaryWriter(str(folder))

@@ -53,7 +53,7 @@ PRESETS: Mapping[str, str] = {
     # smoothing, and a learning rate for a batch of 256 that scales with the square root.
     "cifar100": "--dataset=cifar100 --model=wrn-16-10 --epochs=100 --batch-size=512 --optimizer=sgd"
     " --nesterov --base-lr=0.1 --lr-scaling=sqrt --lr-base-batch-size=256 --schedule=cosine"
-    " --warmup-epochs=5 --weight-decay=5e-4 --label-smoothing=0.1 --compile=default",
+    " --warmup-epochs=5 --weight-decay=5e-4 --label-smoothing=0.1",
     "mnist": "--dataset=mnist --model=cnn --epochs=6 --batch-size=64 --base-lr=0.02"
     " --schedule=cosine --warmup-epochs=0.5",
     "har": "--dataset=har --model=cnn1d --epochs=10 --batch-size=64 --base-lr=0.05"

@@ -1,12 +1,17 @@
-"""Stop requests: all ranks stop after the same step, and a checkpoint is saved.
+"""Stop requests, the request to be requeued, and the fence between attempts of a job.
 
 Ranks notice a signal or the stop file at different times, and a rank that leaves during a
 collective would hang the others. A request is therefore only recorded, and the ranks agree between
 two steps, about once a second, through a value in host memory (gloo) without synchronizing with the
-device.
+device. They then save a checkpoint and stop.
+
+The fence: a node that Slurm has lost may continue to run an attempt after Slurm has requeued the
+job. The job script of each attempt creates a link `attempt.TASK.N` in the run folder before it
+starts the trainer; an older attempt stops writing when it sees a newer link.
 """
 
 import contextlib
+import dataclasses
 import enum
 import os
 import pathlib
@@ -16,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-from trainers import errors, ranks
+from trainers import distributed, errors
 
 POLL_SECONDS = 1.0
 # Largest margin as a share of the time limit: 90 s is too much for a job of one minute.
@@ -32,6 +37,13 @@ class Reason(enum.IntEnum):
     TIME_LIMIT = 2
     #: A rank received SIGTERM or SIGUSR1.
     SIGNAL = 3
+
+
+REASONS = {
+    Reason.STOP_FILE: "the stop file exists",
+    Reason.TIME_LIMIT: "the time limit is near",
+    Reason.SIGNAL: "a signal was received",
+}
 
 
 class Stopper:
@@ -74,22 +86,26 @@ class Stopper:
         self._last_step = step
         self._last_time = time.perf_counter()
 
-    def agreed(self, step: int) -> Reason | None:
-        """Return why all ranks stop after this step, or None; all ranks must call it."""
+    def agree(self, step: int, *, wants_window: bool = False) -> tuple[Reason | None, bool]:
+        """Return why all ranks stop after this step, or None, and whether a window ends here.
+
+        A window of time ends when any rank wants it. All ranks must call it after each step; only
+        about once a second they communicate.
+        """
         done = step - self._last_step
         if done < self._interval:
-            return None
+            return None, False
         now = time.perf_counter()
         # The shortest interval counts. It at most doubles, because the first steps are slow.
         fitting = self._poll_seconds * done / max(now - self._last_time, 1e-9)
         interval = int(max(1, min(fitting, 2 * self._interval)))
-        asked = torch.tensor([self._asked(), -interval], dtype=torch.int64)
-        reason, shortest = ranks.max_over_ranks(asked).tolist()
+        requests = torch.tensor([self._request(), -interval, wants_window], dtype=torch.int64)
+        reason, shortest, ends_window = distributed.all_reduce(requests, "max").tolist()
         self._interval = -shortest
         self._last_step, self._last_time = step, now
-        return Reason(reason) if reason else None
+        return Reason(reason) if reason else None, bool(ends_window)
 
-    def _asked(self) -> int:
+    def _request(self) -> int:
         if self._signalled:
             return Reason.SIGNAL
         if self._deadline is not None and self._clock() >= self._deadline:
@@ -140,3 +156,52 @@ def request_requeue(
         draft.write_text(f"saved at step {step}\n")
         os.replace(draft, name)
     return True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fence:
+    """The attempt of this process, and the folder with the links of all attempts."""
+
+    #: Folder of the attempt links.
+    run_dir: pathlib.Path
+    #: Array task; `0` for a job that is not an array.
+    task: str
+    #: Number of this attempt, counted from 0.
+    attempt: int
+
+    def check(self) -> None:
+        """Raise SupersededError if a newer attempt has started."""
+        newest = newest_attempt(self.run_dir, self.task)
+        if newest is not None and newest > self.attempt:
+            raise errors.SupersededError(
+                f"attempt {newest} of this job has started, so attempt {self.attempt} ends without"
+                " writing any more."
+            )
+
+
+def newest_attempt(run_dir: pathlib.Path, task: str) -> int | None:
+    """Return the highest N of the links `attempt.TASK.N`, or None if there are none."""
+    prefix = f"attempt.{task}."
+    numbers = [
+        int(name.removeprefix(prefix))
+        for name in os.listdir(run_dir)
+        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
+    ]
+    return max(numbers, default=None)
+
+
+def read_fence(environ: Mapping[str, str], run_dir: pathlib.Path) -> Fence | None:
+    """Read the fence from the variables of the job script; None outside a job script.
+
+    The links are in ORCHESTRATOR_RUN_DIR, even if the trainer's `run_dir` is another folder.
+    """
+    attempt = environ.get("ORCHESTRATOR_ATTEMPT")
+    if attempt is None:
+        return None
+    if not attempt.isdecimal():
+        raise errors.UsageError(f"ORCHESTRATOR_ATTEMPT={attempt!r} is not a number.")
+    return Fence(
+        run_dir=pathlib.Path(environ.get("ORCHESTRATOR_RUN_DIR") or run_dir),
+        task=environ.get("ORCHESTRATOR_TASK") or "0",
+        attempt=int(attempt),
+    )

@@ -2,9 +2,9 @@
 
 import argparse
 import dataclasses
-import math
 
-from trainers import datasets, errors
+from trainers import errors
+from trainers.data import order
 
 DEFAULT_BATCH_SIZE = 64
 
@@ -14,15 +14,15 @@ class MicroBatch:
     """A rank's part of one forward pass."""
 
     #: Its positions in the order of the epoch.
-    places: slice
+    positions: slice
     #: False if this rank has no sample: it computes a sample of another rank with weight 0, because
-    #: all ranks must take part in DDP's collectives.
+    #: all ranks must take part in the collectives of DDP and FSDP.
     counted: bool
 
     @property
     def num_samples(self) -> int:
         """Number of samples that count."""
-        return self.places.stop - self.places.start if self.counted else 0
+        return self.positions.stop - self.positions.start if self.counted else 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,19 @@ class Plan:
     rank: int
     #: Number of ranks.
     world_size: int
+    #: Whether an incomplete batch at the end of an epoch is left out.
+    drop_last: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps; the last batch may be smaller."""
-        return math.ceil(self.num_samples / self.global_batch_size)
+        """Number of steps; without drop_last the last batch may be smaller."""
+        steps, rest = divmod(self.num_samples, self.global_batch_size)
+        return steps + (rest > 0 and not self.drop_last)
+
+    @property
+    def per_device_batch_size(self) -> int:
+        """Samples of one forward pass on one rank."""
+        return self.global_batch_size // self.gradient_accumulation_steps // self.world_size
 
     def batch_size(self, step: int) -> int:
         """Return the number of samples of a step over all ranks; the last step may have fewer."""
@@ -60,11 +68,12 @@ class Plan:
         size = self.global_batch_size // self.gradient_accumulation_steps
         parts = []
         while left > 0:
-            mine = datasets.rank_slice(min(size, left), self.rank, self.world_size)
+            mine = order.rank_slice(min(size, left), self.rank, self.world_size)
             counted = mine.stop > mine.start
-            places = mine if counted else slice(0, 1)
+            if not counted:
+                mine = slice(0, 1)
             parts.append(
-                MicroBatch(places=slice(first + places.start, first + places.stop), counted=counted)
+                MicroBatch(positions=slice(first + mine.start, first + mine.stop), counted=counted)
             )
             first += size
             left -= size
@@ -72,16 +81,34 @@ class Plan:
 
 
 def make_plan(
-    arguments: argparse.Namespace, *, num_samples: int, rank: int, world_size: int, num_devices: int
+    args: argparse.Namespace,
+    *,
+    num_samples: int | None,
+    rank: int,
+    world_size: int,
+    num_devices: int,
 ) -> Plan:
     """Compute the batch from the arguments; raise UsageError if they do not fit together.
 
-    `num_devices` is the number of ranks, or of GPUs with DataParallel.
+    `num_samples` is None for a stream of unknown length. `num_devices` is the number of ranks, or
+    of GPUs with DataParallel.
     """
-    total, passes = batch_size(arguments, num_devices)
+    total, passes = batch_size(args, num_devices)
+    if args.steps_per_epoch is not None:
+        if num_samples is not None and args.steps_per_epoch * total > num_samples:
+            raise errors.UsageError(
+                f"--steps-per-epoch {args.steps_per_epoch} with batches of {total} samples exceeds"
+                f" the training set ({num_samples} samples)."
+            )
+        num_samples = args.steps_per_epoch * total
+    if num_samples is None:
+        raise errors.UsageError(
+            "The training data is a stream of unknown length: set --steps-per-epoch, or give the"
+            " data set an attribute num_samples."
+        )
     if total > num_samples:
         raise errors.UsageError(
-            f"A batch of {total} samples is larger than the training set of {arguments.dataset}"
+            f"A batch of {total} samples is larger than the training set of {args.dataset}"
             f" ({num_samples} samples): use a smaller batch or fewer ranks."
         )
     return Plan(
@@ -90,18 +117,19 @@ def make_plan(
         gradient_accumulation_steps=passes,
         rank=rank,
         world_size=world_size,
+        drop_last=args.drop_last,
     )
 
 
-def batch_size(arguments: argparse.Namespace, num_devices: int) -> tuple[int, int]:
+def batch_size(args: argparse.Namespace, num_devices: int) -> tuple[int, int]:
     """Return the global batch size and the number of forward passes per step."""
-    each = arguments.per_device_batch_size
-    passes = arguments.gradient_accumulation_steps
-    if arguments.batch_size is None and each is not None:
+    each = args.per_device_batch_size
+    passes = args.gradient_accumulation_steps
+    if args.batch_size is None and each is not None:
         passes = passes or 1
         return each * num_devices * passes, passes
-    total = arguments.batch_size or DEFAULT_BATCH_SIZE
-    what = "the number of ranks" if arguments.mode != "dp" else "the number of GPUs"
+    total = args.batch_size or DEFAULT_BATCH_SIZE
+    what = "the number of ranks" if args.mode != "dp" else "the number of GPUs"
     if each is not None:
         _check_divides(total, each * num_devices, f"--per-device-batch-size {each} times {what}")
         if passes not in (None, total // (each * num_devices)):

@@ -1,0 +1,271 @@
+"""How a model is distributed over devices: DataParallel, DDP, FSDP2; and how it is compiled."""
+
+import argparse
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed import fsdp
+from torch.nn import parallel
+from torch.nn.modules import batchnorm
+from torch.utils import checkpoint as activation_checkpoint
+
+from trainers import distributed, errors, optim
+
+MODES = ("auto", "single", "dp", "ddp", "fsdp")
+COMPILE_MODES = ("auto", "off", "default", "reduce-overhead", "max-autotune")
+
+
+def resolve_mode(args: argparse.Namespace, dist: distributed.DistInfo, num_gpus: int) -> str:
+    """Return `single`, `dp`, `ddp` or `fsdp`; raise UsageError if the launch does not match."""
+    mode = args.mode
+    if args.gpu_ids and mode != "dp":
+        raise errors.UsageError(
+            "--gpu-ids requires --mode dp; in other modes CUDA_VISIBLE_DEVICES selects the GPUs."
+        )
+    if mode in ("ddp", "fsdp") and dist.launcher is distributed.Launcher.SINGLE:
+        raise errors.UsageError(
+            f"--mode {mode} requires one process per GPU, and this is a single process. On one"
+            " node: torchrun --standalone --nproc-per-node=GPUS -m trainers.train ...;"
+            " or srun with one task per GPU; or --mode single."
+        )
+    if mode in ("single", "dp") and dist.world_size > 1:
+        raise errors.UsageError(
+            f"--mode {mode} uses one process, but {dist.world_size} were started:"
+            " run `python -m trainers.train` without torchrun, or use --mode ddp."
+        )
+    if mode == "dp" and (num_gpus == 0 or args.device == "cpu"):
+        raise errors.UsageError(
+            "--mode dp requires GPUs, and PyTorch sees none: use --mode single."
+        )
+    if mode in ("auto", "ddp"):
+        # With a single rank of torchrun or srun there is nothing to reduce.
+        return "ddp" if dist.world_size > 1 else "single"
+    return str(mode)
+
+
+def data_parallel_gpus(gpu_ids: Sequence[int] | None, num_gpus: int) -> list[int]:
+    """Return the GPUs of DataParallel; default: all."""
+    chosen = list(gpu_ids or range(num_gpus))
+    if max(chosen) >= num_gpus or len(set(chosen)) < len(chosen):
+        raise errors.UsageError(
+            f"--gpu-ids {','.join(map(str, chosen))}, but PyTorch sees {num_gpus} GPU(s), numbered"
+            " from 0: give each existing number at most once."
+        )
+    return chosen
+
+
+def wrap(
+    model: nn.Module,
+    args: argparse.Namespace,
+    *,
+    mode: str,
+    device: torch.device,
+    precision: str,
+    gpu_ids: Sequence[int] = (),
+) -> nn.Module:
+    """Wrap a model, which is on its device, for the mode."""
+    if args.sync_batch_norm:
+        if device.type != "cuda" or mode not in ("ddp", "fsdp"):
+            raise errors.UsageError("--sync-batch-norm requires GPUs and --mode ddp or fsdp.")
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    if args.activation_checkpointing:
+        _checkpoint_activations(model)
+    if mode == "dp" and len(gpu_ids) > 1:
+        autocast = functools.partial(optim.autocast, precision, device)
+        return nn.DataParallel(_InAutocast(model, autocast), device_ids=list(gpu_ids))
+    if mode == "ddp":
+        return _ddp(model, args, device)
+    if mode == "fsdp":
+        return _fsdp(model, device, precision)
+    return model
+
+
+class _InAutocast(nn.Module):
+    """A model for DataParallel, which runs each part of a batch in a separate thread.
+
+    Autocast is enabled in these threads, but always with fp16, because the dtype is thread-local
+    (torch.nn.parallel.parallel_apply, torch 2.13 to 2.15).
+    """
+
+    def __init__(
+        self, model: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._autocast = autocast
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        with self._autocast():
+            return self.model(*inputs, **options)
+
+
+def _ddp(model: nn.Module, args: argparse.Namespace, device: torch.device) -> nn.Module:
+    # Batch-norm statistics are averaged before each evaluation, not broadcast in each forward pass.
+    # The option was renamed in torch 2.13, which warns about the old name.
+    known = inspect.signature(parallel.DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: dict[str, Any] = {name: False}
+    if args.bucket_cap_mb is not None:
+        options["bucket_cap_mb"] = args.bucket_cap_mb
+    wrapped = parallel.DistributedDataParallel(
+        model,
+        device_ids=[device] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        find_unused_parameters=args.find_unused_parameters,
+        static_graph=args.static_graph,
+        **options,
+    )
+    if args.gradient_compression == "bf16":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    return wrapped
+
+
+def _fsdp(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
+    if precision == "fp16":
+        raise errors.UsageError(
+            "--mode fsdp with --precision fp16 is not supported: use bf16 or fp32."
+        )
+    mesh = torch.distributed.init_device_mesh(
+        device.type, (torch.distributed.get_world_size(),)
+    )
+    policy = fsdp.MixedPrecisionPolicy()
+    if precision == "bf16":
+        # Weights are gathered as bf16; gradients are reduced as fp32.
+        policy = fsdp.MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
+    for block in blocks(model):
+        fsdp.fully_shard(block, mesh=mesh, mp_policy=policy)
+    fsdp.fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the repeated parts of a model: modules with children in a Sequential or ModuleList."""
+    for child in model.children():
+        is_list = isinstance(model, nn.Sequential | nn.ModuleList)
+        if is_list and list(child.children()) and list(child.parameters()):
+            yield child
+        else:
+            yield from blocks(child)
+
+
+def _checkpoint_activations(model: nn.Module) -> None:
+    """Recompute the activations of each block in the backward pass instead of storing them."""
+    found = list(blocks(model))
+    if not found:
+        raise errors.UsageError(
+            "--activation-checkpointing: the model has no blocks (modules with children in a"
+            " Sequential or ModuleList)."
+        )
+    for block in found:
+        block.forward = functools.partial(  # type: ignore[method-assign]
+            activation_checkpoint.checkpoint,
+            block.forward,
+            use_reentrant=False,
+            context_fn=lambda block=block: (
+                contextlib.nullcontext(),
+                _without_statistics(block),
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _without_statistics(block: nn.Module) -> Iterator[None]:
+    """Do not update batch-norm statistics a second time in the recomputation."""
+    norms = [module for module in block.modules() if is_batch_norm(module)]
+    kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+        if norm.num_batches_tracked is not None:
+            norm.num_batches_tracked = norm.num_batches_tracked.clone()
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, kept, strict=True):
+            norm.momentum = momentum
+            norm.num_batches_tracked = count
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Return whether a module is a batch norm of any kind; their base class has no public name."""
+    return isinstance(module, batchnorm._BatchNorm)
+
+
+@contextlib.contextmanager
+def no_gradient_sync(model: nn.Module) -> Iterator[None]:
+    """Accumulate gradients on the rank, in the passes of a step before the last.
+
+    The forward pass must also be inside (docs of DistributedDataParallel).
+    """
+    module = getattr(model, "_orig_mod", model)  # the module that torch.compile wrapped
+    if isinstance(module, parallel.DistributedDataParallel):
+        with module.no_sync():
+            yield
+    elif isinstance(module, fsdp.FSDPModule):
+        module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            module.set_requires_gradient_sync(True)
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def frozen_batch_norm(model: nn.Module) -> Iterator[None]:
+    """Let batch norm use its running statistics, and leave them unchanged, in the body.
+
+    For passes with a placeholder, which another rank counts, and with a single sample, of which
+    batch norm cannot compute a variance.
+    """
+    norms = [module for module in model.modules() if is_batch_norm(module) and module.training]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
+
+
+@torch.no_grad()
+def average_batch_norm(model: nn.Module) -> None:
+    """Average the batch-norm statistics over all ranks; all ranks must call it.
+
+    The statistics of a rank cover only its own samples, so rank 0's alone would miss the rest.
+    """
+    if not torch.distributed.is_initialized():
+        return
+    for module in model.modules():
+        if is_batch_norm(module):
+            for statistic in (module.running_mean, module.running_var):
+                if statistic is not None:
+                    distributed.all_reduce(statistic).div_(torch.distributed.get_world_size())
+
+
+def compiled(model: nn.Module, mode: str, device: torch.device) -> nn.Module:
+    """Return the wrapped model, compiled unless `mode` is off; auto: on GPUs.
+
+    The model is wrapped before it is compiled: the graph is then split at the bucket boundaries, so
+    that the all-reduce overlaps with the backward pass (PyTorch, notes on DDP).
+    """
+    if mode == "off" or (mode == "auto" and device.type != "cuda"):
+        return model
+    # Code that cannot be compiled runs uncompiled; `compile_failures` tells.
+    torch._dynamo.config.suppress_errors = True
+    result: Any = torch.compile(model, mode="default" if mode == "auto" else mode)
+    return result
+
+
+def compile_failures() -> int:
+    """Return the number of frames that torch.compile could not compile and that run in eager."""
+    counts = torch._dynamo.utils.counters["frames"]
+    return int(counts["total"] - counts["ok"])
