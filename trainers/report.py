@@ -1,0 +1,155 @@
+"""Lines that rank 0 prints, in the format of the published Olivia DDP example.
+
+Each function returns whole lines; `write` prints them with a single write, because the ranks share
+one log file.
+"""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainers import distributed, metrics
+
+# Waiting for data is reported above this share of the time.
+DATA_WAIT_SHARE = 0.1
+
+
+def start_lines(
+    dist: distributed.DistInfo, mode: str, gpus_per_node: int, run: Mapping[str, str]
+) -> str:
+    """Report processes, nodes and GPUs, and what the run is."""
+    if mode == "dp":
+        lines = f"Using {gpus_per_node} GPUs.\n"
+    else:
+        lines = (
+            f"Training started with {dist.world_size} processes across {dist.num_nodes} nodes.\n"
+            f"Using {gpus_per_node} GPUs per node.\n"
+        )
+    return lines + "".join(f"  {name + ':':15} {text}\n" for name, text in run.items())
+
+
+def resume_lines(step: int, epoch: int, *, is_finished: bool, changes: Sequence[str]) -> str:
+    """Report the step at which the run resumes, and what has changed."""
+    if is_finished:
+        return f"Training was complete after step {step}: nothing to do.\n"
+    lines = f"Resumed after step {step}, in epoch {epoch}.\n"
+    if changes:
+        lines += (
+            f"Changed since the checkpoint: {'; '.join(changes)}. The order of samples is the same;"
+            " rounding and the random numbers of dropout differ.\n"
+        )
+    return lines
+
+
+def epoch_lines(
+    epoch: int, num_epochs: int, span: metrics.Span, evaluation: Mapping[str, float], rate: str
+) -> str:
+    """Report an epoch; time and throughput exclude the evaluation."""
+    accuracy = ""
+    if "accuracy" in evaluation:
+        accuracy = f", Validation Accuracy: {evaluation['accuracy']:.4f}"
+    return (
+        f"Epoch {epoch}/{num_epochs} completed in {span.seconds:.3f} seconds\n"
+        f"Validation Loss: {evaluation['loss']:.4f}{accuracy}\n"
+        f"Epoch Throughput: {rate}\n"
+    )
+
+
+def target_line(epoch: int) -> str:
+    """Report that the target accuracy was reached."""
+    return f"Target accuracy reached. Early stopping after epoch {epoch}.\n"
+
+
+def patience_line(epoch: int, metric: str, best: float) -> str:
+    """Report that the validation result has stopped improving."""
+    return (
+        f"Validation {metric} no longer improves (best {best:.4f}). Early stopping after epoch"
+        f" {epoch}.\n"
+    )
+
+
+def summary_lines(
+    dist: distributed.DistInfo,
+    *,
+    seconds: float,
+    rate: str,
+    gpus_per_node: int,
+    num_gpus: int,
+    eval_seconds: float,
+    checkpoint_seconds: float,
+) -> str:
+    """Report the whole run; its time is the sum of the epochs."""
+    return (
+        "\n"
+        "Training Summary:\n"
+        f"Total training time: {seconds:.3f} seconds\n"
+        f"Throughput: {rate}\n"
+        f"Number of nodes: {dist.num_nodes}\n"
+        f"Number of GPUs per node: {gpus_per_node}\n"
+        f"Total GPUs used: {num_gpus}\n"
+        f"Total processes: {dist.world_size}\n"
+        f"Evaluation time: {eval_seconds:.3f} seconds\n"
+        f"Checkpoint time: {checkpoint_seconds:.3f} seconds\n"
+    )
+
+
+def advise(share: float, data_path: str, num_workers: int, prefetch_factor: int) -> None:
+    """Report on stderr if much time was spent waiting for data, with a fix."""
+    if share > DATA_WAIT_SHARE:
+        fix = (
+            f"increase --num-workers (now {num_workers}) and the number of CPUs, increase"
+            f" --prefetch-factor (now {prefetch_factor}), or use --data-path device if the data"
+            " set is in memory."
+        )
+        sys.stderr.write(
+            f"trainers.train: {share:.0%} of the epoch was spent waiting for data: {fix}\n"
+        )
+        sys.stderr.flush()
+
+
+def write(lines: str) -> None:
+    """Print lines with a single write."""
+    sys.stdout.write(lines)
+    sys.stdout.flush()
+
+
+class EpochProgress:
+    """Progress within an epoch: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, log_seconds: float) -> None:
+        self._log_seconds = log_seconds
+        self._last = time.monotonic()
+        self._bar: Any = None
+        self._row: Any = None
+        if sys.stdout.isatty():
+            try:
+                from rich import progress
+            except ImportError:
+                return
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeRemainingColumn(),
+                transient=True,
+            )
+
+    def update(self, epoch: str, step: int, num_steps: int, loss: float, rate: str) -> None:
+        """Show the loss and the throughput of the last window."""
+        if self._bar is not None:
+            if self._row is None:
+                self._bar.start()
+                self._row = self._bar.add_task("", total=num_steps)
+            text = f"{epoch} loss {loss:.4f} {rate}"
+            self._bar.update(self._row, completed=step, total=num_steps, description=text)
+        elif time.monotonic() - self._last >= self._log_seconds:
+            self._last = time.monotonic()
+            write(f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n")
+
+    def end(self) -> None:
+        """Remove the bar before other lines are printed."""
+        if self._row is not None:
+            self._bar.stop()
+            self._bar.remove_task(self._row)
+            self._row = None

@@ -1,0 +1,215 @@
+"""The state of a run that changes during training; saved and restored bit-identically."""
+
+import argparse
+import dataclasses
+import hashlib
+import math
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from trainers import checkpoint, distributed, errors, metrics, parallel
+
+if TYPE_CHECKING:
+    from trainers import train
+
+
+@dataclasses.dataclass(kw_only=True)
+class Progress:
+    """Progress of a run between two steps; the same on all ranks, and saved in checkpoints."""
+
+    #: Current epoch, counted from 1.
+    epoch: int = 1
+    #: Completed steps of the current epoch.
+    step_in_epoch: int = 0
+    #: Completed steps of the run.
+    step: int = 0
+    #: Samples of the completed epochs over all ranks.
+    num_samples: int = 0
+    #: Training time of the completed epochs, without evaluation.
+    seconds: float = 0.0
+    #: Time of the evaluations.
+    eval_seconds: float = 0.0
+    #: Time in which training waited for checkpoints.
+    checkpoint_seconds: float = 0.0
+    #: Whether training is complete.
+    finished: bool = False
+    #: Metrics of each epoch by name.
+    history: list[dict[str, float]] = dataclasses.field(default_factory=list)
+
+    def end_epoch(
+        self, span: metrics.Span, evaluation: dict[str, float], learning_rate: float
+    ) -> None:
+        """Record the results of an epoch and move to the next."""
+        self.history.append(
+            {
+                "epoch": self.epoch,
+                **{f"train_{name}": value for name, value in span.means.items()},
+                **{f"val_{name}": value for name, value in evaluation.items()},
+                "seconds": span.seconds,
+                "num_samples": span.num_samples,
+                "learning_rate": learning_rate,
+            }
+        )
+        self.num_samples += span.num_samples
+        self.seconds += span.seconds
+        self.epoch += 1
+        self.step_in_epoch = 0
+
+    # These are computed from the history, so a resumed run may have other goals.
+
+    def best(self, metric: str) -> float | None:
+        """Return the best validation result so far; None before the first evaluation."""
+        values = self._values(metric)
+        return None if not values else (min(values) if metric == "loss" else max(values))
+
+    def is_best(self, metric: str) -> bool:
+        """Return whether the last epoch is better than all before."""
+        *before, last = self._values(metric)
+        return all(is_better(last, value, metric) for value in before)
+
+    def has_reached_target(self, args: argparse.Namespace) -> bool:
+        """Return whether --patience consecutive epochs reached --target-accuracy."""
+        target = args.target_accuracy
+        last = self._values("accuracy")[-args.patience :]
+        return (
+            target is not None
+            and len(last) == args.patience
+            and all(accuracy >= target for accuracy in last)
+        )
+
+    def has_lost_patience(self, args: argparse.Namespace, metric: str) -> bool:
+        """Return whether --early-stopping-patience epochs brought no better result."""
+        best, epochs_without_better = -math.inf if metric != "loss" else math.inf, 0
+        for value in self._values(metric):
+            if is_better(value, best, metric, args.early_stopping_min_delta):
+                best, epochs_without_better = value, 0
+            else:
+                epochs_without_better += 1
+        limit = args.early_stopping_patience
+        return limit is not None and epochs_without_better >= limit
+
+    def _values(self, metric: str) -> list[float]:
+        return [epoch[f"val_{metric}"] for epoch in self.history if f"val_{metric}" in epoch]
+
+
+def is_better(value: float, than: float, metric: str, min_delta: float = 0.0) -> bool:
+    """Return whether a result is better: a loss if it is smaller, any other metric if larger."""
+    return value < than - min_delta if metric == "loss" else value > than + min_delta
+
+
+def capture(trainer: "train.Trainer") -> checkpoint.State:
+    """Return a copy of everything that the next step depends on; all ranks must call it.
+
+    Ranks other than 0 get an empty state. With FSDP, model and optimizer are not part of it.
+    """
+    device = trainer.device
+    of_rank = {
+        "rng": torch.get_rng_state(),
+        "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        # Saved per rank: they depend on the samples of the rank until the epoch ends.
+        "buffers": checkpoint.copied(dict(batch_norm_buffers(trainer.model))),
+        "meter": trainer.meter.state(),
+    }
+    ranks = distributed.gather(of_rank)
+    if not ranks:
+        return {}
+    state = {
+        "format": 2,
+        "settings": dict(trainer.settings),
+        "environment": dict(trainer.environment),
+        "scaler": trainer.scaler.state_dict(),
+        "progress": dataclasses.asdict(trainer.progress),
+        "ranks": ranks,
+    }
+    if trainer.mode != "fsdp":
+        state["model"] = checkpoint.copied(trainer.model.state_dict())
+        state["optimizer"] = checkpoint.copied(trainer.optimizer.state_dict())
+        if trainer.ema is not None:
+            state["ema"] = checkpoint.copied(trainer.ema.state_dict())
+    return state
+
+
+def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.State) -> None:
+    """Continue from a checkpoint of any number of ranks; all ranks must call it."""
+    try:
+        if path.is_dir():
+            checkpoint.load_sharded(path, trainer.model, trainer.optimizer, trainer.ema)
+        else:
+            trainer.model.load_state_dict(state["model"])
+            trainer.optimizer.load_state_dict(_with_own_groups(state["optimizer"], trainer))
+            if trainer.ema is not None:
+                # With --resume force, the checkpoint may have no averages.
+                trainer.ema.load_state_dict(state.get("ema", state["model"]))
+    except (RuntimeError, ValueError, KeyError) as error:
+        message = " ".join(str(error).split())
+        raise errors.CheckpointError(
+            f"The checkpoint does not match the model and the optimizer: {message}"
+        ) from error
+    # Empty after a run with another precision.
+    if state["scaler"]:
+        trainer.scaler.load_state_dict(state["scaler"])
+    for name, value in state["progress"].items():
+        setattr(trainer.progress, name, value)
+    ranks, rank = state["ranks"], trainer.dist.rank
+    if len(ranks) == trainer.dist.world_size:
+        torch.set_rng_state(ranks[rank]["rng"])
+        if trainer.device.type == "cuda" and ranks[rank]["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(ranks[rank]["cuda_rng"], trainer.device)
+        buffers = ranks[rank]["buffers"]
+    else:
+        # With another number of ranks, random states cannot be restored, and batch-norm statistics
+        # are averaged as at the end of an epoch.
+        seed_rank(trainer.args.seed, rank, trainer.progress.step)
+        buffers = {
+            name: _mean([each["buffers"][name] for each in ranks]) for name in ranks[0]["buffers"]
+        }
+    for name, buffer in batch_norm_buffers(trainer.model):
+        buffer.copy_(buffers[name])
+    trainer.meter.restore([each["meter"] for each in ranks], rank)
+
+
+def seed_rank(seed: int, rank: int, step: int) -> None:
+    """Seed dropout with a different stream per rank; the initial weights are the same on all."""
+    digest = hashlib.sha256(f"dropout:{seed}:{rank}:{step}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:8]) >> 1)
+
+
+def batch_norm_buffers(model: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
+    """Yield the batch-norm statistics by name."""
+    for name, module in model.named_modules():
+        if parallel.is_batch_norm(module):
+            for part, buffer in module.named_buffers(recurse=False):
+                yield f"{name}.{part}", buffer
+
+
+@torch.no_grad()
+def is_finite(model: nn.Module) -> bool:
+    """Return whether all weights and statistics are finite on all ranks; all must call it."""
+    values = [*model.parameters(), *model.buffers()]
+    local = [value.to_local() if hasattr(value, "to_local") else value for value in values]
+    finite = [value.isfinite().all() for value in local if value.is_floating_point()]
+    bad = 0 if not finite or torch.stack(finite).all() else 1
+    return not distributed.all_reduce(torch.tensor(bad), "max").item()
+
+
+def _with_own_groups(saved: Mapping[str, Any], trainer: "train.Trainer") -> dict[str, Any]:
+    """Return a saved optimizer state with this run's weight decay, momentum and kernels.
+
+    These differ after --resume force or on another type of device.
+    """
+    groups = [
+        {**before, **{key: value for key, value in now.items() if key != "params"}}
+        for before, now in zip(
+            saved["param_groups"], trainer.optimizer.param_groups, strict=True
+        )
+    ]
+    return {**saved, "param_groups": groups}
+
+
+def _mean(tensors: list[torch.Tensor]) -> torch.Tensor:
+    stacked = torch.stack(tensors)
+    return stacked.double().mean(dim=0).to(stacked.dtype)

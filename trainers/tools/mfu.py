@@ -1,0 +1,46 @@
+"""Model FLOPs utilization: the achieved fraction of the peak of the GPUs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import flop_counter
+
+#: Dense peaks in FLOP/s for bf16 and fp16 (NVIDIA's data sheets of each product). The first name
+#: that is part of the name of the GPU counts.
+PEAKS = {
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "A10": 125e12,
+    "V100": 125e12,
+}
+# A forward pass needs a third of the operations of a training step: the backward pass computes the
+# gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+TRAINING_FACTOR = 3
+
+
+def peak_flops(gpu_name: str) -> float | None:
+    """Return the peak of a GPU in FLOP/s; None if it is not in the table."""
+    return next((peak for name, peak in PEAKS.items() if name in gpu_name), None)
+
+
+@torch.no_grad()
+def training_flops_per_sample(
+    losses: Callable[[torch.nn.Module, Any], Any], model: torch.nn.Module, batch: Any, size: int
+) -> float:
+    """Count the floating-point operations of training on one sample of a batch of `size`.
+
+    The model is neither wrapped nor compiled; its state does not change.
+    """
+    was_training = model.training
+    model.eval()
+    with flop_counter.FlopCounterMode(display=False) as counter:
+        losses(model, batch)
+    model.train(was_training)
+    return TRAINING_FACTOR * counter.get_total_flops() / size
