@@ -166,9 +166,7 @@ def _add_optimizer(add: Any) -> None:
         type=bounds.natural,
         help="length of the warm-up in steps; default: --warmup-epochs",
     )
-    add(
-        "--min-lr", type=bounds.natural_real, default=0.0, help="final value of cosine and linear"
-    )
+    add("--min-lr", type=bounds.natural_real, default=0.0, help="final value of cosine and linear")
     add("--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step")
     add(
         "--lr-step-epochs",

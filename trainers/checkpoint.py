@@ -5,6 +5,7 @@ the format of sha256sum. With FSDP it is a folder of torch.distributed.checkpoin
 of ranks can read. Both get their final name when they are complete and on disk.
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import errno
@@ -14,7 +15,7 @@ import pathlib
 import pickle
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import torch
@@ -191,6 +192,38 @@ class Store:
 
     def _path(self, step: int) -> pathlib.Path:
         return self.folder / f"checkpoint-{step:010d}{'' if self._sharded else '.pt'}"
+
+
+def open_store(
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    dist: distributed.DistInfo,
+    outputs: metrics.Outputs | None,
+    *,
+    sharded: bool,
+) -> Store | None:
+    """Return the checkpoints; None without --checkpoint-dir and without a run folder."""
+    folder = args.checkpoint_dir
+    if folder is None:
+        path = metrics.file_path(args.run_dir, environ)
+        if path is None:
+            return None
+        folder = path.parent / f"checkpoints{metrics.task_suffix(args.run_dir, environ)}"
+    check = outputs.check if outputs is not None else lambda: None
+    store = Store(folder, keep=args.keep_checkpoints, sharded=sharded, check=check)
+    if dist.rank == 0:
+        try:
+            store.open()
+        except OSError as error:
+            raise errors.UsageError(
+                f"Cannot use the checkpoint folder: {error}. Set another one with --checkpoint-dir."
+            ) from error
+        if args.resume == "never" and store.steps():
+            raise errors.UsageError(
+                f"--resume never, but {folder} contains checkpoints: remove them, or set another"
+                " --checkpoint-dir."
+            )
+    return store
 
 
 def verify(path: pathlib.Path) -> None:

@@ -187,7 +187,9 @@ def process_group(dist: DistInfo, device: torch.device) -> Iterator[None]:
 def all_reduce(tensor: torch.Tensor, op: str = "sum") -> torch.Tensor:
     """Reduce the tensors of all ranks in place; `op` is `sum` or `max`."""
     if torch.distributed.is_initialized():
-        operation = torch.distributed.ReduceOp.MAX if op == "max" else torch.distributed.ReduceOp.SUM
+        operation = (
+            torch.distributed.ReduceOp.MAX if op == "max" else torch.distributed.ReduceOp.SUM
+        )
         torch.distributed.all_reduce(tensor, op=operation)
     return tensor
 

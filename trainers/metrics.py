@@ -1,5 +1,6 @@
 """Metrics of a run: sums over an epoch and over windows of steps, and the files of rank 0."""
 
+import argparse
 import concurrent.futures
 import dataclasses
 import datetime
@@ -45,11 +46,13 @@ class Span:
 class Snapshot:
     """State of a meter between two steps; its sums are valid once the device has reached it."""
 
-    num_samples: int
+    #: Completed steps of the run.
+    step: int = 0
+    num_samples: int = 0
     sums: torch.Tensor
-    seconds: float
-    wait_seconds: float
-    event: torch.cuda.Event | None
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+    event: torch.cuda.Event | None = None
 
 
 class Meter:
@@ -77,7 +80,9 @@ class Meter:
         self._seconds_before = 0.0
         self._continue()
 
-    def add(self, num_samples: int, loss: torch.Tensor, metrics: Mapping[str, torch.Tensor]) -> None:
+    def add(
+        self, num_samples: int, loss: torch.Tensor, metrics: Mapping[str, torch.Tensor]
+    ) -> None:
         """Add a forward pass: the sum of its losses, and the metrics of each of its samples."""
         if len(self.names) == 1 and metrics:
             self.names += list(metrics)
@@ -93,7 +98,7 @@ class Meter:
         if len(self._pending[0]) >= FLUSH_STEPS:
             self._flush()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, step: int = 0) -> Snapshot:
         """Return the state without waiting for the device."""
         self._flush()
         event = None
@@ -102,6 +107,7 @@ class Meter:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
         return Snapshot(
+            step=step,
             num_samples=self._num_samples,
             sums=sums,
             seconds=self._seconds_before + time.perf_counter() - self._started,
@@ -112,7 +118,8 @@ class Meter:
     def read(self) -> Span:
         """Return the epoch over all ranks; waits for the device. All ranks must call it."""
         self._synchronize()
-        return self.span(self._zero(), self.snapshot())
+        nothing = Snapshot(sums=torch.zeros(len(self.names), dtype=torch.float64))
+        return self.span(nothing, self.snapshot())
 
     def span(self, begin: Snapshot, end: Snapshot) -> Span:
         """Return what was between two snapshots over all ranks; all ranks must call it."""
@@ -133,9 +140,7 @@ class Meter:
         return Span(
             num_samples=round(num_samples),
             seconds=seconds,
-            means={
-                name: value / num_samples for name, value in zip(self.names, sums, strict=True)
-            },
+            means={name: value / num_samples for name, value in zip(self.names, sums, strict=True)},
             data_wait_share=wait_seconds / seconds,
         )
 
@@ -166,10 +171,6 @@ class Meter:
         self._seconds_before = max(state["seconds"] for state in (mine or states))
         self._continue()
         self._wait_before -= max(state["wait_seconds"] for state in (mine or states))
-
-    def _zero(self) -> Snapshot:
-        sums = torch.zeros(len(self.names), dtype=torch.float64)
-        return Snapshot(num_samples=0, sums=sums, seconds=0.0, wait_seconds=0.0, event=None)
 
     def _flush(self) -> None:
         if self._pending and self._pending[0]:
@@ -291,15 +292,13 @@ class Outputs:
 
 
 def open_outputs(
-    run_dir: pathlib.Path | None,
-    environ: Mapping[str, str],
-    *,
-    world_size: int,
-    tensorboard: bool,
+    args: argparse.Namespace, environ: Mapping[str, str], dist: distributed.DistInfo
 ) -> Outputs | None:
-    """Return rank 0's output files; None without a run folder."""
-    path = file_path(run_dir, environ)
-    if path is None:
+    """Return rank 0's output files; None on other ranks and without a run folder."""
+    path = file_path(args.run_dir, environ)
+    if path is None and args.profile_steps:
+        raise errors.UsageError("--profile-steps requires --run-dir, the folder for the profile.")
+    if path is None or dist.rank != 0:
         return None
     if not path.parent.is_dir():
         raise errors.UsageError(
@@ -312,11 +311,20 @@ def open_outputs(
     return Outputs(
         path.parent,
         path,
-        suffix=task_suffix(run_dir, environ),
+        suffix=task_suffix(args.run_dir, environ),
         fence=fence,
-        world_size=world_size,
-        tensorboard=tensorboard,
+        world_size=dist.world_size,
+        tensorboard=args.tensorboard,
     )
+
+
+def monitor_files(
+    args: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[pathlib.Path | None, str]:
+    """Return folder and name of the GPU monitor's files; no folder if there is no run folder."""
+    path = file_path(args.run_dir, environ)
+    folder = path.parent if path is not None and path.parent.is_dir() else None
+    return folder, f"gpu{task_suffix(args.run_dir, environ)}"
 
 
 def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathlib.Path | None:

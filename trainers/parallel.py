@@ -132,15 +132,11 @@ def _fsdp(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
         raise errors.UsageError(
             "--mode fsdp with --precision fp16 is not supported: use bf16 or fp32."
         )
-    mesh = torch.distributed.init_device_mesh(
-        device.type, (torch.distributed.get_world_size(),)
-    )
+    mesh = torch.distributed.init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     policy = fsdp.MixedPrecisionPolicy()
     if precision == "bf16":
         # Weights are gathered as bf16; gradients are reduced as fp32.
-        policy = fsdp.MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
-        )
+        policy = fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks(model):
         fsdp.fully_shard(block, mesh=mesh, mp_policy=policy)
     fsdp.fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -251,17 +247,28 @@ def average_batch_norm(model: nn.Module) -> None:
                     distributed.all_reduce(statistic).div_(torch.distributed.get_world_size())
 
 
-def compiled(model: nn.Module, mode: str, device: torch.device) -> nn.Module:
-    """Return the wrapped model, compiled unless `mode` is off; auto: on GPUs.
+def resolve_compile(choice: str, mode: str, device: torch.device) -> str:
+    """Return the mode of torch.compile, or `off`; auto: on GPUs, except with DataParallel."""
+    if choice == "auto":
+        return "default" if device.type == "cuda" and mode != "dp" else "off"
+    if mode == "dp" and choice != "off":
+        raise errors.UsageError(
+            "--compile does not work with --mode dp, which replicates the model in each step."
+        )
+    return choice
+
+
+def compile_model(model: nn.Module, mode: str) -> nn.Module:
+    """Return the wrapped model, compiled unless `mode` is off.
 
     The model is wrapped before it is compiled: the graph is then split at the bucket boundaries, so
     that the all-reduce overlaps with the backward pass (PyTorch, notes on DDP).
     """
-    if mode == "off" or (mode == "auto" and device.type != "cuda"):
+    if mode == "off":
         return model
     # Code that cannot be compiled runs uncompiled; `compile_failures` tells.
     torch._dynamo.config.suppress_errors = True
-    result: Any = torch.compile(model, mode="default" if mode == "auto" else mode)
+    result: Any = torch.compile(model, mode=mode)
     return result
 
 

@@ -7,9 +7,12 @@ one log file.
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainers import distributed, metrics
+from trainers import distributed, metrics, state
+
+if TYPE_CHECKING:
+    from trainers import train
 
 # Waiting for data is reported above this share of the time.
 DATA_WAIT_SHARE = 0.1
@@ -29,11 +32,11 @@ def start_lines(
     return lines + "".join(f"  {name + ':':15} {text}\n" for name, text in run.items())
 
 
-def resume_lines(step: int, epoch: int, *, is_finished: bool, changes: Sequence[str]) -> str:
+def resume_lines(progress: state.Progress, changes: Sequence[str]) -> str:
     """Report the step at which the run resumes, and what has changed."""
-    if is_finished:
-        return f"Training was complete after step {step}: nothing to do.\n"
-    lines = f"Resumed after step {step}, in epoch {epoch}.\n"
+    if progress.finished:
+        return f"Training was complete after step {progress.step}: nothing to do.\n"
+    lines = f"Resumed after step {progress.step}, in epoch {progress.epoch}.\n"
     if changes:
         lines += (
             f"Changed since the checkpoint: {'; '.join(changes)}. The order of samples is the same;"
@@ -69,32 +72,25 @@ def patience_line(epoch: int, metric: str, best: float) -> str:
     )
 
 
-def summary_lines(
-    dist: distributed.DistInfo,
-    *,
-    seconds: float,
-    rate: str,
-    gpus_per_node: int,
-    num_gpus: int,
-    eval_seconds: float,
-    checkpoint_seconds: float,
-) -> str:
+def summary_lines(trainer: "train.Trainer", rate: str) -> str:
     """Report the whole run; its time is the sum of the epochs."""
+    progress, dist = trainer.progress, trainer.dist
+    num_gpus = trainer.num_devices if trainer.device.type == "cuda" else 0
     return (
         "\n"
         "Training Summary:\n"
-        f"Total training time: {seconds:.3f} seconds\n"
+        f"Total training time: {progress.seconds:.3f} seconds\n"
         f"Throughput: {rate}\n"
         f"Number of nodes: {dist.num_nodes}\n"
-        f"Number of GPUs per node: {gpus_per_node}\n"
+        f"Number of GPUs per node: {trainer.gpus_per_node}\n"
         f"Total GPUs used: {num_gpus}\n"
         f"Total processes: {dist.world_size}\n"
-        f"Evaluation time: {eval_seconds:.3f} seconds\n"
-        f"Checkpoint time: {checkpoint_seconds:.3f} seconds\n"
+        f"Evaluation: {progress.eval_seconds:.3f} seconds\n"
+        f"Waiting for checkpoints: {progress.checkpoint_seconds:.3f} seconds\n"
     )
 
 
-def advise(share: float, data_path: str, num_workers: int, prefetch_factor: int) -> None:
+def advise(share: float, num_workers: int, prefetch_factor: int) -> None:
     """Report on stderr if much time was spent waiting for data, with a fix."""
     if share > DATA_WAIT_SHARE:
         fix = (

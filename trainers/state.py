@@ -203,9 +203,7 @@ def _with_own_groups(saved: Mapping[str, Any], trainer: "train.Trainer") -> dict
     """
     groups = [
         {**before, **{key: value for key, value in now.items() if key != "params"}}
-        for before, now in zip(
-            saved["param_groups"], trainer.optimizer.param_groups, strict=True
-        )
+        for before, now in zip(saved["param_groups"], trainer.optimizer.param_groups, strict=True)
     ]
     return {**saved, "param_groups": groups}
 

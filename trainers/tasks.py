@@ -47,9 +47,7 @@ class Task(Protocol):
         """Return the evaluation data, of the same kinds. A stream must end."""
         ...
 
-    def losses(
-        self, model: nn.Module, batch: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Run the model on a batch of B samples; return their losses [B] and metrics, each [B].
 
         Called for training and for evaluation (`model.training` tells which), within autocast. The
@@ -74,9 +72,7 @@ class Classification(Task):
 
     def model(self) -> nn.Module:
         """Return the model for the shape of the samples and the number of classes."""
-        return models.build(
-            self._args.model, self._splits.sample_shape, self._splits.num_classes
-        )
+        return models.build(self._args.model, self._splits.sample_shape, self._splits.num_classes)
 
     def train_data(self) -> torch_data.Dataset[Any]:
         """Return the training part."""
@@ -86,9 +82,7 @@ class Classification(Task):
         """Return the test part."""
         return self._splits.eval
 
-    def losses(
-        self, model: nn.Module, batch: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return cross entropy and accuracy; labels are smoothed only in training."""
         inputs, labels = batch
         logits = model(inputs)

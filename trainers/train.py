@@ -17,7 +17,6 @@ program requests a requeue (ORCHESTRATOR_REQUEUE_FILE). All of them are optional
 import argparse
 import contextlib
 import gc
-import hashlib
 import math
 import os
 import pathlib
@@ -25,6 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,16 +40,16 @@ from trainers import (
     parallel,
     report,
     settings,
+    state,
     stop,
     tasks,
 )
-from trainers.data import batches, loading, memory
-from trainers.progress import Progress
-from trainers.tools import monitor, profiling
+from trainers.data import batches, loading
+from trainers.tools import mfu, monitor, profiling
 
 
 class Trainer:
-    """A training on this rank. Methods without an underscore are called by all ranks."""
+    """A training on this rank. All ranks call the same methods in the same order."""
 
     def __init__(
         self,
@@ -57,22 +57,26 @@ class Trainer:
         dist: distributed.DistInfo,
         device: torch.device,
         *,
-        mode: str,
-        gpu_ids: Sequence[int],
-        stopper: stop.Stopper,
+        mode: str = "single",
+        gpu_ids: Sequence[int] = (),
+        stopper: stop.Stopper | None = None,
         outputs: metrics.Outputs | None = None,
-        checkpoint_dir: pathlib.Path | None = None,
+        store: checkpoint.Store | None = None,
     ) -> None:
         self.args, self.dist, self.device, self.mode = args, dist, device, mode
-        self.stopper, self.outputs = stopper, outputs
+        self.stopper, self.outputs, self.store = stopper or stop.Stopper(), outputs, store
         # With DataParallel one process uses all GPUs of the node.
         self.num_devices = max(1, len(gpu_ids)) if mode == "dp" else dist.world_size
         self.precision = optim.resolve_precision(args.precision, device)
-        settings.configure_torch(args, self.precision)
+        self.compile_mode = parallel.resolve_compile(args.compile, mode, device)
+        self.num_workers = 4 if args.num_workers is None else args.num_workers
+        optim.set_fp32_precision(self.precision)
+        settings.configure_torch(args)
 
         self.task = tasks.load(args, dist)
         train_data, eval_data = self.task.train_data(), self.task.eval_data()
-        self.fingerprint = settings.same_data(train_data, eval_data, args, dist)
+        name = self.task.description()["data"]
+        fingerprint = settings.data_fingerprint(train_data, eval_data, name, dist)
         self.plan = batches.make_plan(
             args,
             num_samples=loading.num_samples_of(train_data),
@@ -80,7 +84,17 @@ class Trainer:
             world_size=dist.world_size,
             num_devices=self.num_devices,
         )
-        memory_format = settings.memory_format(args)
+        self.schedule = optim.make_schedule(
+            args,
+            steps_per_epoch=self.plan.steps_per_epoch,
+            global_batch_size=self.plan.global_batch_size,
+        )
+        # The same initial weights on every rank, also without DDP, which broadcasts those of rank 0.
+        torch.manual_seed(args.seed)
+        self.model = self.task.model()
+        memory_format = settings.memory_format(args, self.model)
+        self.model.to(device=device, memory_format=memory_format)
+        state.seed_rank(args.seed, dist.rank, 0)
         self.source = loading.make_source(
             args.data_path,
             train_data,
@@ -90,21 +104,17 @@ class Trainer:
                 device=device,
                 memory_format=memory_format,
                 seed=args.seed,
-                num_workers=4 if args.num_workers is None else args.num_workers,
+                num_workers=self.num_workers,
                 prefetch_factor=args.prefetch_factor,
                 eval_batch_size=args.eval_batch_size,
             ),
         )
-
-        # The same initial weights on every rank, also without DDP, which broadcasts those of rank 0.
-        torch.manual_seed(args.seed)
-        self.model = self.task.model().to(device=device, memory_format=memory_format)
-        self.run = settings.describe(self, train_data, eval_data)
-        seed_rank(args.seed, dist.rank, 0)
+        self.description = settings.describe(self, train_data, eval_data)
+        self.flops_per_sample = self._count_flops()
         self.wrapped = parallel.wrap(
             self.model, args, mode=mode, device=device, precision=self.precision, gpu_ids=gpu_ids
         )
-        self.compiled = parallel.compiled(self.wrapped, args.compile, device)
+        self.compiled = parallel.compile_model(self.wrapped, self.compile_mode)
         self.optimizer = optim.make_optimizer(args, self.wrapped.parameters())
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "fp16")
         # FSDP has its own mixed precision.
@@ -112,56 +122,44 @@ class Trainer:
         self.ema = None
         if args.ema_decay is not None:
             self.ema = optim.ExponentialMovingAverage(self.model, args.ema_decay)
-        self.schedule = optim.make_schedule(
-            args,
-            steps_per_epoch=self.plan.steps_per_epoch,
-            global_batch_size=self.plan.global_batch_size,
-        )
-        self.progress = Progress()
         self.meter = metrics.Meter(device, self.source)
-        self.store = None
-        if checkpoint_dir is not None:
-            self.store = checkpoint.Store(
-                checkpoint_dir,
-                keep=args.keep_checkpoints,
-                sharded=mode == "fsdp",
-                check=outputs.check if outputs is not None else lambda: None,
-            )
-        self.settings = settings.read(self)
+        self.progress = state.Progress()
+        self.settings = settings.decisive(self, fingerprint)
         self.environment = settings.environment(dist, device, mode)
         self.first_step = 0
+        self.bar = report.EpochProgress(args.log_seconds) if dist.rank == 0 else None
+        self.profiler = None
+        if args.profile_steps and outputs is not None:
+            folder = outputs.run_dir / f"profile{outputs.suffix}"
+            self.profiler = profiling.make_profiler(folder, args.profile_steps)
 
     def train(self) -> stop.Reason | None:
         """Train until the end or a stop; return why it stopped, or None if it is complete."""
         self.resume()
-        args, progress = self.args, self.progress
-        is_printing = self.dist.rank == 0
-        if is_printing and not progress.finished:
-            report.write(
-                report.start_lines(self.dist, self.mode, settings.gpus_per_node(self), self.run)
+        self.first_step = self.progress.step
+        self.stopper.begin(self.first_step)
+        if not self.progress.finished:
+            self._print(
+                report.start_lines(self.dist, self.mode, self.gpus_per_node, self.description)
             )
-        self.first_step = progress.step
-        self.stopper.begin(progress.step)
-        self._bar = report.EpochProgress(args.log_seconds) if is_printing else None
-        self._profiler = None
-        if args.profile_steps and self.outputs is not None:
-            folder = self.outputs.run_dir / f"profile{self.outputs.suffix}"
-            self._profiler = profiling.make_profiler(folder, args.profile_steps)
-        reason = None
-        with self._profiler or contextlib.nullcontext(), garbage_collected_between_epochs():
-            while not progress.finished and reason is None:
-                reason = self.train_epoch()
-                if reason is None:
-                    self.end_epoch()
-                else:
-                    self.save()
-        if self.store is not None:
-            self.store.close()
-        self._write_result("stopped" if reason is not None else "complete")
-        if is_printing and reason is None:
-            self._print_summary()
-        if self.store is not None and self.store.failure is not None:
-            raise self.store.failure
+        reason, ending = None, "failed"
+        try:
+            with self.profiler or contextlib.nullcontext(), no_garbage_collection():
+                while not self.progress.finished and reason is None:
+                    reason = self.train_epoch()
+                    if reason is None:
+                        self.end_epoch()
+                    else:
+                        self.save()
+            ending = "complete" if reason is None else "stopped"
+        except errors.DivergedError:
+            ending = "diverged"
+            raise
+        finally:
+            if self.bar is not None:
+                self.bar.end()
+            if ending != "failed":
+                self._close(ending)
         return reason
 
     def train_epoch(self) -> stop.Reason | None:
@@ -173,42 +171,42 @@ class Trainer:
             self.meter.start()
         # Part of the measured time of the epoch.
         self.source.begin_epoch(progress.epoch, progress.step_in_epoch)
-        begin, window_step, pending = self.meter.snapshot(), progress.step, None
+        begin = self.meter.snapshot(progress.step)
+        window_began = time.perf_counter()
+        window: tuple[metrics.Snapshot, metrics.Snapshot] | None = None
         reason = None
         while progress.step_in_epoch < self.plan.steps_per_epoch and reason is None:
             began = time.perf_counter()
-            self.train_step(progress.step_in_epoch)
-            progress.step += 1
-            progress.step_in_epoch += 1
+            self.train_step()
             if progress.step == self.first_step + 1:
-                self._record_first_step(began)
-            if self._profiler is not None:
-                self._profiler.step()
-            reason, is_window = self.stopper.agree(
+                self._report_first_step(began)
+            if self.profiler is not None:
+                self.profiler.step()
+            reason, ends_window = self.stopper.agree(
                 progress.step,
-                wants_window=time.perf_counter() - self._window_time(begin) >= args.window_seconds,
+                wants_window=time.perf_counter() - window_began >= args.window_seconds,
             )
             if args.window_steps is not None:
-                is_window = progress.step - window_step >= args.window_steps
+                ends_window = progress.step - begin.step >= args.window_steps
             is_last = progress.step_in_epoch == self.plan.steps_per_epoch
-            if is_window or is_last or reason is not None:
-                # A window is read when the next one ends: by then the device has reached its end,
-                # and training does not wait.
-                if pending is not None:
-                    self.end_window(*pending)
-                end = self.meter.snapshot()
-                pending = begin, end, window_step, progress.step
-                begin, window_step = end, progress.step
+            if ends_window or is_last or reason is not None:
+                # A window is reported at the end of the next one: by then the device has completed
+                # it, so training does not wait.
+                if window is not None:
+                    self.report_window(*window)
+                window = begin, self.meter.snapshot(progress.step)
+                begin, window_began = window[1], time.perf_counter()
             if args.checkpoint_steps and progress.step % args.checkpoint_steps == 0 and not is_last:
                 self.save()
-        if pending is not None:
-            self.end_window(*pending)
-        if self._bar is not None:
-            self._bar.end()
+        if window is not None:
+            self.report_window(*window)
+        if self.bar is not None:
+            self.bar.end()
         return reason
 
-    def train_step(self, step: int) -> None:
-        """Run one optimizer step on this rank's part of a batch, without waiting for the device."""
+    def train_step(self) -> None:
+        """Run the next optimizer step, without waiting for the device."""
+        step = self.progress.step_in_epoch
         batch_size = self.plan.batch_size(step)
         # A smaller batch would cause a recompilation.
         is_full = batch_size == self.plan.global_batch_size
@@ -218,11 +216,7 @@ class Trainer:
             group["lr"] = learning_rate
         self.optimizer.zero_grad()
         for micro in self.source.micro_batches(step):
-            with contextlib.ExitStack() as contexts:
-                if not micro.is_last:
-                    contexts.enter_context(parallel.no_gradient_sync(model))
-                if micro.num_samples < 2 and self.plan.per_device_batch_size > micro.num_samples:
-                    contexts.enter_context(parallel.frozen_batch_norm(model))
+            with self._pass_contexts(model, micro):
                 with self.autocast:
                     losses, values = self.task.losses(model, micro.batch)
                 loss = losses.sum()
@@ -241,33 +235,33 @@ class Trainer:
         self.scaler.update()
         if self.ema is not None:
             self.ema.update()
+        self.progress.step += 1
+        self.progress.step_in_epoch += 1
 
-    def end_window(
-        self, begin: metrics.Snapshot, end: metrics.Snapshot, first_step: int, last_step: int
-    ) -> None:
+    def report_window(self, begin: metrics.Snapshot, end: metrics.Snapshot) -> None:
         """Record a window of steps; raise DivergedError if its loss is not finite."""
-        span, progress = self.meter.span(begin, end), self.progress
-        self._check_finite(span.means["loss"], f"in steps {first_step + 1} to {last_step}")
-        if self.outputs is None:
-            return
-        values = [(name, value, "") for name, value in span.means.items() if name == "loss"]
-        # The first window of an attempt includes allocation, tuning and compilation.
-        if first_step > self.first_step:
-            values += [
-                ("step_time", span.seconds / (last_step - first_step), "seconds"),
-                ("window_throughput", *self.rate(span)),
-                ("data_wait_share", span.data_wait_share, ""),
-            ]
-            values += settings.utilization(self, span)
-        self.outputs.append(last_step, progress.epoch, *values)
-        if self._bar is not None:
-            self._bar.update(
-                f"Epoch {progress.epoch}/{self.args.epochs}",
-                progress.step_in_epoch,
+        span = self.meter.span(begin, end)
+        loss = span.means["loss"]
+        check_finite(loss, f"the loss became {loss} in steps {begin.step + 1} to {end.step}")
+        rate = self._rate(span)
+        if self.bar is not None:
+            self.bar.update(
+                f"Epoch {self.progress.epoch}/{self.args.epochs}",
+                end.step - (self.progress.epoch - 1) * self.plan.steps_per_epoch,
                 self.plan.steps_per_epoch,
-                span.means["loss"],
-                "{:.1f} {}".format(*self.rate(span)),
+                loss,
+                "{:.1f} {}".format(*rate),
             )
+        values = [("loss", loss, "")]
+        # The first window of an attempt includes allocation, tuning and compilation.
+        if begin.step > self.first_step:
+            values += [
+                ("step_time", span.seconds / (end.step - begin.step), "seconds"),
+                ("window_throughput", *rate),
+                ("data_wait_share", span.data_wait_share, ""),
+                *self._utilization(span),
+            ]
+        self._record(end.step, *values)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -280,107 +274,105 @@ class Trainer:
         self.model.eval()
         sums: dict[str, torch.Tensor] = {}
         with self.ema.applied() if self.ema is not None else contextlib.nullcontext():
-            for batch in self.source.eval_batches():
+            for batch, is_counted in self._eval_batches():
                 with self.autocast:
                     losses, values = self.task.losses(self.model, batch)
-                for name, value in {"loss": losses, **values, "count": losses.new_ones(len(losses))}.items():
-                    total = value.sum(dtype=torch.float64)
+                count = torch.ones_like(losses)
+                for name, value in {"count": count, "loss": losses, **values}.items():
+                    total = value.sum(dtype=torch.float64) * is_counted
                     sums[name] = sums[name] + total if name in sums else total
-        # A rank without samples has no sums, and does not know the names of the metrics.
+        # A rank without samples does not know the names of the metrics.
         names = distributed.broadcast(list(sums))
-        totals = [sums[name].item() if name in sums else 0.0 for name in names]
-        totals = distributed.all_reduce(torch.tensor(totals, dtype=torch.float64)).tolist()
-        *means, count = totals
-        return {name: total / count for name, total in zip(names, means, strict=False)}
+        totals = torch.tensor([float(sums.get(name, 0.0)) for name in names], dtype=torch.float64)
+        count, *means = distributed.all_reduce(totals).tolist()
+        return {name: total / count for name, total in zip(names[1:], means, strict=True)}
 
     def end_epoch(self) -> None:
         """Evaluate and report an epoch, decide whether it was the last, and save."""
         args, progress, epoch = self.args, self.progress, self.progress.epoch
         span = self.meter.read()
-        self._check_finite(span.means["loss"], f"in epoch {epoch}")
         began = time.perf_counter()
         evaluation = self.evaluate()
         eval_seconds = time.perf_counter() - began
-        self._check_finite(evaluation["loss"], f"in the evaluation of epoch {epoch}")
+        loss = evaluation["loss"]
+        check_finite(loss, f"the validation loss became {loss} in epoch {epoch}")
         progress.eval_seconds += eval_seconds
         learning_rate = self.schedule.learning_rate(progress.step - 1)
-        rate = self.rate(span)
-        if self.outputs is not None:
+        rate = self._rate(span)
+        self._record(
+            progress.step,
+            ("epoch_time", span.seconds, "seconds"),
+            *((f"val_{name}", value, "") for name, value in evaluation.items()),
+            ("throughput", *rate),
+            *((f"train_{name}", value, "") for name, value in span.means.items()),
+            ("learning_rate", learning_rate, ""),
+            ("epoch_data_wait_share", span.data_wait_share, ""),
+            ("eval_time", eval_seconds, "seconds"),
+        )
+        self._record_memory()
+        progress.end_epoch(span, evaluation, learning_rate)
+        metric = self.task.best_metric
+        # All ranks have the same numbers: they come from the same reductions.
+        is_reached = progress.has_reached_target(args)
+        has_lost_patience = progress.has_lost_patience(args, metric)
+        progress.finished = is_reached or has_lost_patience or epoch >= args.epochs
+        self._print(
+            report.epoch_lines(epoch, args.epochs, span, evaluation, "{:.3f} {}".format(*rate))
+        )
+        if self.dist.rank == 0:
+            report.advise(span.data_wait_share, self.num_workers, args.prefetch_factor)
+        if is_reached:
+            self._print(report.target_line(epoch))
+        elif has_lost_patience:
+            self._print(report.patience_line(epoch, metric, progress.best(metric) or 0.0))
+        if progress.finished and self.outputs is not None:
+            total = progress.num_samples * self.task.units_per_sample / progress.seconds
             self.outputs.append(
                 progress.step,
                 epoch,
-                ("epoch_time", span.seconds, "seconds"),
-                *((f"val_{name}", value, "") for name, value in evaluation.items()),
-                ("throughput", *rate),
-                *((f"train_{name}", value, "") for name, value in span.means.items()),
-                ("learning_rate", learning_rate, ""),
-                ("epoch_data_wait_share", span.data_wait_share, ""),
-                ("eval_time", eval_seconds, "seconds"),
+                ("total_time", progress.seconds, "seconds"),
+                ("total_throughput", total, rate[1]),
             )
-        settings.record_memory(self, epoch)
-        progress.end_epoch(span, evaluation, learning_rate)
-        metric = self.task.best_metric
-        is_reached = progress.has_reached_target(args)
-        has_lost_patience = progress.has_lost_patience(args, metric)
-        # All ranks have the same numbers; rank 0 decides, should rounding differ.
-        progress.finished, is_best = distributed.broadcast(
-            (is_reached or has_lost_patience or epoch >= args.epochs, progress.is_best(metric))
-        )
-        if self.dist.rank == 0:
-            text = "{:.3f} {}".format(*rate)
-            report.write(report.epoch_lines(epoch, args.epochs, span, evaluation, text))
-            report.advise(
-                span.data_wait_share, self.source.name, args.num_workers or 4, args.prefetch_factor
-            )
-            if is_reached:
-                report.write(report.target_line(epoch))
-            elif has_lost_patience:
-                report.write(report.patience_line(epoch, metric, progress.best(metric) or 0.0))
+        is_best = progress.is_best(metric)
         if progress.finished or is_best or epoch % args.checkpoint_epochs == 0:
             self.save(is_best=is_best)
-
-    def rate(self, span: metrics.Span) -> tuple[float, str]:
-        """Return the throughput over all ranks and its unit, such as `images/second`."""
-        return (
-            span.samples_per_second * self.task.units_per_sample,
-            f"{self.task.unit}/second",
-        )
+        gc.collect()
 
     def save(self, *, is_best: bool = False) -> None:
-        """Save a checkpoint if checkpoints are enabled; raise DivergedError instead of NaN."""
+        """Save a checkpoint, if enabled; raise DivergedError instead of saving NaN."""
         if self.store is None:
             return
-        began = time.perf_counter()
-        self._check_finite(
-            float(all_finite(self.model)), f"at step {self.progress.step}", what="a weight"
-        )
-        step = self.progress.step
-        state = settings.capture(self)
+        began, step = time.perf_counter(), self.progress.step
+        if not state.is_finite(self.model):
+            raise errors.DivergedError(diverged(f"a weight became NaN or infinite by step {step}"))
+        rest = state.capture(self)
         if self.mode == "fsdp":
             sharded = checkpoint.sharded_state(self.model, self.optimizer, self.ema)
-            self.store.save_sharded(sharded, state, step=step, is_best=is_best)
+            self.store.save_sharded(sharded, rest, step=step, is_best=is_best)
         elif self.dist.rank == 0:
-            self.store.save(state, step=step, is_best=is_best)
+            self.store.save(rest, step=step, is_best=is_best)
         seconds = time.perf_counter() - began
         self.progress.checkpoint_seconds += seconds
-        if self.outputs is not None:
-            self.outputs.append(step, self.progress.epoch, ("checkpoint_time", seconds, "seconds"))
+        self._record(step, ("checkpoint_time", seconds, "seconds"))
 
     def resume(self) -> None:
         """Resume from the newest checkpoint, if there is one."""
         if self.store is None:
             return
-        path = distributed.broadcast_result(lambda: settings.open_store(self))
-        if path is None:
+        newest = None
+        if self.dist.rank == 0 and (path := self.store.newest()) is not None:
+            newest = path, checkpoint.load(path)
+        newest = distributed.broadcast(newest)
+        if newest is None:
             return
-        state = checkpoint.load(path)
-        differences = settings.differences(state["settings"], self.settings)
+        path, saved = newest
+        differences = settings.differences(saved["settings"], self.settings)
         if differences and self.args.resume != "force":
             raise errors.CheckpointError(
                 f"The checkpoint has other settings: {'; '.join(differences)}. Use the settings of"
                 " the checkpoint, another --checkpoint-dir, or --resume force."
             )
-        settings.restore(self, path, state)
+        state.restore(self, path, saved)
         # --epochs, --target-accuracy and --patience may differ from those of the checkpoint.
         progress = self.progress
         progress.finished = (
@@ -388,13 +380,244 @@ class Trainer:
             or progress.has_reached_target(self.args)
             or progress.has_lost_patience(self.args, self.task.best_metric)
         )
-        if self.dist.rank == 0:
-            changes = settings.changes(state["environment"], self.environment)
-            report.write(
-                report.resume_lines(
-                    progress.step,
-                    progress.epoch,
-                    is_finished=progress.finished,
-                    changes=[*differences, *changes],
+        changes = [*differences, *settings.changes(saved["environment"], self.environment)]
+        self._print(report.resume_lines(progress, changes))
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Number of GPUs of this node that the run uses."""
+        if self.device.type != "cuda":
+            return 0
+        return self.num_devices if self.mode == "dp" else self.dist.local_world_size
+
+    @contextlib.contextmanager
+    def _pass_contexts(self, model: nn.Module, micro: loading.Micro) -> Iterator[None]:
+        with contextlib.ExitStack() as contexts:
+            if not micro.is_last:
+                contexts.enter_context(parallel.no_gradient_sync(model))
+            if micro.num_samples < min(2, self.plan.per_device_batch_size):
+                contexts.enter_context(parallel.frozen_batch_norm(model))
+            yield
+
+    def _eval_batches(self) -> Iterator[tuple[Any, bool]]:
+        """Yield batches and whether they count: with FSDP all ranks need the same number."""
+        batch = None
+        batches = self.source.eval_batches()
+        while True:
+            following = next(batches, None)
+            if self.mode != "fsdp" and following is None:
+                return
+            if self.mode == "fsdp":
+                has_more = torch.tensor(int(following is not None))
+                if not distributed.all_reduce(has_more, "max").item():
+                    return
+            batch = batch if following is None else following
+            if batch is None:
+                raise errors.UsageError(
+                    "--mode fsdp requires at least one evaluation sample for each rank."
                 )
+            yield batch, following is not None
+
+    def _rate(self, span: metrics.Span) -> tuple[float, str]:
+        """Return the throughput over all ranks and its unit, such as `images/second`."""
+        per_second = span.samples_per_second * self.task.units_per_sample
+        return per_second, f"{self.task.unit}/second"
+
+    def _utilization(self, span: metrics.Span) -> list[metrics.Value]:
+        if self.device.type != "cuda" or not self.flops_per_sample:
+            return []
+        peak = mfu.peak_flops(torch.cuda.get_device_name(self.device))
+        if peak is None:
+            return []
+        flops = span.samples_per_second * self.flops_per_sample / self.num_devices
+        return [("mfu", flops / peak, "")]
+
+    def _count_flops(self) -> float:
+        # Only for utilization, which needs the peak of a GPU.
+        batch = None
+        if self.device.type == "cuda":
+            batch = next(self.source.eval_batches(), None)
+        if batch is None:
+            return 0.0
+        return mfu.training_flops_per_sample(self.task.losses, self.model, batch)
+
+    def _record(self, step: int, *values: metrics.Value) -> None:
+        if self.outputs is not None:
+            self.outputs.append(step, self.progress.epoch, *values)
+
+    def _record_memory(self) -> None:
+        if self.device.type != "cuda":
+            return
+        # As seen by PyTorch's allocator: used by tensors, and reserved from CUDA.
+        peaks = distributed.gather(
+            (
+                torch.cuda.max_memory_allocated(self.device),
+                torch.cuda.max_memory_reserved(self.device),
             )
+        )
+        for rank, (allocated, reserved) in enumerate(peaks):
+            self.outputs and self.outputs.append(
+                self.progress.step,
+                self.progress.epoch,
+                ("gpu_memory_allocated_peak", allocated, "bytes"),
+                ("gpu_memory_reserved_peak", reserved, "bytes"),
+                rank=rank,
+            )
+
+    def _report_first_step(self, began: float) -> None:
+        """Record the first step of this attempt, which compiles, tunes and allocates."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        seconds = time.perf_counter() - began
+        self._record(self.progress.step, ("first_step_time", seconds, "seconds"))
+        failures = parallel.compile_failures() if self.compile_mode != "off" else 0
+        if failures:
+            self.compile_mode += f" ({failures} parts run uncompiled)"
+            metrics.warn(
+                f"rank {self.dist.rank}: torch.compile failed for {failures} parts of the model,"
+                " which run uncompiled: see its messages above, or set --compile off."
+            )
+
+    def _print(self, lines: str) -> None:
+        if self.dist.rank == 0:
+            report.write(lines)
+
+    def _close(self, ending: str) -> None:
+        """Write result.json and the summary; raise CheckpointError if the last save failed."""
+        progress, store = self.progress, self.store
+        if store is not None:
+            store.close()
+        best = progress.best("accuracy")
+        rate = progress.num_samples / progress.seconds if progress.seconds else None
+        if self.outputs is not None:
+            self.outputs.write_result(
+                {
+                    "ending": ending,
+                    "finished": progress.finished,
+                    "epochs": len(progress.history),
+                    "steps": progress.step,
+                    "num_samples": progress.num_samples,
+                    "train_seconds": progress.seconds,
+                    "eval_seconds": progress.eval_seconds,
+                    "checkpoint_seconds": progress.checkpoint_seconds,
+                    "samples_per_second": rate,
+                    "best_val_accuracy": best,
+                    "history": progress.history,
+                    "run": {**self.description, "compile": self.compile_mode},
+                    "settings": self.settings,
+                    "arguments": {name: str(value) for name, value in vars(self.args).items()},
+                    "environment": self.environment,
+                    "checkpoint_failure": str(store.failure) if store and store.failure else None,
+                }
+            )
+        if ending == "complete":
+            text = f"{(rate or 0.0) * self.task.units_per_sample:.3f} {self.task.unit}/second"
+            self._print(report.summary_lines(self, text))
+        if store is not None and store.failure is not None and ending != "diverged":
+            raise store.failure
+        if ending == "complete":
+            self._print("Training completed successfully.\n")
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Train according to the arguments, or resume an earlier attempt."""
+    dist = distributed.read_dist_info(environ)
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mode = parallel.resolve_mode(args, dist, num_gpus)
+    device = distributed.select_device(args.device, dist, num_cuda_devices=num_gpus)
+    gpu_ids = parallel.data_parallel_gpus(args.gpu_ids, num_gpus) if mode == "dp" else []
+    if gpu_ids:
+        device = torch.device("cuda", gpu_ids[0])
+    batches.batch_size(args, len(gpu_ids) or dist.world_size)
+    outputs = metrics.open_outputs(args, environ, dist)
+    store = checkpoint.open_store(args, environ, dist, outputs, sharded=mode == "fsdp")
+    stopper = stop.read_stopper(environ, margin_seconds=args.stop_margin_seconds)
+    # Signals are recorded only after all ranks have joined: until then the launcher's SIGTERM must
+    # end a rank at once if another rank could not start.
+    with (
+        monitor.watch(dist, *metrics.monitor_files(args, environ), socket.gethostname()),
+        distributed.process_group(dist, device),
+        stopper.signals(),
+    ):
+        reason, step, first_step = train(
+            args,
+            dist,
+            device,
+            mode=mode,
+            gpu_ids=gpu_ids,
+            stopper=stopper,
+            outputs=outputs,
+            store=store,
+        )
+    if outputs is not None:
+        outputs.close()
+    if reason is not None:
+        end_stopped(reason, step, first_step, store is not None, dist, environ)
+
+
+def train(*args: Any, **options: Any) -> tuple[stop.Reason | None, int, int]:
+    """Train; a function of its own, so that DDP's modules are released before the group ends."""
+    trainer = Trainer(*args, **options)
+    return trainer.train(), trainer.progress.step, trainer.first_step
+
+
+def end_stopped(
+    reason: stop.Reason,
+    step: int,
+    first_step: int,
+    is_saved: bool,
+    dist: distributed.DistInfo,
+    environ: Mapping[str, str],
+) -> None:
+    """Request a requeue of a stopped run; raise StoppedError if the run will not be requeued."""
+    is_requested = is_saved and stop.request_requeue(
+        environ, step=step, first_step=first_step, is_writer=dist.rank == 0
+    )
+    cause = stop.REASONS[reason]
+    if dist.rank == 0:
+        saved = "checkpoint saved" if is_saved else "no checkpoint saved"
+        report.write(f"Stopped after step {step}, because {cause}: {saved}.\n")
+    if not is_requested:
+        saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
+        raise errors.StoppedError(f"stopped after step {step} ({cause}); {saved}.")
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage only where it is called for: otherwise ranks pause at different times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def check_finite(value: float, message: str) -> None:
+    """Raise DivergedError if a loss, the same on all ranks, is NaN or infinite."""
+    if not math.isfinite(value):
+        raise errors.DivergedError(diverged(message))
+
+
+def diverged(message: str) -> str:
+    """Return the error message of a diverged training."""
+    return (
+        f"training diverged: {message}. Use a lower --base-lr, a longer --warmup-epochs or"
+        " --max-gradient-norm; earlier checkpoints are kept."
+    )
+
+
+@elastic_errors.record
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run from the command line; an expected error is one line on stderr and an exit code."""
+    try:
+        run(arguments.parse_arguments(argv), os.environ)
+    except errors.TrainerError as error:
+        sys.stderr.write(f"trainers.train: error: {error}\n")
+        sys.stderr.flush()
+        raise SystemExit(error.exit_code) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -32,15 +32,15 @@ def peak_flops(gpu_name: str) -> float | None:
 
 @torch.no_grad()
 def training_flops_per_sample(
-    losses: Callable[[torch.nn.Module, Any], Any], model: torch.nn.Module, batch: Any, size: int
+    losses: Callable[[torch.nn.Module, Any], Any], model: torch.nn.Module, batch: Any
 ) -> float:
-    """Count the floating-point operations of training on one sample of a batch of `size`.
+    """Count the floating-point operations of training on one sample.
 
     The model is neither wrapped nor compiled; its state does not change.
     """
     was_training = model.training
     model.eval()
     with flop_counter.FlopCounterMode(display=False) as counter:
-        losses(model, batch)
+        values, _ = losses(model, batch)
     model.train(was_training)
-    return TRAINING_FACTOR * counter.get_total_flops() / size
+    return TRAINING_FACTOR * counter.get_total_flops() / len(values)
