@@ -44,7 +44,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_task(add: Any) -> None:
-    add("--model", default="cnn", help=f"model to train: {models.describe_names()}")
+    add(
+        "--model",
+        type=models.check_name,
+        default="cnn",
+        metavar="NAME",
+        help=f"model to train: {', '.join(sorted(models.MODELS))}, or torchvision:NAME with a name"
+        " of torchvision.models, such as torchvision:resnet50",
+    )
     add(
         "--task",
         metavar="MODULE:CLASS",

@@ -1,5 +1,7 @@
 """Expected errors before and during a run."""
 
+import math
+
 
 class TrainerError(Exception):
     """The run cannot continue; the message names a fix."""
@@ -41,7 +43,20 @@ class StoppedError(TrainerError):
 
 
 class DivergedError(TrainerError):
-    """The loss or a weight is NaN or infinite."""
+    """A loss or a weight is NaN or infinite."""
 
     # EX_DATAERR of sysexits.h.
     exit_code = 65
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"training diverged: {what}. Use a lower --base-lr, a longer --warmup-epochs or"
+            " --max-gradient-norm; earlier checkpoints are kept."
+        )
+
+
+def check_loss(value: float, where: str) -> None:
+    """Raise DivergedError if a loss, which is the same on all ranks, is NaN or infinite."""
+    if not math.isfinite(value):
+        name = "NaN" if math.isnan(value) else "infinite"
+        raise DivergedError(f"the loss became {name} in {where}")

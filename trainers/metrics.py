@@ -49,7 +49,7 @@ class Snapshot:
     #: Completed steps of the run.
     step: int = 0
     num_samples: int = 0
-    sums: torch.Tensor
+    sums: torch.Tensor | None = None
     seconds: float = 0.0
     wait_seconds: float = 0.0
     event: torch.cuda.Event | None = None
@@ -63,11 +63,12 @@ class Meter:
     """
 
     def __init__(self, device: torch.device, source: loading.Source) -> None:
-        self.names: list[str] = ["loss"]
+        #: Names of the sums: `loss`, and the metrics of the task.
+        self.names: list[str] = []
         self._device = device
         self._source = source
         self._num_samples = 0
-        self._sums = torch.zeros(1, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(0, dtype=torch.float64, device=device)
         self._pending: list[list[torch.Tensor]] = []
         self._seconds_before = 0.0
         self._wait_before = 0.0
@@ -83,15 +84,17 @@ class Meter:
     def add(
         self, num_samples: int, loss: torch.Tensor, metrics: Mapping[str, torch.Tensor]
     ) -> None:
-        """Add a forward pass: the sum of its losses, and the metrics of each of its samples."""
-        if len(self.names) == 1 and metrics:
-            self.names += list(metrics)
-            self._sums = self._sums.new_zeros(len(self.names)).index_add_(
-                0, torch.zeros(1, dtype=torch.int64, device=self._device), self._sums[:1]
-            )
-            self._pending += [[] for _ in metrics]
+        """Add a forward pass: the sum of its losses, and the metrics of each of its samples.
+
+        Without samples it only tells the names of the metrics, which all ranks need.
+        """
+        if not self.names:
+            self.names = ["loss", *metrics]
+            self._sums = self._sums.new_zeros(len(self.names))
         if not self._pending:
             self._pending = [[] for _ in self.names]
+        if num_samples == 0:
+            return
         self._num_samples += num_samples
         for kept, value in zip(self._pending, (loss, *metrics.values()), strict=True):
             kept.append(value)
@@ -118,8 +121,7 @@ class Meter:
     def read(self) -> Span:
         """Return the epoch over all ranks; waits for the device. All ranks must call it."""
         self._synchronize()
-        nothing = Snapshot(sums=torch.zeros(len(self.names), dtype=torch.float64))
-        return self.span(nothing, self.snapshot())
+        return self.span(Snapshot(), self.snapshot())
 
     def span(self, begin: Snapshot, end: Snapshot) -> Span:
         """Return what was between two snapshots over all ranks; all ranks must call it."""
@@ -129,7 +131,8 @@ class Meter:
         if begin.event is not None and end.event is not None:
             # The host may be some steps ahead of the device.
             seconds = begin.event.elapsed_time(end.event) / 1000
-        sums = (end.sums - begin.sums).tolist()
+        # At the start of an epoch there are no sums yet, or they are zero.
+        sums = (end.sums - begin.sums if begin.num_samples else end.sums).tolist()
         # Reduced in host memory, with gloo.
         total = torch.tensor([end.num_samples - begin.num_samples, *sums], dtype=torch.float64)
         slowest = torch.tensor(
@@ -192,6 +195,14 @@ class Meter:
 
 #: Name, value and unit.
 Value = tuple[str, float, str]
+
+
+def peak_memory(device: torch.device) -> list[Value]:
+    """Return the peak memory of this rank's GPU: used by tensors, and reserved by PyTorch."""
+    return [
+        ("gpu_memory_allocated_peak", torch.cuda.max_memory_allocated(device), "bytes"),
+        ("gpu_memory_reserved_peak", torch.cuda.max_memory_reserved(device), "bytes"),
+    ]
 
 
 class Outputs:

@@ -196,6 +196,17 @@ def is_batch_norm(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
+def pass_contexts(model: nn.Module, *, is_last: bool, is_batch_norm_frozen: bool) -> Iterator[None]:
+    """Hold the contexts of one forward and backward pass; gradients are reduced in the last."""
+    with contextlib.ExitStack() as contexts:
+        if not is_last:
+            contexts.enter_context(no_gradient_sync(model))
+        if is_batch_norm_frozen:
+            contexts.enter_context(frozen_batch_norm(model))
+        yield
+
+
+@contextlib.contextmanager
 def no_gradient_sync(model: nn.Module) -> Iterator[None]:
     """Accumulate gradients on the rank, in the passes of a step before the last.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers import distributed, metrics, state
+from trainers import distributed, metrics, state, stop
 
 if TYPE_CHECKING:
     from trainers import train
@@ -72,21 +72,29 @@ def patience_line(epoch: int, metric: str, best: float) -> str:
     )
 
 
-def summary_lines(trainer: "train.Trainer", rate: str) -> str:
+def stop_line(reason: stop.Reason, step: int, is_saved: bool) -> str:
+    """Report that the run was stopped before its end."""
+    saved = "checkpoint saved" if is_saved else "no checkpoint saved"
+    return f"Stopped after step {step}, because {stop.REASONS[reason]}: {saved}.\n"
+
+
+def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
     """Report the whole run; its time is the sum of the epochs."""
-    progress, dist = trainer.progress, trainer.dist
+    progress, dist, task = trainer.progress, trainer.dist, trainer.task
+    per_second = (progress.samples_per_second or 0.0) * task.units_per_sample
     num_gpus = trainer.num_devices if trainer.device.type == "cuda" else 0
     return (
         "\n"
         "Training Summary:\n"
         f"Total training time: {progress.seconds:.3f} seconds\n"
-        f"Throughput: {rate}\n"
+        f"Throughput: {per_second:.3f} {task.unit}/second\n"
         f"Number of nodes: {dist.num_nodes}\n"
         f"Number of GPUs per node: {trainer.gpus_per_node}\n"
         f"Total GPUs used: {num_gpus}\n"
         f"Total processes: {dist.world_size}\n"
         f"Evaluation: {progress.eval_seconds:.3f} seconds\n"
         f"Waiting for checkpoints: {progress.checkpoint_seconds:.3f} seconds\n"
+        + ("Training completed successfully.\n" if is_success else "")
     )
 
 

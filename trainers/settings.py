@@ -93,6 +93,8 @@ def describe(
     """Return what a run is, as printed at its start and stored in result.json."""
     args, plan, source = trainer.args, trainer.plan, trainer.source
     names, unit = trainer.task.description(), trainer.task.unit
+    if trainer.task.units_per_sample != 1:
+        unit = "samples"
     sizes = [loading.num_samples_of(each) for each in (train_data, eval_data)]
     train_size, eval_size = ("a stream" if size is None else f"{size:,}" for size in sizes)
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -102,7 +104,7 @@ def describe(
         device += f" (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})"
     workers = ""
     if source.name == "loader":
-        workers = f", {trainer.num_workers} workers per rank"
+        workers = f", {loading.num_workers(args)} workers per rank"
     elif args.num_workers is not None:
         workers = ", in memory: --num-workers has no effect"
     return {
@@ -154,3 +156,27 @@ def data_fingerprint(
             " on the nodes that differ."
         )
     return fingerprint
+
+
+def result(trainer: "train.Trainer", ending: str) -> dict[str, Any]:
+    """Return the content of result.json; `ending` is `complete`, `stopped` or `diverged`."""
+    progress, store = trainer.progress, trainer.store
+    failure = store.failure if store is not None else None
+    return {
+        "ending": ending,
+        "finished": progress.finished,
+        "epochs": len(progress.history),
+        "steps": progress.step,
+        "num_samples": progress.num_samples,
+        "train_seconds": progress.seconds,
+        "eval_seconds": progress.eval_seconds,
+        "checkpoint_seconds": progress.checkpoint_seconds,
+        "samples_per_second": progress.samples_per_second,
+        "best_val_accuracy": progress.best("accuracy"),
+        "checkpoint_failure": None if failure is None else str(failure),
+        "history": progress.history,
+        "run": {**trainer.description, "compile": trainer.compile_mode},
+        "settings": trainer.settings,
+        "arguments": {name: str(value) for name, value in vars(trainer.args).items()},
+        "environment": trainer.environment,
+    }

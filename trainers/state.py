@@ -59,6 +59,11 @@ class Progress:
         self.epoch += 1
         self.step_in_epoch = 0
 
+    @property
+    def samples_per_second(self) -> float | None:
+        """Throughput of the completed epochs; None before the first."""
+        return self.num_samples / self.seconds if self.seconds else None
+
     # These are computed from the history, so a resumed run may have other goals.
 
     def best(self, metric: str) -> float | None:

@@ -158,6 +158,22 @@ def request_requeue(
     return True
 
 
+def end_attempt(
+    reason: Reason,
+    environ: Mapping[str, str],
+    *,
+    step: int,
+    first_step: int,
+    is_saved: bool,
+    is_writer: bool,
+) -> None:
+    """Request a requeue of a stopped run; raise StoppedError if the run will not be requeued."""
+    if is_saved and request_requeue(environ, step=step, first_step=first_step, is_writer=is_writer):
+        return
+    saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
+    raise errors.StoppedError(f"stopped after step {step} ({REASONS[reason]}); {saved}.")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fence:
     """The attempt of this process, and the folder with the links of all attempts."""

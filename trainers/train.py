@@ -17,13 +17,11 @@ program requests a requeue (ORCHESTRATOR_REQUEUE_FILE). All of them are optional
 import argparse
 import contextlib
 import gc
-import math
 import os
-import pathlib
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,7 +67,6 @@ class Trainer:
         self.num_devices = max(1, len(gpu_ids)) if mode == "dp" else dist.world_size
         self.precision = optim.resolve_precision(args.precision, device)
         self.compile_mode = parallel.resolve_compile(args.compile, mode, device)
-        self.num_workers = 4 if args.num_workers is None else args.num_workers
         optim.set_fp32_precision(self.precision)
         settings.configure_torch(args)
 
@@ -89,7 +86,7 @@ class Trainer:
             steps_per_epoch=self.plan.steps_per_epoch,
             global_batch_size=self.plan.global_batch_size,
         )
-        # The same initial weights on every rank, also without DDP, which broadcasts those of rank 0.
+        # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
         self.model = self.task.model()
         memory_format = settings.memory_format(args, self.model)
@@ -100,17 +97,11 @@ class Trainer:
             train_data,
             eval_data,
             self.plan,
-            loading.LoadingOptions(
-                device=device,
-                memory_format=memory_format,
-                seed=args.seed,
-                num_workers=self.num_workers,
-                prefetch_factor=args.prefetch_factor,
-                eval_batch_size=args.eval_batch_size,
-            ),
+            loading.read_options(args, device, memory_format),
         )
         self.description = settings.describe(self, train_data, eval_data)
-        self.flops_per_sample = self._count_flops()
+        # Of the model before it is wrapped or compiled.
+        self.utilization = mfu.Utilization(self.task.losses, self.model, self.source, device)
         self.wrapped = parallel.wrap(
             self.model, args, mode=mode, device=device, precision=self.precision, gpu_ids=gpu_ids
         )
@@ -143,8 +134,10 @@ class Trainer:
                 report.start_lines(self.dist, self.mode, self.gpus_per_node, self.description)
             )
         reason, ending = None, "failed"
+        # Collected after each epoch: otherwise the ranks pause at different times.
+        gc.disable()
         try:
-            with self.profiler or contextlib.nullcontext(), no_garbage_collection():
+            with self.profiler or contextlib.nullcontext():
                 while not self.progress.finished and reason is None:
                     reason = self.train_epoch()
                     if reason is None:
@@ -160,6 +153,8 @@ class Trainer:
                 self.bar.end()
             if ending != "failed":
                 self._close(ending)
+        if reason is not None:
+            self._print(report.stop_line(reason, self.progress.step, self.store is not None))
         return reason
 
     def train_epoch(self) -> stop.Reason | None:
@@ -216,7 +211,12 @@ class Trainer:
             group["lr"] = learning_rate
         self.optimizer.zero_grad()
         for micro in self.source.micro_batches(step):
-            with self._pass_contexts(model, micro):
+            with parallel.pass_contexts(
+                model,
+                is_last=micro.is_last,
+                # Of a single sample, batch norm cannot compute a variance.
+                is_batch_norm_frozen=micro.num_samples < min(2, self.plan.per_device_batch_size),
+            ):
                 with self.autocast:
                     losses, values = self.task.losses(model, micro.batch)
                 loss = losses.sum()
@@ -225,8 +225,7 @@ class Trainer:
                 # weight 0.
                 factor = self.dist.world_size / batch_size if micro.num_samples else 0.0
                 self.scaler.scale(loss * factor).backward()
-            if micro.num_samples:
-                self.meter.add(micro.num_samples, loss.detach(), values)
+            self.meter.add(micro.num_samples, loss.detach(), values)
         if self.args.max_gradient_norm is not None:
             # Clipping uses the norm of the unscaled gradient.
             self.scaler.unscale_(self.optimizer)
@@ -242,7 +241,7 @@ class Trainer:
         """Record a window of steps; raise DivergedError if its loss is not finite."""
         span = self.meter.span(begin, end)
         loss = span.means["loss"]
-        check_finite(loss, f"the loss became {loss} in steps {begin.step + 1} to {end.step}")
+        errors.check_loss(loss, f"steps {begin.step + 1} to {end.step}")
         rate = self._rate(span)
         if self.bar is not None:
             self.bar.update(
@@ -259,7 +258,7 @@ class Trainer:
                 ("step_time", span.seconds / (end.step - begin.step), "seconds"),
                 ("window_throughput", *rate),
                 ("data_wait_share", span.data_wait_share, ""),
-                *self._utilization(span),
+                *self.utilization.values(span.samples_per_second / self.num_devices),
             ]
         self._record(end.step, *values)
 
@@ -274,7 +273,9 @@ class Trainer:
         self.model.eval()
         sums: dict[str, torch.Tensor] = {}
         with self.ema.applied() if self.ema is not None else contextlib.nullcontext():
-            for batch, is_counted in self._eval_batches():
+            for batch, is_counted in loading.in_step(
+                self.source.eval_batches(), is_sharded=self.mode == "fsdp"
+            ):
                 with self.autocast:
                     losses, values = self.task.losses(self.model, batch)
                 count = torch.ones_like(losses)
@@ -294,8 +295,7 @@ class Trainer:
         began = time.perf_counter()
         evaluation = self.evaluate()
         eval_seconds = time.perf_counter() - began
-        loss = evaluation["loss"]
-        check_finite(loss, f"the validation loss became {loss} in epoch {epoch}")
+        errors.check_loss(evaluation["loss"], f"the evaluation of epoch {epoch}")
         progress.eval_seconds += eval_seconds
         learning_rate = self.schedule.learning_rate(progress.step - 1)
         rate = self._rate(span)
@@ -309,7 +309,10 @@ class Trainer:
             ("epoch_data_wait_share", span.data_wait_share, ""),
             ("eval_time", eval_seconds, "seconds"),
         )
-        self._record_memory()
+        if self.device.type == "cuda":
+            peaks = distributed.gather(metrics.peak_memory(self.device))
+            for rank, values in enumerate(peaks):
+                self._record(progress.step, *values, rank=rank)
         progress.end_epoch(span, evaluation, learning_rate)
         metric = self.task.best_metric
         # All ranks have the same numbers: they come from the same reductions.
@@ -320,7 +323,7 @@ class Trainer:
             report.epoch_lines(epoch, args.epochs, span, evaluation, "{:.3f} {}".format(*rate))
         )
         if self.dist.rank == 0:
-            report.advise(span.data_wait_share, self.num_workers, args.prefetch_factor)
+            report.advise(span.data_wait_share, loading.num_workers(args), args.prefetch_factor)
         if is_reached:
             self._print(report.target_line(epoch))
         elif has_lost_patience:
@@ -344,7 +347,7 @@ class Trainer:
             return
         began, step = time.perf_counter(), self.progress.step
         if not state.is_finite(self.model):
-            raise errors.DivergedError(diverged(f"a weight became NaN or infinite by step {step}"))
+            raise errors.DivergedError(f"a weight became NaN or infinite by step {step}")
         rest = state.capture(self)
         if self.mode == "fsdp":
             sharded = checkpoint.sharded_state(self.model, self.optimizer, self.ema)
@@ -390,79 +393,14 @@ class Trainer:
             return 0
         return self.num_devices if self.mode == "dp" else self.dist.local_world_size
 
-    @contextlib.contextmanager
-    def _pass_contexts(self, model: nn.Module, micro: loading.Micro) -> Iterator[None]:
-        with contextlib.ExitStack() as contexts:
-            if not micro.is_last:
-                contexts.enter_context(parallel.no_gradient_sync(model))
-            if micro.num_samples < min(2, self.plan.per_device_batch_size):
-                contexts.enter_context(parallel.frozen_batch_norm(model))
-            yield
-
-    def _eval_batches(self) -> Iterator[tuple[Any, bool]]:
-        """Yield batches and whether they count: with FSDP all ranks need the same number."""
-        batch = None
-        batches = self.source.eval_batches()
-        while True:
-            following = next(batches, None)
-            if self.mode != "fsdp" and following is None:
-                return
-            if self.mode == "fsdp":
-                has_more = torch.tensor(int(following is not None))
-                if not distributed.all_reduce(has_more, "max").item():
-                    return
-            batch = batch if following is None else following
-            if batch is None:
-                raise errors.UsageError(
-                    "--mode fsdp requires at least one evaluation sample for each rank."
-                )
-            yield batch, following is not None
-
     def _rate(self, span: metrics.Span) -> tuple[float, str]:
         """Return the throughput over all ranks and its unit, such as `images/second`."""
         per_second = span.samples_per_second * self.task.units_per_sample
         return per_second, f"{self.task.unit}/second"
 
-    def _utilization(self, span: metrics.Span) -> list[metrics.Value]:
-        if self.device.type != "cuda" or not self.flops_per_sample:
-            return []
-        peak = mfu.peak_flops(torch.cuda.get_device_name(self.device))
-        if peak is None:
-            return []
-        flops = span.samples_per_second * self.flops_per_sample / self.num_devices
-        return [("mfu", flops / peak, "")]
-
-    def _count_flops(self) -> float:
-        # Only for utilization, which needs the peak of a GPU.
-        batch = None
-        if self.device.type == "cuda":
-            batch = next(self.source.eval_batches(), None)
-        if batch is None:
-            return 0.0
-        return mfu.training_flops_per_sample(self.task.losses, self.model, batch)
-
-    def _record(self, step: int, *values: metrics.Value) -> None:
+    def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
         if self.outputs is not None:
-            self.outputs.append(step, self.progress.epoch, *values)
-
-    def _record_memory(self) -> None:
-        if self.device.type != "cuda":
-            return
-        # As seen by PyTorch's allocator: used by tensors, and reserved from CUDA.
-        peaks = distributed.gather(
-            (
-                torch.cuda.max_memory_allocated(self.device),
-                torch.cuda.max_memory_reserved(self.device),
-            )
-        )
-        for rank, (allocated, reserved) in enumerate(peaks):
-            self.outputs and self.outputs.append(
-                self.progress.step,
-                self.progress.epoch,
-                ("gpu_memory_allocated_peak", allocated, "bytes"),
-                ("gpu_memory_reserved_peak", reserved, "bytes"),
-                rank=rank,
-            )
+            self.outputs.append(step, self.progress.epoch, *values, rank=rank)
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""
@@ -484,39 +422,16 @@ class Trainer:
 
     def _close(self, ending: str) -> None:
         """Write result.json and the summary; raise CheckpointError if the last save failed."""
-        progress, store = self.progress, self.store
-        if store is not None:
-            store.close()
-        best = progress.best("accuracy")
-        rate = progress.num_samples / progress.seconds if progress.seconds else None
+        failure = None
+        if self.store is not None:
+            self.store.close()
+            failure = self.store.failure
         if self.outputs is not None:
-            self.outputs.write_result(
-                {
-                    "ending": ending,
-                    "finished": progress.finished,
-                    "epochs": len(progress.history),
-                    "steps": progress.step,
-                    "num_samples": progress.num_samples,
-                    "train_seconds": progress.seconds,
-                    "eval_seconds": progress.eval_seconds,
-                    "checkpoint_seconds": progress.checkpoint_seconds,
-                    "samples_per_second": rate,
-                    "best_val_accuracy": best,
-                    "history": progress.history,
-                    "run": {**self.description, "compile": self.compile_mode},
-                    "settings": self.settings,
-                    "arguments": {name: str(value) for name, value in vars(self.args).items()},
-                    "environment": self.environment,
-                    "checkpoint_failure": str(store.failure) if store and store.failure else None,
-                }
-            )
+            self.outputs.write_result(settings.result(self, ending))
         if ending == "complete":
-            text = f"{(rate or 0.0) * self.task.units_per_sample:.3f} {self.task.unit}/second"
-            self._print(report.summary_lines(self, text))
-        if store is not None and store.failure is not None and ending != "diverged":
-            raise store.failure
-        if ending == "complete":
-            self._print("Training completed successfully.\n")
+            self._print(report.summary_lines(self, is_success=failure is None))
+        if failure is not None and ending != "diverged":
+            raise failure
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
@@ -552,60 +467,20 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if outputs is not None:
         outputs.close()
     if reason is not None:
-        end_stopped(reason, step, first_step, store is not None, dist, environ)
+        stop.end_attempt(
+            reason,
+            environ,
+            step=step,
+            first_step=first_step,
+            is_saved=store is not None,
+            is_writer=dist.rank == 0,
+        )
 
 
 def train(*args: Any, **options: Any) -> tuple[stop.Reason | None, int, int]:
     """Train; a function of its own, so that DDP's modules are released before the group ends."""
     trainer = Trainer(*args, **options)
     return trainer.train(), trainer.progress.step, trainer.first_step
-
-
-def end_stopped(
-    reason: stop.Reason,
-    step: int,
-    first_step: int,
-    is_saved: bool,
-    dist: distributed.DistInfo,
-    environ: Mapping[str, str],
-) -> None:
-    """Request a requeue of a stopped run; raise StoppedError if the run will not be requeued."""
-    is_requested = is_saved and stop.request_requeue(
-        environ, step=step, first_step=first_step, is_writer=dist.rank == 0
-    )
-    cause = stop.REASONS[reason]
-    if dist.rank == 0:
-        saved = "checkpoint saved" if is_saved else "no checkpoint saved"
-        report.write(f"Stopped after step {step}, because {cause}: {saved}.\n")
-    if not is_requested:
-        saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
-        raise errors.StoppedError(f"stopped after step {step} ({cause}); {saved}.")
-
-
-@contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage only where it is called for: otherwise ranks pause at different times."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def check_finite(value: float, message: str) -> None:
-    """Raise DivergedError if a loss, the same on all ranks, is NaN or infinite."""
-    if not math.isfinite(value):
-        raise errors.DivergedError(diverged(message))
-
-
-def diverged(message: str) -> str:
-    """Return the error message of a diverged training."""
-    return (
-        f"training diverged: {message}. Use a lower --base-lr, a longer --warmup-epochs or"
-        " --max-gradient-norm; earlier checkpoints are kept."
-    )
 
 
 @elastic_errors.record

@@ -5,6 +5,7 @@ Data in memory (TensorData) stays on the device if it fits. Other data sets, map
 has the same samples for any number of ranks and workers, also after a resume.
 """
 
+import argparse
 import dataclasses
 import functools
 import itertools
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils import data as torch_data
 
+from trainers import distributed, errors
 from trainers.data import batches, memory, order, workers
 
 # Largest fraction of free GPU memory that data may use; the rest is for training.
@@ -74,6 +76,25 @@ class LoadingOptions:
     eval_batch_size: int | None
 
 
+def read_options(
+    args: argparse.Namespace, device: torch.device, memory_format: torch.memory_format
+) -> LoadingOptions:
+    """Return the options of the command line."""
+    return LoadingOptions(
+        device=device,
+        memory_format=memory_format,
+        seed=args.seed,
+        num_workers=num_workers(args),
+        prefetch_factor=args.prefetch_factor,
+        eval_batch_size=args.eval_batch_size,
+    )
+
+
+def num_workers(args: argparse.Namespace) -> int:
+    """Return the number of workers of a DataLoader per rank."""
+    return 4 if args.num_workers is None else int(args.num_workers)
+
+
 def make_source(
     choice: str,
     train: torch_data.Dataset[Any],
@@ -87,6 +108,29 @@ def make_source(
         if choice == "device" or (choice == "auto" and fits(size, options.device)):
             return DeviceSource(train, evaluation, plan, options)
     return LoaderSource(train, evaluation, plan, options)
+
+
+def in_step(batches: Iterator[Any], *, is_sharded: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield evaluation batches and whether they count.
+
+    With a sharded model (FSDP) each forward pass is a collective: a rank without further batches
+    repeats its last one, which does not count.
+    """
+    batch = None
+    while True:
+        following = next(batches, None)
+        if is_sharded:
+            has_more = torch.tensor(int(following is not None))
+            if not distributed.all_reduce(has_more, "max").item():
+                return
+        elif following is None:
+            return
+        batch = batch if following is None else following
+        if batch is None:
+            raise errors.UsageError(
+                "--mode fsdp requires at least one evaluation sample for each rank."
+            )
+        yield batch, following is not None
 
 
 def num_samples_of(dataset: Any) -> int | None:

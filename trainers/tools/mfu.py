@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 
+from trainers.data import loading
+
 #: Dense peaks in FLOP/s for bf16 and fp16 (NVIDIA's data sheets of each product). The first name
 #: that is part of the name of the GPU counts.
 PEAKS = {
@@ -28,6 +30,32 @@ TRAINING_FACTOR = 3
 def peak_flops(gpu_name: str) -> float | None:
     """Return the peak of a GPU in FLOP/s; None if it is not in the table."""
     return next((peak for name, peak in PEAKS.items() if name in gpu_name), None)
+
+
+class Utilization:
+    """Utilization of the GPUs by a model; on a CPU, or a GPU without a known peak, nothing."""
+
+    def __init__(
+        self,
+        losses: Callable[[torch.nn.Module, Any], tuple[torch.Tensor, Any]],
+        model: torch.nn.Module,
+        source: loading.Source,
+        device: torch.device,
+    ) -> None:
+        self._peak: float | None = None
+        if device.type == "cuda":
+            self._peak = peak_flops(torch.cuda.get_device_name(device))
+        batch = None if self._peak is None else next(source.eval_batches(), None)
+        if batch is None:
+            self._peak = None
+            return
+        self._flops = training_flops_per_sample(losses, model, batch)
+
+    def values(self, samples_per_second: float) -> list[tuple[str, float, str]]:
+        """Return the metric `mfu`, a fraction, of a throughput per GPU."""
+        if self._peak is None:
+            return []
+        return [("mfu", samples_per_second * self._flops / self._peak, "")]
 
 
 @torch.no_grad()
