@@ -112,15 +112,19 @@ class StreamBatches(torch_data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = torch_data.get_worker_info()
         first, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        # A DataLoader takes one batch from each worker in turn.
-        mine = list(itertools.islice(self._requests.positions(), first, None, count))
+
+        def mine() -> Iterator[slice]:
+            # A DataLoader takes one batch from each worker in turn. Without end for a stream of
+            # unknown length.
+            return itertools.islice(self._requests.positions(), first, None, count)
+
         if hasattr(self._stream, "set_epoch"):
             self._stream.set_epoch(self._requests.epoch)
         states = _RandomStates()
         with states:
             _seed_all(self._seed, self._requests.epoch, -1)
-            samples = iter(self._samples(itertools.chain.from_iterable(map(_indices, mine))))
-        for part in mine:
+            samples = iter(self._samples(itertools.chain.from_iterable(map(_indices, mine()))))
+        for part in mine():
             with states:
                 batch = list(itertools.islice(samples, len(_indices(part))))
             if len(batch) < len(_indices(part)) and self._is_finite:
