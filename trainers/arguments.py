@@ -61,6 +61,8 @@ def _add_task(add: Any) -> None:
     add(
         "--task-options",
         nargs="+",
+        # A list in a spec repeats the option.
+        action="extend",
         metavar="NAME=VALUE",
         help="arguments of the class of --task",
     )
@@ -217,6 +219,7 @@ def _add_devices(add: Any) -> None:
         "--gpu-ids",
         type=bounds.naturals,
         nargs="+",
+        action="extend",
         help="GPUs that --mode dp uses, such as 0,1; default: all",
     )
     add(
