@@ -96,7 +96,7 @@ def describe(
     if trainer.task.units_per_sample != 1:
         unit = "samples"
     sizes = [loading.num_samples_of(each) for each in (train_data, eval_data)]
-    train_size, eval_size = ("a stream" if size is None else f"{size:,}" for size in sizes)
+    train_size, eval_size = ("a stream" if size is None else f"{size:,} {unit}" for size in sizes)
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     device = "CPU"
     if trainer.device.type == "cuda":
@@ -104,12 +104,12 @@ def describe(
         device += f" (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})"
     workers = ""
     if source.name == "loader":
-        workers = f", {loading.num_workers(args)} workers per rank"
+        workers = f", {loading.num_workers(args)} worker(s) per rank"
     elif args.num_workers is not None:
         workers = ", in memory: --num-workers has no effect"
     return {
         "model": f"{names['model']} ({parameters:,} parameters)",
-        "data": f"{names['data']}: {train_size} {unit} for training, {eval_size} for evaluation",
+        "data": f"{names['data']}: {train_size} for training, {eval_size} for evaluation",
         "data path": source.name + workers,
         "batch": f"{plan.global_batch_size} {unit} in {plan.steps_per_epoch} steps an epoch,"
         f" {plan.global_batch_size // plan.gradient_accumulation_steps // trainer.num_devices} on"
