@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import distributed
+import torch.distributed
 
-from trainers import ranks
+from trainers import distributed
 
 # DDP's buckets usually have up to 25 MiB, but a whole model may be one bucket.
 LARGEST_BYTES = 128 << 20
@@ -32,26 +32,21 @@ class Result:
     @property
     def bus_bytes_per_second(self) -> float:
         """Bus bandwidth as in nccl-tests: 2 (n - 1) / n times the size, divided by the time."""
-        moved = 2 * (self.world_size - 1) / self.world_size * self.num_bytes
-        return moved / self.seconds
+        return 2 * (self.world_size - 1) / self.world_size * self.num_bytes / self.seconds
 
 
 def sizes(largest_bytes: int) -> list[int]:
     """Return the sizes to measure, from 1 byte to `largest_bytes`."""
-    result = []
-    size = 1
-    while size < largest_bytes:
-        result.append(size)
-        size *= FACTOR
-    return [*result, largest_bytes]
+    powers = (FACTOR**power for power in range(largest_bytes.bit_length()))
+    return [*(size for size in powers if size < largest_bytes), largest_bytes]
 
 
 def measure(
-    place: ranks.Ranks,
+    dist: distributed.DistInfo,
     device: torch.device,
     num_bytes: int,
     *,
-    reduce: Callable[[torch.Tensor], object] = distributed.all_reduce,
+    reduce: Callable[[torch.Tensor], object] = torch.distributed.all_reduce,
 ) -> Result:
     """Sum integers over all ranks and compare every element; all ranks must call it.
 
@@ -60,29 +55,26 @@ def measure(
     """
     # int32 if the size is a multiple of 4 bytes, else bytes.
     dtype = torch.int32 if num_bytes % 4 == 0 else torch.uint8
-    count = num_bytes // dtype.itemsize
-    pattern = (torch.arange(count, device=device) % 13).to(dtype)
-    expected = pattern * sum(range(1, place.world_size + 1))
+    pattern = (torch.arange(num_bytes // dtype.itemsize, device=device) % 13).to(dtype)
+    expected = pattern * sum(range(1, dist.world_size + 1))
     num_wrong = torch.zeros(1, dtype=torch.int64, device=device)
-    times = torch.zeros(REPEATS, dtype=torch.float64, device=device)
+    seconds = torch.zeros(REPEATS, dtype=torch.float64, device=device)
     # The first all-reduce sets up connections: it is verified but not timed.
     for repeat in range(-1, REPEATS):
-        tensor = pattern * (place.rank + 1)
-        ranks.wait_for_all()
+        tensor = pattern * (dist.rank + 1)
+        distributed.barrier()
         _synchronize(device)
-        began = time.perf_counter()
+        started = time.perf_counter()
         reduce(tensor)
         _synchronize(device)
         if repeat >= 0:
-            times[repeat] = time.perf_counter() - began
+            seconds[repeat] = time.perf_counter() - started
         num_wrong += (tensor != expected).sum()
-    ranks.max_over_ranks(times)
-    ranks.sum_over_ranks(num_wrong)
     return Result(
         num_bytes=num_bytes,
-        num_wrong=int(num_wrong.item()),
-        seconds=times.median().item(),
-        world_size=place.world_size,
+        num_wrong=int(distributed.all_reduce(num_wrong).item()),
+        seconds=distributed.all_reduce(seconds, "max").median().item(),
+        world_size=dist.world_size,
     )
 
 
