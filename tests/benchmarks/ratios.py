@@ -60,7 +60,7 @@ def table(ratios: Sequence[Ratio]) -> str:
     """Return a Markdown table: median seconds, ratio, budget."""
     lines = ["| what | here | bare | ratio | budget |", "|---|---|---|---|---|"]
     for ratio in ratios:
-        budget = "-" if ratio.budget is None else f"{ratio.budget:.1f}"
+        budget = "-" if ratio.budget is None else f"{ratio.budget:g}"
         ours, bare = statistics.median(ratio.ours_seconds), statistics.median(ratio.bare_seconds)
         lines.append(
             f"| {ratio.label} | {ours:.3f} s | {bare:.3f} s | {ratio.value:.2f} | {budget} |"

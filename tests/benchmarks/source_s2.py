@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from trainers import datasets, models
+from trainers import data as trainers_data
+from trainers import models
 
 
 class Images(Dataset):
@@ -48,14 +49,14 @@ def main() -> None:
     arguments = parser.parse_args()
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    options = datasets.Options(
+    options = trainers_data.DataOptions(
         folder=arguments.data_dir,
         synthetic_samples=arguments.synthetic_samples,
         synthetic_classes=arguments.synthetic_classes,
     )
-    data = datasets.load(arguments.dataset, options)
+    data = trainers_data.load(arguments.dataset, options)
     normalise = transforms.Normalize(
-        (data.mean / 255).flatten().tolist(), (data.std / 255).flatten().tolist()
+        (data.train.mean / 255).flatten().tolist(), (data.train.std / 255).flatten().tolist()
     )
     for_training = transforms.Compose(
         [
@@ -68,7 +69,7 @@ def main() -> None:
     # The guide also augments validation images; not here, so that losses are comparable.
     for_testing = transforms.Compose([transforms.ToTensor(), normalise])
     train_loader = DataLoader(
-        Images(data.train_samples, data.train_labels, for_training),
+        Images(data.train.samples, data.train.labels, for_training),
         batch_size=arguments.batch_size,
         shuffle=True,
         num_workers=arguments.num_workers,
@@ -76,14 +77,14 @@ def main() -> None:
         drop_last=True,
     )
     test_loader = DataLoader(
-        Images(data.test_samples, data.test_labels, for_testing),
+        Images(data.eval.samples, data.eval.labels, for_testing),
         batch_size=arguments.batch_size,
         num_workers=arguments.num_workers,
         pin_memory=device.type == "cuda",
     )
 
     torch.manual_seed(0)
-    model = models.MODELS[arguments.model](data.sample_shape, data.num_classes).to(device)
+    model = models.build(arguments.model, data.sample_shape, data.num_classes).to(device)
     loss_function = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=arguments.base_lr, momentum=0.9, weight_decay=5e-4
@@ -114,7 +115,7 @@ def main() -> None:
                 logits = model(images)
                 loss_sum += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
                 num_right += (logits.argmax(dim=1) == labels).sum().item()
-        count = len(data.test_labels)
+        count = len(data.eval)
         rate = len(train_loader) * arguments.batch_size / seconds
         print(f"Epoch {epoch + 1}/{arguments.epochs} completed in {seconds:.3f} seconds")
         print(

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import benchmark  # noqa: E402
+from trainers.tools import benchmark  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -66,9 +66,11 @@ def test_ratios_are_to_the_first_and_a_failure_is_named(capfd: pytest.CaptureFix
 
 
 def test_ddp_gets_a_rank_for_each_gpu_and_dp_one_process() -> None:
-    single, dp, ddp = benchmark.dp_ddp_arms(["--epochs=2"], 4)
+    single, dp, ddp = benchmark.make_arms("dp-ddp", ["--epochs=2"], 4)
     assert single.command[1:] == ("-m", "trainers.train", "--epochs=2", "--mode=single")
-    assert dp.command[-6:] == ("--mode=dp", "--gpu-ids", "0", "1", "2", "3")
+    assert dp.command[1:] == (
+        "-m", "trainers.train", "--epochs=2", "--mode=dp", "--gpu-ids=0,1,2,3"
+    )  # fmt: skip
     assert ddp.command[1:] == (
         "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
         "--nproc-per-node=4",
@@ -83,9 +85,28 @@ def test_dp_against_ddp_needs_two_gpus(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_two_precisions_are_trained_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--dataset=synthetic", "--synthetic-shape=20", "--synthetic-samples=512"]
-    assert benchmark.main(["precision", "--repeats=1", "--model=mlp", "--device=cpu", *words]) == 0
+    arguments = ["--dataset=synthetic", "--synthetic-shape=20", "--synthetic-samples=512"]
+    assert (
+        benchmark.main(["precision", "--repeats=1", "--model=mlp", "--device=cpu", *arguments]) == 0
+    )
     machine, _, fp32, bf16 = capsys.readouterr().out.splitlines()[:4]
     assert f"torch {torch.__version__}" in machine
     assert fp32.startswith("fp32 ") and " 1.00 " in fp32
     assert bf16.startswith("bf16 ")
+
+
+def test_the_variables_of_a_job_do_not_reach_the_runs() -> None:
+    job = {"ORCHESTRATOR_RUN_DIR": "/run", "SLURM_STEP_ID": "0", "RANK": "1", "LOCAL_RANK": "1"}
+    program = "import os, sys; print(*sorted({*sys.argv} & {*os.environ}))"
+    output, failure = benchmark.run_command(
+        [sys.executable, "-c", program, "KEPT", *job],
+        {**os.environ, **job, "KEPT": "1"},
+        seconds=60,
+    )
+    assert (output, failure) == ("KEPT\n", "")
+
+
+def test_a_run_that_does_not_end_is_stopped() -> None:
+    program = "import time; time.sleep(600)"
+    outcome = benchmark.run_command([sys.executable, "-c", program], os.environ, seconds=0.5)
+    assert outcome == ("", "not finished after 0.5 s")

@@ -11,12 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import collectives, preflight, ranks  # noqa: E402
+from trainers import distributed  # noqa: E402
+from trainers.tools import collectives, preflight  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
-PLACE = ranks.Ranks(
-    launcher=ranks.Launcher.SINGLE,
+DIST = distributed.DistInfo(
+    launcher=distributed.Launcher.SINGLE,
     rank=0,
     local_rank=0,
     world_size=1,
@@ -32,7 +33,7 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 def test_two_ranks_are_ready(launch: Launch) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     result = launch(
-        [*TORCHRUN, "-m", "trainers.preflight", "--device=cpu", "--dataset=digits",
+        [*TORCHRUN, "-m", "trainers.tools.preflight", "--device=cpu", "--dataset=digits",
          "--run-dir=.", f"--largest-bytes={1 << 20}"]
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -54,7 +55,7 @@ def test_two_ranks_are_ready(launch: Launch) -> None:
 
 def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> None:
     result = launch(
-        ["-m", "trainers.preflight", "--device=cpu", "--dataset=cifar100",
+        ["-m", "trainers.tools.preflight", "--device=cpu", "--dataset=cifar100",
          f"--data-dir={tmp_path}", f"--run-dir={tmp_path}/none"]
     )  # fmt: skip
     assert result.returncode == 1
@@ -67,10 +68,10 @@ def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_missing_gpu_fails_the_preflight(launch: Launch) -> None:
-    result = launch(["-m", "trainers.preflight", "--device=cuda"])
+    result = launch(["-m", "trainers.tools.preflight", "--device=cuda"])
     assert result.returncode == 2
     assert result.stdout.startswith("FAILED   start: --device cuda, but PyTorch sees no GPU")
-    result = launch(["-m", "trainers.preflight"], SLURM_GPUS_ON_NODE="4")
+    result = launch(["-m", "trainers.tools.preflight"], SLURM_GPUS_ON_NODE="4")
     assert result.returncode == 1
     assert "but the job has GPUs (4): install a CUDA build" in result.stdout
 
@@ -113,11 +114,11 @@ def test_gpus_of_the_job_that_pytorch_does_not_see(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    verdict = preflight.check_device(PLACE, torch.device("cpu"), "auto")
+    outcome = preflight.check_device(DIST, torch.device("cpu"), "auto")
     threads = torch.get_num_threads()
-    assert (verdict.level, verdict.text) == (level, f"CPU, {threads} thread(s) per rank{problem}")
+    assert (outcome.level, outcome.text) == (level, f"CPU, {threads} thread(s) per rank{problem}")
     # The user chose the CPU.
-    assert preflight.check_device(PLACE, torch.device("cpu"), "cpu").level == "ok"
+    assert preflight.check_device(DIST, torch.device("cpu"), "cpu").level == "ok"
 
 
 def test_one_wrong_element_is_detected() -> None:
@@ -126,11 +127,11 @@ def test_one_wrong_element_is_detected() -> None:
             tensor[777] += 1
 
     results = [
-        collectives.measure(PLACE, torch.device("cpu"), size, reduce=corrupt)
+        collectives.measure(DIST, torch.device("cpu"), size, reduce=corrupt)
         for size in (1, 4096, 4098)
     ]
     assert [result.num_wrong for result in results] == [0, 6, 6]
-    right, wrong, _ = preflight.collective_verdicts(results)
+    right, wrong, _ = preflight.check_collectives(results)
     assert right.level == preflight.OK
     assert wrong.level == preflight.FAILED
     assert "6 WRONG" in wrong.text and "NCCL_PROTO=^LL128" in wrong.text
@@ -159,8 +160,8 @@ def test_an_image_for_another_architecture_fails(tmp_path: Path) -> None:
 
 
 def test_equal_results_of_ranks_are_reported_once() -> None:
-    good = preflight.Verdict(level=preflight.OK, subject="device", text="CPU")
-    bad = preflight.Verdict(level=preflight.FAILED, subject="device", text="none")
+    good = preflight.Outcome(preflight.OK, "device", "CPU")
+    bad = preflight.Outcome(preflight.FAILED, "device", "none")
     assert preflight.merge([("a rank 0", good), ("b rank 1", good)]) == [good]
-    lines = [v.line() for v in preflight.merge([("a rank 0", good), ("b rank 1", bad)])]
+    lines = [each.line() for each in preflight.merge([("a rank 0", good), ("b rank 1", bad)])]
     assert lines == ["ok       device: CPU (a rank 0)", "FAILED   device: none (b rank 1)"]

@@ -85,18 +85,18 @@ def precisions() -> list[str]:
 def run_command(
     command: Sequence[str], environ: Mapping[str, str], *, seconds: float
 ) -> tuple[str, str]:
-    """Run a command in an empty folder; return its output, and the error message if it failed."""
+    """Run a command in an empty folder; return stdout and stderr, and the error if it failed."""
     removed = tuple(JOB_VARIABLES.split())
     environment = {key: text for key, text in environ.items() if not key.startswith(removed)}
     # Absolute: the run has another working directory.
     environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with (
         tempfile.TemporaryDirectory(prefix="trainers-") as folder,
         subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes) as process,
     ):
         try:
-            output, messages = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             # torchrun forwards SIGTERM to its ranks; after SIGKILL they would continue.
             process.terminate()
@@ -105,7 +105,7 @@ def run_command(
             process.kill()
             return "", f"not finished after {seconds:g} s"
     if process.returncode:
-        return output, failure_line(messages) or f"exit code {process.returncode}"
+        return output, failure_line(output) or f"exit code {process.returncode}"
     return output, ""
 
 
@@ -125,11 +125,11 @@ def read_output(text: str) -> Outcome:
     return Outcome(samples_per_second=rates[1:], loss=float(loss), accuracy=float(accuracy))
 
 
-def failure_line(stderr: str) -> str:
-    """Return the line of stderr that shows best why a run failed."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+def failure_line(output: str) -> str:
+    """Return the line that shows best why a run failed: of an error, else the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     error_lines = [line for line in lines if re.search(r"Error: |error: ", line)]
-    return (error_lines or lines or [""])[0][:200]
+    return (error_lines or lines[-1:] or [""])[0][:200]
 
 
 def compare(
