@@ -71,11 +71,8 @@ def measure_cpu(args: argparse.Namespace) -> int:
         for source, ours in zip(*results, strict=True)
     ]
     speedup = statistics.median(pairs)
-    print(
-        f"trainer / loop as in S2: {speedup:.2f} (pairs: {min(pairs):.2f} to {max(pairs):.2f}),"
-        f" at least {SOURCE_BUDGET}\n",
-        flush=True,
-    )
+    spread = f"pairs: {min(pairs):.2f} to {max(pairs):.2f}"
+    print(f"trainer / loop as in S2: {speedup:.2f} ({spread}), at least {SOURCE_BUDGET}\n")
     torch.set_num_threads(args.threads)
     images = (*OLIVIA, f"--synthetic-samples={2 * args.batch_size}")
     overheads = [
@@ -178,9 +175,9 @@ def measure_gpus(args: argparse.Namespace) -> int:
     show("step alone", rate(trainer, steps(trainer, trainer.compiled), args.repeats), trainer, peak)
     overhead = against_bare_loop(options, args.repeats)
     # Half of the peak of bf16 in the data sheets of A100, H100, L40S and A10.
-    tf32, tf32_peak = make_trainer([*options, "--precision=tf32"]), peak and peak / 2
+    tf32 = make_trainer([*options, "--precision=tf32"])
     tf32_rate = rate(tf32, steps(tf32, tf32.compiled), args.repeats)
-    show("step alone, tf32", tf32_rate, trainer, tf32_peak)
+    show("step alone, tf32", tf32_rate, tf32, peak and peak / 2)
     trainer = make_trainer(options)
     show("step alone, with DDP", ddp_rate(trainer, args.repeats), trainer, peak)
     print(ratios.table([overhead]))
@@ -189,9 +186,8 @@ def measure_gpus(args: argparse.Namespace) -> int:
 
 def show(name: str, images_per_second: float, trainer: train.Trainer, peak: float | None) -> None:
     """Print the throughput of one GPU and its share of the peak."""
-    share = images_per_second * trainer.flops_per_sample / peak if peak else None
-    text = "" if share is None else f"{share:7.1%} of the peak"
-    print(f"{name:24} {images_per_second:10.1f} images/s per GPU {text}", flush=True)
+    share = f"{images_per_second * trainer.flops_per_sample / peak:7.1%} of peak" if peak else ""
+    print(f"{name:24} {images_per_second:10.1f} images/s per GPU {share}", flush=True)
 
 
 def rate(trainer: train.Trainer, epoch: Callable[[], object], repeats: int) -> float:
@@ -240,13 +236,8 @@ def steps(trainer: train.Trainer, model: nn.Module) -> Callable[[], None]:
 def ddp_rate(trainer: train.Trainer, repeats: int) -> float:
     """Return the images/s of steps with DDP in a process group of one rank."""
     torch.distributed.init_process_group(store=torch.distributed.HashStore(), rank=0, world_size=1)
-    wrapped = parallel.wrap(
-        trainer.model,
-        trainer.args,
-        mode="ddp",
-        device=trainer.device,
-        precision=trainer.precision,
-    )
+    options = {"mode": "ddp", "device": trainer.device, "precision": trainer.precision}
+    wrapped = parallel.wrap(trainer.model, trainer.args, **options)
     compiled = parallel.compile_model(wrapped, trainer.compile_mode)
     result = rate(trainer, steps(trainer, compiled), repeats)
     torch.distributed.destroy_process_group()

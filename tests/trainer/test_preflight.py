@@ -59,7 +59,7 @@ def test_missing_parts_fail_the_preflight(launch: Launch, tmp_path: Path) -> Non
          f"--data-dir={tmp_path}", f"--run-dir={tmp_path}/none"]
     )  # fmt: skip
     assert result.returncode == 1
-    assert f"FAILED   data: CIFAR-100 is not in {tmp_path}. Either\n" in result.stdout
+    assert f"FAILED   data: cifar100 cannot be read from {tmp_path} (" in result.stdout
     assert f"FAILED   run folder: [Errno 2] No such file or directory: '{tmp_path}/none/" in (
         result.stdout
     )

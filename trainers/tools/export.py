@@ -8,7 +8,6 @@ A checkpoint is a file, or with FSDP a folder of torch.distributed.checkpoint.
 
 import argparse
 import contextlib
-import hashlib
 import os
 import pathlib
 import pickle
@@ -22,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.api as dcp_api
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from trainers import errors
+from trainers import checkpoint, errors
 
 Weights = dict[str, torch.Tensor]
 
@@ -30,14 +29,17 @@ Weights = dict[str, torch.Tensor]
 def read_weights(path: pathlib.Path, *, ema: bool) -> Weights:
     """Return the weights of a checkpoint, in host memory.
 
-    With `ema`, averaged weights replace those that have an average. Raises UsageError if the
-    checkpoint has none, CheckpointError if it cannot be read.
+    With `ema`, averaged weights replace those that have an average. A file without checksum is not
+    verified. Raises UsageError if there are no averages, CheckpointError if the checkpoint is
+    damaged.
     """
     if not path.exists():
         raise errors.UsageError(
             f"{path} does not exist: name a file such as best.pt or checkpoint-0000000120.pt, or"
             " with FSDP a folder such as checkpoint-0000000120."
         )
+    if path.is_dir() or checkpoint.checksum_path(path).exists():
+        checkpoint.verify(path)
     state = read_folder(path) if path.is_dir() else read_file(path)
     if "model" not in state:
         raise errors.CheckpointError(
@@ -60,20 +62,8 @@ def read_weights(path: pathlib.Path, *, ema: bool) -> Weights:
 
 
 def read_file(path: pathlib.Path) -> Mapping[str, Any]:
-    """Return the content of a checkpoint file; raise CheckpointError if it is damaged.
-
-    The file is verified if PATH.sha256, in the format of sha256sum, exists.
-    """
-    checksum = path.with_name(f"{path.name}.sha256")
+    """Return the content of a checkpoint file; raise CheckpointError if it cannot be read."""
     try:
-        if checksum.exists():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if checksum.read_text().split()[:1] != [digest]:
-                raise errors.CheckpointError(
-                    f"{path} is damaged: its SHA-256 is not that of {checksum.name}. Use another"
-                    " checkpoint."
-                )
         # With mmap only the weights are read, not the state of the optimizer.
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
@@ -84,13 +74,9 @@ def read_file(path: pathlib.Path) -> Mapping[str, Any]:
 def read_folder(folder: pathlib.Path) -> Mapping[str, Any]:
     """Return `model` and `ema` of a checkpoint of torch.distributed.checkpoint.
 
-    Needs no process group, and as much memory as these weights. Raises CheckpointError if the
-    folder is incomplete.
+    Needs no process group, and as much memory as these weights. Raises CheckpointError if it cannot
+    be read.
     """
-    if not (folder / ".metadata").is_file():
-        raise errors.CheckpointError(
-            f"{folder} is incomplete, or not a checkpoint: .metadata is missing. Use another one."
-        )
     try:
         reader = dcp.FileSystemReader(folder)
         metadata = reader.read_metadata()
@@ -139,9 +125,12 @@ def write(path: pathlib.Path, weights: Weights) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export; raise TrainerError if it is not possible."""
-    checkpoints = (args.checkpoint.resolve(), args.checkpoint.resolve() / "trainer.pt")
-    has_checksum = args.output.with_name(f"{args.output.name}.sha256").exists()
-    if args.output.is_dir() or has_checksum or args.output.resolve() in checkpoints:
+    has_checksum = checkpoint.checksum_path(args.output).exists()
+    is_checkpoint = args.checkpoint.resolve() in (
+        args.output.resolve(),
+        args.output.resolve().parent,
+    )
+    if args.output.is_dir() or has_checksum or is_checkpoint:
         raise errors.UsageError(f"{args.output} is a folder or a checkpoint: name another file.")
     weights = read_weights(args.checkpoint, ema=args.ema)
     write(args.output, weights)

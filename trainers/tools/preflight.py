@@ -123,7 +123,7 @@ def check_shared_memory(folder: pathlib.Path = pathlib.Path("/dev/shm")) -> Outc
     return Outcome(OK, "shared memory", text)
 
 
-def check_data(name: str, options: data.Options) -> Outcome:
+def check_data(name: str, options: data.DataOptions) -> Outcome:
     """Check whether a data set is complete and readable."""
     try:
         data.stage(name, options)
