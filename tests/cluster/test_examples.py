@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tests.cluster import root
 from tests.cluster import site as sites
 from tests.cluster import test_digits as digits
 
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 #: The hosts' GPUs are in Slurm's books only, and tests run on two cores.
 SMALL = (
     "args.epochs=1",
@@ -26,15 +28,18 @@ SMALL = (
 )
 #: One step.
 SYNTHETIC = ("args.dataset=synthetic", "args.synthetic_samples=32")
+IMAGE = (
+    f"container.image={root.IMAGE}",
+    f'container.binds=["{sites.ENVIRONMENT}"]',
+    f"environment.venv={sites.ENVIRONMENT}",
+)
 IN_IMAGE = (
     *SYNTHETIC,
     # The document's network takes a CPU a minute for a step.
     "args.model=cnn",
     "args.batch_size=32",
     "job.partition=gpu",
-    f"container.image={root.IMAGE}",
-    f'container.binds=["{sites.ENVIRONMENT}"]',
-    f"environment.venv={sites.ENVIRONMENT}",
+    *IMAGE,
 )
 #: What a site's shell start-up file brings. The lab has no modules and no conda: these two say what
 #: they were asked for, and the environment is the lab's.
@@ -70,7 +75,11 @@ TRIES = {
     "sca_dataparallel": Try(
         source="S0",
         # The document's second log, its reservation, its modules and its conda are as they stand.
-        changes=(*SMALL, *SYNTHETIC, "args.synthetic_shape=1,28,28", "args.batch_size=32"),
+        # DataParallel needs GPUs.
+        changes=(
+            *(*SMALL, *SYNTHETIC, "args.synthetic_shape=1,28,28", "args.batch_size=32"),
+            "args.mode=single",
+        ),
         printed=("module purge", "module load miniconda", "conda activate tutorial"),
     ),
     "har": Try(
@@ -95,8 +104,11 @@ TRIES = {
     ),
     "nci_dataparallel": Try(
         source="S3",
-        changes=(*SMALL, *SYNTHETIC, "args.batch_size=32", "resources.gpus_per_node=2"),
-        printed=("Using 0 GPUs.", "Total processes: 1"),
+        changes=(
+            *(*SMALL, *SYNTHETIC, "args.batch_size=32", "resources.gpus_per_node=2"),
+            "args.mode=single",
+        ),
+        printed=("Using 0 GPUs per node.", "Total processes: 1"),
     ),
     "lesson05": Try(
         source="S4",
@@ -113,6 +125,17 @@ TRIES = {
             f"environment.venv={sites.ENVIRONMENT}",
         ),
         printed=("module load Python/3.12", "rank 0 of 2 --lr 0.1 --amp", "rank 1 of 2 --lr 0.1"),
+    ),
+    "own_task/train": Try(
+        source="",
+        # tasks.py is in the folder of submission, which is bound into the container.
+        changes=(*SMALL, *IMAGE, "container.runtime=apptainer", "args.steps_per_epoch=5"),
+        printed=(
+            "Training started with 2 processes across 1 nodes.",
+            "NextByte (137,088 parameters)",
+            " tokens/second",
+            "Training completed successfully.",
+        ),
     ),
     "shell_line": Try(source="", changes=(), printed=("45",), gpus=0),
 }
@@ -140,6 +163,7 @@ def test_each_example_runs(site: sites.Site, reservation: None) -> None:
     lab.write(f"{home}/conda/bin/conda", CONDA.format(home=home), mode=0o755)
     lab.write(f"{home}/conda/etc/profile.d/conda.sh", CONDA_SHELL)
     lab.write(f"{home}/train.py", TRAIN)
+    lab.write(f"{home}/tasks.py", (EXAMPLES / "own_task/tasks.py").read_text())
     # bash reads it in each job (man bash), as it does on sites that set it so for modules.
     user = site.with_env(BASH_ENV=f"{home}/site.sh")
     ids = {

@@ -116,11 +116,18 @@ def test_olivia():
     assert parsed[-1].source == "log:trainer"
 
 
-def test_olivia_without_images():
-    images, samples = metrics(OLIVIA), metrics(OLIVIA.replace("images/", "samples/"))
-    assert [metric.line for metric in samples] == [metric.line for metric in images]
-    assert {metric.unit for metric in samples if metric.name == "throughput"} == {"samples/second"}
-    assert {metric.epoch for metric in samples if metric.name == "throughput"} == {1, 2, None}
+@pytest.mark.parametrize("unit", ["samples/second", "tokens/second"])
+def test_olivia_without_images(unit: str):
+    images, others = metrics(OLIVIA), metrics(OLIVIA.replace("images/second", unit))
+    assert [metric.line for metric in others] == [metric.line for metric in images]
+    assert {metric.unit for metric in others if metric.name == "throughput"} == {unit}
+    assert {metric.epoch for metric in others if metric.name == "throughput"} == {1, 2, None}
+
+
+def test_olivia_without_accuracy():
+    text = "Epoch 1/2 completed in 3.142 seconds\nValidation Loss: 1.2345\n"
+    assert rows(metrics(text, "olivia"))[2:] == [(2, "val_loss", 1.2345, "", 1, None)]
+    assert len(metrics(text.replace("45\n", "4\n"), "olivia")) == 2  # cut
 
 
 def test_olivia_on_one_gpu():
