@@ -3,16 +3,16 @@
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
-from trainers import bounds, data, errors, models, optim, parallel, presets
+from trainers import data, errors, models, optim, parallel, presets
+from trainers.bounds import natural, natural_real, naturals, positive, positive_real, share, whole
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; raise UsageError if it is invalid."""
-    words = sys.argv[1:] if argv is None else argv
-    args = parser().parse_args(presets.expand(words))
+    args = parser().parse_args(presets.expand(sys.argv[1:] if argv is None else argv))
     if args.gpu_ids:
         args.gpu_ids = [number for group in args.gpu_ids for number in group]
     return args
@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of trainers.train."""
     result = _Parser(
         prog="trainers.train",
+        usage="python -m trainers.train [OPTIONS]",
         description="Train a classifier, or a task of your own, in one process or in several.",
         formatter_class=_HelpFormatter,
         # presets.expand does not recognize an abbreviated --preset.
@@ -29,348 +30,207 @@ def parser() -> argparse.ArgumentParser:
     )
     presets.add_argument(result)
     data.add_arguments(result)
-    for title, add in (
-        ("task", _add_task),
-        ("length", _add_length),
-        ("batch (one optimizer step per batch)", _add_batch),
-        ("optimizer and learning rate", _add_optimizer),
-        ("devices and precision", _add_devices),
-        ("data loading", _add_loading),
-        ("checkpoints and stopping", _add_checkpoints),
-        ("output", _add_output),
-    ):
-        add(result.add_argument_group(title).add_argument)
+    _add_task(_Group(result, "task"))
+    _add_length(_Group(result, "length"))
+    _add_batch(_Group(result, "batch (one optimizer step per batch)"))
+    _add_optimizer(_Group(result, "optimizer and learning rate"))
+    _add_devices(_Group(result, "devices and precision"))
+    _add_loading(_Group(result, "data loading"))
+    _add_checkpoints(_Group(result, "checkpoints and stopping"))
+    _add_output(_Group(result, "output"))
     return result
 
 
-def _add_task(add: Any) -> None:
-    add(
-        "--model",
-        type=models.check_name,
-        default="cnn",
-        metavar="NAME",
-        help=f"model to train: {', '.join(sorted(models.MODELS))}, or torchvision:NAME with a name"
-        " of torchvision.models, such as torchvision:resnet50",
-    )
-    add(
-        "--task",
-        metavar="MODULE:CLASS",
-        help="a task of your own instead of --dataset and --model, as my_package.tasks:MyTask or"
-        " tasks.py:MyTask",
-    )
-    add(
-        "--task-options",
-        nargs="+",
-        # A list in a spec repeats the option.
-        action="extend",
-        metavar="NAME=VALUE",
-        help="arguments of the class of --task",
-    )
+class _Group:
+    """A group of options; a help text without `default:` gets the default appended."""
+
+    def __init__(self, parser: argparse.ArgumentParser, title: str) -> None:
+        self._add = parser.add_argument_group(title).add_argument
+
+    def value(
+        self, name: str, parse: Callable[[str], Any], default: Any, help: str, **more: Any
+    ) -> None:
+        """Add an option with a value; None: not set."""
+        self._add(name, type=parse, default=default, help=help, **more)
+
+    def choice(self, name: str, choices: Collection[str], default: str, help: str) -> None:
+        """Add an option with one of several words."""
+        self._add(name, choices=choices, default=default, help=help)
+
+    def flag(self, name: str, help: str) -> None:
+        """Add an option without a value."""
+        self._add(name, action="store_true", help=help)
 
 
-def _add_length(add: Any) -> None:
-    add("--epochs", type=bounds.positive, default=10, help="number of epochs")
-    add(
-        "--steps-per-epoch",
-        type=bounds.positive,
-        help="optimizer steps of an epoch; default: all training data. Required for a stream"
-        " without num_samples",
+def _add_task(group: _Group) -> None:
+    names = ", ".join(sorted(models.MODELS))
+    text = f"model to train: {names}, or torchvision:NAME with a name of torchvision.models"
+    group.value("--model", models.check_name, "cnn", text, metavar="NAME")
+    text = (
+        "a task of your own instead of --dataset and --model, as my_package.tasks:MyTask or"
+        " tasks.py:MyTask"
     )
-    add(
-        "--seed",
-        type=bounds.natural,
-        default=0,
-        help="seed of the initial weights, the order of samples, augmentation and dropout",
-    )
-    add(
-        "--target-accuracy",
-        type=bounds.share,
-        help="stop when the validation accuracy reaches this value",
-    )
-    add(
-        "--patience",
-        type=bounds.positive,
-        default=2,
-        help="number of consecutive epochs that must reach --target-accuracy",
-    )
-    add(
-        "--early-stopping-patience",
-        type=bounds.positive,
-        help="stop after this many consecutive epochs without a better validation result (accuracy,"
-        " or the best_metric of the task)",
-    )
-    add(
-        "--early-stopping-min-delta",
-        type=bounds.share,
-        default=0.0,
-        help="smallest improvement that counts as better",
-    )
+    group.value("--task", str, None, text, metavar="MODULE:CLASS")
+    # A list in a spec repeats the option.
+    more = {"nargs": "+", "action": "extend", "metavar": "NAME=VALUE"}
+    group.value("--task-options", str, None, "arguments of the class of --task", **more)
 
 
-def _add_batch(add: Any) -> None:
+def _add_length(group: _Group) -> None:
+    group.value("--epochs", positive, 10, "number of epochs")
+    text = (
+        "optimizer steps of an epoch; default: all training data. Required for a stream without"
+        " num_samples"
+    )
+    group.value("--steps-per-epoch", positive, None, text)
+    text = "seed of the initial weights, the order of samples, augmentation and dropout"
+    group.value("--seed", natural, 0, text)
+    text = "stop when the validation accuracy reaches this value"
+    group.value("--target-accuracy", share, None, text)
+    text = "number of consecutive epochs that must reach --target-accuracy"
+    group.value("--patience", positive, 2, text)
+    text = (
+        "stop after this many consecutive epochs without a better validation result (accuracy, or"
+        " the best_metric of the task)"
+    )
+    group.value("--early-stopping-patience", positive, None, text)
+    text = "smallest improvement that counts as better"
+    group.value("--early-stopping-min-delta", share, 0.0, text)
+
+
+def _add_batch(group: _Group) -> None:
     # Strong scaling fixes --batch-size, weak scaling fixes --per-device-batch-size.
-    add(
-        "--batch-size",
-        type=bounds.positive,
-        help="global batch size: samples per step over all ranks; default: 64, unless"
-        " --per-device-batch-size is given",
+    text = (
+        "global batch size: samples per step over all ranks; default: 64, unless"
+        " --per-device-batch-size is given"
     )
-    add(
-        "--per-device-batch-size",
-        type=bounds.positive,
-        help="samples per rank (with --mode dp: per GPU) and forward pass; with --batch-size it"
-        " determines the number of passes per step",
+    group.value("--batch-size", positive, None, text)
+    text = (
+        "samples per rank (with --mode dp: per GPU) and forward pass; with --batch-size it"
+        " determines the number of passes per step"
     )
-    add(
-        "--gradient-accumulation-steps",
-        type=bounds.positive,
-        help="forward and backward passes per step; default: 1, unless both batch sizes are given",
+    group.value("--per-device-batch-size", positive, None, text)
+    text = "forward and backward passes per step; default: 1, unless both batch sizes are given"
+    group.value("--gradient-accumulation-steps", positive, None, text)
+    group.flag("--drop-last", "leave out the last batch of an epoch if it is incomplete")
+    text = (
+        "samples per rank and forward pass of an evaluation; default: 1000 for data in memory, else"
+        " the training batch"
     )
-    add(
-        "--drop-last",
-        action="store_true",
-        help="leave out the last batch of an epoch if it is incomplete",
-    )
-    add(
-        "--eval-batch-size",
-        type=bounds.positive,
-        help="samples per rank and forward pass of an evaluation; default: 1000 for data in memory,"
-        " else the training batch",
-    )
+    group.value("--eval-batch-size", positive, None, text)
 
 
-def _add_optimizer(add: Any) -> None:
-    add("--optimizer", choices=optim.OPTIMIZERS, default="sgd", help="optimizer")
-    add(
-        "--base-lr",
-        type=bounds.positive_real,
-        default=0.05,
-        help="learning rate, used unchanged unless --lr-scaling is set",
+def _add_optimizer(group: _Group) -> None:
+    group.choice("--optimizer", optim.OPTIMIZERS, "sgd", "optimizer")
+    text = "learning rate, used unchanged unless --lr-scaling is set"
+    group.value("--base-lr", positive_real, 0.05, text)
+    text = "how to scale the learning rate with the global batch size"
+    group.choice("--lr-scaling", optim.LR_SCALINGS, "none", text)
+    text = "global batch size for which --base-lr was chosen; required by --lr-scaling"
+    group.value("--lr-base-batch-size", positive, None, text)
+    text = "learning rate schedule after the warm-up"
+    group.choice("--schedule", optim.SCHEDULES, "constant", text)
+    text = "length of the linear warm-up; the learning rate increases at every step"
+    group.value("--warmup-epochs", natural_real, 0.0, text)
+    text = "length of the warm-up in steps; default: --warmup-epochs"
+    group.value("--warmup-steps", natural, None, text)
+    group.value("--min-lr", natural_real, 0.0, "final value of cosine and linear")
+    group.value("--lr-gamma", share, 0.1, "factor of --schedule step")
+    group.value("--lr-step-epochs", positive, 30, "epochs between two steps of --schedule step")
+    group.value("--momentum", share, 0.9, "momentum of SGD")
+    group.flag("--nesterov", "use Nesterov momentum (SGD)")
+    group.value("--weight-decay", natural_real, 5e-4, "weight decay")
+    text = "share of the label that is distributed over all classes"
+    group.value("--label-smoothing", share, 0.0, text)
+    group.value("--max-gradient-norm", positive_real, None, "clip the gradient to this norm")
+    text = (
+        "decay of an exponential moving average of the weights, which is evaluated instead of them"
     )
-    add(
-        "--lr-scaling",
-        choices=optim.LR_SCALINGS,
-        default="none",
-        help="how to scale the learning rate with the global batch size",
-    )
-    add(
-        "--lr-base-batch-size",
-        type=bounds.positive,
-        help="global batch size for which --base-lr was chosen; required by --lr-scaling",
-    )
-    add(
-        "--schedule",
-        choices=optim.SCHEDULES,
-        default="constant",
-        help="learning rate schedule after the warm-up",
-    )
-    add(
-        "--warmup-epochs",
-        type=bounds.natural_real,
-        default=0.0,
-        help="length of the linear warm-up; the learning rate increases at every step",
-    )
-    add(
-        "--warmup-steps",
-        type=bounds.natural,
-        help="length of the warm-up in steps; default: --warmup-epochs",
-    )
-    add("--min-lr", type=bounds.natural_real, default=0.0, help="final value of cosine and linear")
-    add("--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step")
-    add(
-        "--lr-step-epochs",
-        type=bounds.positive,
-        default=30,
-        help="epochs between two steps of --schedule step",
-    )
-    add("--momentum", type=bounds.share, default=0.9, help="momentum of SGD")
-    add("--nesterov", action="store_true", help="use Nesterov momentum (SGD)")
-    add("--weight-decay", type=bounds.natural_real, default=5e-4, help="weight decay")
-    add(
-        "--label-smoothing",
-        type=bounds.share,
-        default=0.0,
-        help="share of the label that is distributed over all classes",
-    )
-    add("--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm")
-    add(
-        "--ema-decay",
-        type=bounds.share,
-        help="decay of an exponential moving average of the weights, which is evaluated instead of"
-        " them",
-    )
+    group.value("--ema-decay", share, None, text)
 
 
-def _add_devices(add: Any) -> None:
-    add(
-        "--mode",
-        choices=parallel.MODES,
-        default="auto",
-        help="auto: ddp with several ranks, else single. fsdp: FSDP2, shards model and optimizer."
-        " dp: DataParallel, one process for all GPUs of the node, for comparison only",
+def _add_devices(group: _Group) -> None:
+    text = (
+        "auto: ddp with several ranks, else single. fsdp: FSDP2, shards model and optimizer. dp:"
+        " DataParallel, one process for all GPUs of the node, for comparison only"
     )
-    add(
-        "--device",
-        choices=["auto", "cpu", "cuda"],
-        default="auto",
-        help="auto: GPUs if PyTorch sees any, else the CPU",
+    group.choice("--mode", parallel.MODES, "auto", text)
+    text = "auto: GPUs if PyTorch sees any, else the CPU"
+    group.choice("--device", ("auto", "cpu", "cuda"), "auto", text)
+    text = "GPUs that --mode dp uses, such as 0,1; default: all"
+    group.value("--gpu-ids", naturals, None, text, nargs="+", action="extend")
+    text = (
+        "number format of the forward and backward pass; weights are always fp32. auto: bf16 on"
+        " GPUs that support it, else fp32"
     )
-    add(
-        "--gpu-ids",
-        type=bounds.naturals,
-        nargs="+",
-        action="extend",
-        help="GPUs that --mode dp uses, such as 0,1; default: all",
+    group.choice("--precision", optim.PRECISIONS, "auto", text)
+    text = (
+        "mode of torch.compile; auto: default on GPUs, off on the CPU. reduce-overhead uses CUDA"
+        " graphs"
     )
-    add(
-        "--precision",
-        choices=optim.PRECISIONS,
-        default="auto",
-        help="number format of the forward and backward pass; weights are always fp32. auto: bf16"
-        " on GPUs that support it, else fp32",
-    )
-    add(
-        "--compile",
-        choices=parallel.COMPILE_MODES,
-        default="auto",
-        help="mode of torch.compile; auto: default on GPUs, off on the CPU. reduce-overhead uses"
-        " CUDA graphs",
-    )
-    add(
-        "--memory-format",
-        choices=["auto", "contiguous", "channels_last"],
-        default="auto",
-        help="memory format of images and convolutions; auto: channels_last",
-    )
-    add(
-        "--deterministic",
-        action="store_true",
-        help="use only deterministic algorithms, which are slower",
-    )
-    add(
-        "--activation-checkpointing",
-        action="store_true",
-        help="recompute activations in the backward pass: less memory, more time",
-    )
-    add(
-        "--sync-batch-norm",
-        action="store_true",
-        help="compute batch-norm statistics over all ranks",
-    )
-    add(
-        "--gradient-compression",
-        choices=["none", "bf16"],
-        default="none",
-        help="format in which DDP reduces gradients",
-    )
-    add(
-        "--find-unused-parameters",
-        action="store_true",
-        help="DDP: for models that do not use all parameters in each step",
-    )
-    add(
-        "--static-graph",
-        action="store_true",
-        help="DDP: the set of used parameters never changes",
-    )
-    add(
-        "--bucket-cap-mb",
-        type=bounds.positive,
-        help="size of DDP's gradient buckets; default: PyTorch's, 25",
-    )
+    group.choice("--compile", parallel.COMPILE_MODES, "auto", text)
+    text = "memory format of images and convolutions; auto: channels_last"
+    group.choice("--memory-format", ("auto", "contiguous", "channels_last"), "auto", text)
+    group.flag("--deterministic", "use only deterministic algorithms, which are slower")
+    text = "recompute activations in the backward pass: less memory, more time"
+    group.flag("--activation-checkpointing", text)
+    group.flag("--sync-batch-norm", "compute batch-norm statistics over all ranks")
+    text = "format in which DDP reduces gradients"
+    group.choice("--gradient-compression", ("none", "bf16"), "none", text)
+    text = "DDP: for models that do not use all parameters in each step"
+    group.flag("--find-unused-parameters", text)
+    group.flag("--static-graph", "DDP: the set of used parameters never changes")
+    text = "size of DDP's gradient buckets; default: PyTorch's, 25"
+    group.value("--bucket-cap-mb", positive, None, text)
 
 
-def _add_loading(add: Any) -> None:
-    add(
-        "--data-path",
-        choices=["auto", "device", "loader"],
-        default="auto",
-        help="device: keep the whole data set on the device. loader: read each batch in worker"
-        " processes. auto: device for data sets in memory that fit",
+def _add_loading(group: _Group) -> None:
+    text = (
+        "device: keep the whole data set on the device. loader: read each batch in worker"
+        " processes. auto: device for data sets in memory that fit"
     )
-    add(
-        "--num-workers",
-        type=bounds.natural,
-        help="worker processes per rank of data path loader; default: 4",
-    )
-    add(
-        "--prefetch-factor",
-        type=bounds.positive,
-        default=2,
-        help="batches that each worker prefetches",
-    )
+    group.choice("--data-path", ("auto", "device", "loader"), "auto", text)
+    text = "worker processes per rank of data path loader; default: 4"
+    group.value("--num-workers", natural, None, text)
+    group.value("--prefetch-factor", positive, 2, "batches that each worker prefetches")
 
 
-def _add_checkpoints(add: Any) -> None:
-    add(
-        "--checkpoint-dir",
-        type=pathlib.Path,
-        help="folder of checkpoints; default: `checkpoints` in the run folder. Without a run"
-        " folder, no checkpoints are written",
+def _add_checkpoints(group: _Group) -> None:
+    text = (
+        "folder of checkpoints; default: `checkpoints` in the run folder. Without a run folder, no"
+        " checkpoints are written"
     )
-    add(
-        "--checkpoint-epochs",
-        type=bounds.positive,
-        default=1,
-        help="epochs between two checkpoints",
+    group.value("--checkpoint-dir", pathlib.Path, None, text)
+    group.value("--checkpoint-epochs", positive, 1, "epochs between two checkpoints")
+    text = "also write a checkpoint every so many steps"
+    group.value("--checkpoint-steps", positive, None, text)
+    text = "number of newest checkpoints to keep, in addition to the best"
+    at_least_two = whole(2, why=": the newest checkpoint may be damaged")
+    group.value("--keep-checkpoints", at_least_two, 2, text)
+    text = (
+        "auto: resume from the newest intact checkpoint. force: also if settings differ. never:"
+        " start from scratch"
     )
-    add(
-        "--checkpoint-steps",
-        type=bounds.positive,
-        help="also write a checkpoint every so many steps",
-    )
-    add(
-        "--keep-checkpoints",
-        type=bounds.whole(2, why=": the newest checkpoint may be damaged"),
-        default=2,
-        help="number of newest checkpoints to keep, in addition to the best",
-    )
-    add(
-        "--resume",
-        choices=["auto", "force", "never"],
-        default="auto",
-        help="auto: resume from the newest intact checkpoint. force: also if settings differ."
-        " never: start from scratch",
-    )
-    add(
-        "--stop-margin-seconds",
-        type=bounds.natural_real,
-        default=90.0,
-        help="how long before the job's time limit to save and stop; at most a tenth of the limit",
-    )
+    group.choice("--resume", ("auto", "force", "never"), "auto", text)
+    text = "how long before the job's time limit to save and stop; at most a tenth of the limit"
+    group.value("--stop-margin-seconds", natural_real, 90.0, text)
 
 
-def _add_output(add: Any) -> None:
-    add(
-        "--run-dir",
-        type=pathlib.Path,
-        help="folder for metrics.jsonl, result.json and checkpoints; default: the run folder of"
-        " the orchestrator job. Without a folder, nothing is written",
+def _add_output(group: _Group) -> None:
+    text = (
+        "folder for metrics.jsonl, result.json and checkpoints; default: the run folder of the"
+        " orchestrator job. Without a folder, nothing is written"
     )
-    add(
-        "--window-seconds",
-        type=bounds.positive_real,
-        default=2.0,
-        help="write loss and throughput to metrics.jsonl about this often",
-    )
-    add(
-        "--window-steps",
-        type=bounds.positive,
-        help="write them every so many steps instead; default: --window-seconds",
-    )
-    add(
-        "--log-seconds",
-        type=bounds.positive_real,
-        default=30.0,
-        help="print progress within an epoch about this often; on a terminal there is a progress"
-        " bar",
-    )
-    add("--tensorboard", action="store_true", help="also write the metrics for TensorBoard")
-    add(
-        "--profile-steps",
-        type=bounds.positive,
-        help="profile so many steps of rank 0, after ten warm-up steps; default: no profile",
-    )
+    group.value("--run-dir", pathlib.Path, None, text)
+    text = "write loss and throughput to metrics.jsonl about this often"
+    group.value("--window-seconds", positive_real, 2.0, text)
+    text = "write them every so many steps instead; default: --window-seconds"
+    group.value("--window-steps", positive, None, text)
+    text = "print progress within an epoch about this often; on a terminal there is a progress bar"
+    group.value("--log-seconds", positive_real, 30.0, text)
+    group.flag("--tensorboard", "also write the metrics for TensorBoard")
+    text = "profile so many steps of rank 0, after ten warm-up steps; default: no profile"
+    group.value("--profile-steps", positive, None, text)
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):

@@ -143,6 +143,11 @@ def set_fp32_precision(precision: str) -> None:
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
+def make_average(model: nn.Module, decay: float | None) -> "ExponentialMovingAverage | None":
+    """Return the moving average of the weights; None without a decay."""
+    return None if decay is None else ExponentialMovingAverage(model, decay)
+
+
 class ExponentialMovingAverage:
     """Moving average of the weights, used for evaluation and saved in checkpoints."""
 

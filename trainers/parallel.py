@@ -14,7 +14,7 @@ from torch.nn import parallel
 from torch.nn.modules import batchnorm
 from torch.utils import checkpoint as activation_checkpoint
 
-from trainers import distributed, errors, optim
+from trainers import distributed, errors, metrics, optim
 
 MODES = ("auto", "single", "dp", "ddp", "fsdp")
 COMPILE_MODES = ("auto", "off", "default", "reduce-overhead", "max-autotune")
@@ -283,7 +283,14 @@ def compile_model(model: nn.Module, mode: str) -> nn.Module:
     return result
 
 
-def compile_failures() -> int:
-    """Return the number of frames that torch.compile could not compile and that run in eager."""
+def check_compiled(mode: str, rank: int) -> str:
+    """Return the compile mode; with a warning and a note if code runs uncompiled nevertheless."""
     counts = torch._dynamo.utils.counters["frames"]
-    return int(counts["total"] - counts["ok"])
+    failures = counts["total"] - counts["ok"]
+    if mode == "off" or not failures:
+        return mode
+    metrics.warn(
+        f"rank {rank}: torch.compile failed for {failures} of {counts['total']} parts of the code,"
+        " which run uncompiled: see its messages above, or set --compile off."
+    )
+    return f"{mode} ({failures} of {counts['total']} parts run uncompiled)"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers import distributed, metrics, state, stop
+from trainers import metrics, state, stop
 
 if TYPE_CHECKING:
     from trainers import train
@@ -18,18 +18,26 @@ if TYPE_CHECKING:
 DATA_WAIT_SHARE = 0.1
 
 
-def start_lines(
-    dist: distributed.DistInfo, mode: str, gpus_per_node: int, run: Mapping[str, str]
-) -> str:
+def start_lines(trainer: "train.Trainer") -> str:
     """Report processes, nodes and GPUs, and what the run is."""
-    if mode == "dp":
-        lines = f"Using {gpus_per_node} GPUs.\n"
+    lines = f"Using {gpus_per_node(trainer)} GPUs"
+    if trainer.mode == "dp":
+        lines += ".\n"
     else:
+        processes, nodes = trainer.dist.world_size, trainer.dist.num_nodes
         lines = (
-            f"Training started with {dist.world_size} processes across {dist.num_nodes} nodes.\n"
-            f"Using {gpus_per_node} GPUs per node.\n"
+            f"Training started with {processes} processes across {nodes} nodes.\n"
+            f"{lines} per node.\n"
         )
-    return lines + "".join(f"  {name + ':':15} {text}\n" for name, text in run.items())
+    run = trainer.description.items()
+    return lines + "".join(f"  {name + ':':15} {text}\n" for name, text in run)
+
+
+def gpus_per_node(trainer: "train.Trainer") -> int:
+    """Return the number of GPUs of this node that the run uses."""
+    if trainer.device.type != "cuda":
+        return 0
+    return trainer.num_devices if trainer.mode == "dp" else trainer.dist.local_world_size
 
 
 def resume_lines(progress: state.Progress, changes: Sequence[str]) -> str:
@@ -59,17 +67,14 @@ def epoch_lines(
     )
 
 
-def target_line(epoch: int) -> str:
-    """Report that the target accuracy was reached."""
-    return f"Target accuracy reached. Early stopping after epoch {epoch}.\n"
-
-
-def patience_line(epoch: int, metric: str, best: float) -> str:
-    """Report that the validation result has stopped improving."""
-    return (
-        f"Validation {metric} no longer improves (best {best:.4f}). Early stopping after epoch"
-        f" {epoch}.\n"
-    )
+def early_stopping_line(why: str, epoch: int, metric: str, best: float | None) -> str:
+    """Report why training ends before its last epoch (see Progress.check_finished)."""
+    if not why:
+        return ""
+    cause = "Target accuracy reached"
+    if why == "patience":
+        cause = f"Validation {metric} no longer improves (best {best or 0.0:.4f})"
+    return f"{cause}. Early stopping after epoch {epoch}.\n"
 
 
 def stop_line(reason: stop.Reason, step: int, is_saved: bool) -> str:
@@ -89,7 +94,7 @@ def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
         f"Total training time: {progress.seconds:.3f} seconds\n"
         f"Throughput: {per_second:.3f} {task.unit}/second\n"
         f"Number of nodes: {dist.num_nodes}\n"
-        f"Number of GPUs per node: {trainer.gpus_per_node}\n"
+        f"Number of GPUs per node: {gpus_per_node(trainer)}\n"
         f"Total GPUs used: {num_gpus}\n"
         f"Total processes: {dist.world_size}\n"
         f"Evaluation: {progress.eval_seconds:.3f} seconds\n"

@@ -76,6 +76,16 @@ class Progress:
         *before, last = self._values(metric)
         return all(is_better(last, value, metric) for value in before)
 
+    def check_finished(self, args: argparse.Namespace, metric: str) -> str:
+        """Set `finished`; return why training ends early: `target`, `patience` or nothing."""
+        why = ""
+        if self.has_reached_target(args):
+            why = "target"
+        elif self.has_lost_patience(args, metric):
+            why = "patience"
+        self.finished = bool(why) or self.epoch > args.epochs
+        return why
+
     def has_reached_target(self, args: argparse.Namespace) -> bool:
         """Return whether --patience consecutive epochs reached --target-accuracy."""
         target = args.target_accuracy

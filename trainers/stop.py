@@ -13,6 +13,7 @@ starts the trainer; an older attempt stops writing when it sees a newer link.
 import contextlib
 import dataclasses
 import enum
+import gc
 import os
 import pathlib
 import signal
@@ -161,17 +162,30 @@ def request_requeue(
 def end_attempt(
     reason: Reason,
     environ: Mapping[str, str],
-    *,
     step: int,
-    first_step: int,
+    num_steps: int,
     is_saved: bool,
     is_writer: bool,
 ) -> None:
-    """Request a requeue of a stopped run; raise StoppedError if the run will not be requeued."""
-    if is_saved and request_requeue(environ, step=step, first_step=first_step, is_writer=is_writer):
+    """Request a requeue after `num_steps` steps of this attempt; raise StoppedError without one."""
+    if is_saved and request_requeue(
+        environ, step=step, first_step=step - num_steps, is_writer=is_writer
+    ):
         return
     saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
     raise errors.StoppedError(f"stopped after step {step} ({REASONS[reason]}); {saved}.")
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage only where gc.collect is called: otherwise ranks pause at different times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,6 @@ class Trainer:
         args: argparse.Namespace,
         dist: distributed.DistInfo,
         device: torch.device,
-        *,
         mode: str = "single",
         gpu_ids: Sequence[int] = (),
         stopper: stop.Stopper | None = None,
@@ -110,19 +109,14 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "fp16")
         # FSDP has its own mixed precision.
         self.autocast = optim.autocast("fp32" if mode == "fsdp" else self.precision, device)
-        self.ema = None
-        if args.ema_decay is not None:
-            self.ema = optim.ExponentialMovingAverage(self.model, args.ema_decay)
+        self.ema = optim.make_average(self.model, args.ema_decay)
         self.meter = metrics.Meter(device, self.source)
         self.progress = state.Progress()
         self.settings = settings.decisive(self, fingerprint)
         self.environment = settings.environment(dist, device, mode)
         self.first_step = 0
         self.bar = report.EpochProgress(args.log_seconds) if dist.rank == 0 else None
-        self.profiler = None
-        if args.profile_steps and outputs is not None:
-            folder = outputs.run_dir / f"profile{outputs.suffix}"
-            self.profiler = profiling.make_profiler(folder, args.profile_steps)
+        self.profiler = profiling.make_profiler(outputs, args.profile_steps)
 
     def train(self) -> stop.Reason | None:
         """Train until the end or a stop; return why it stopped, or None if it is complete."""
@@ -130,14 +124,10 @@ class Trainer:
         self.first_step = self.progress.step
         self.stopper.begin(self.first_step)
         if not self.progress.finished:
-            self._print(
-                report.start_lines(self.dist, self.mode, self.gpus_per_node, self.description)
-            )
+            self._print(report.start_lines(self))
         reason, ending = None, "failed"
-        # Collected after each epoch: otherwise the ranks pause at different times.
-        gc.disable()
         try:
-            with self.profiler or contextlib.nullcontext():
+            with self.profiler or contextlib.nullcontext(), stop.no_garbage_collection():
                 while not self.progress.finished and reason is None:
                     reason = self.train_epoch()
                     if reason is None:
@@ -246,7 +236,7 @@ class Trainer:
         if self.bar is not None:
             self.bar.update(
                 f"Epoch {self.progress.epoch}/{self.args.epochs}",
-                end.step - (self.progress.epoch - 1) * self.plan.steps_per_epoch,
+                self.progress.step_in_epoch - self.progress.step + end.step,
                 self.plan.steps_per_epoch,
                 loss,
                 "{:.1f} {}".format(*rate),
@@ -310,32 +300,22 @@ class Trainer:
             ("eval_time", eval_seconds, "seconds"),
         )
         if self.device.type == "cuda":
-            peaks = distributed.gather(metrics.peak_memory(self.device))
-            for rank, values in enumerate(peaks):
+            for rank, values in enumerate(distributed.gather(metrics.peak_memory(self.device))):
                 self._record(progress.step, *values, rank=rank)
         progress.end_epoch(span, evaluation, learning_rate)
         metric = self.task.best_metric
-        # All ranks have the same numbers: they come from the same reductions.
-        is_reached = progress.has_reached_target(args)
-        has_lost_patience = progress.has_lost_patience(args, metric)
-        progress.finished = is_reached or has_lost_patience or epoch >= args.epochs
-        self._print(
-            report.epoch_lines(epoch, args.epochs, span, evaluation, "{:.3f} {}".format(*rate))
-        )
+        # All ranks decide the same: their numbers come from the same reductions.
+        why = progress.check_finished(args, metric)
+        text = "{:.3f} {}".format(*rate)
+        self._print(report.epoch_lines(epoch, args.epochs, span, evaluation, text))
+        self._print(report.early_stopping_line(why, epoch, metric, progress.best(metric)))
         if self.dist.rank == 0:
             report.advise(span.data_wait_share, loading.num_workers(args), args.prefetch_factor)
-        if is_reached:
-            self._print(report.target_line(epoch))
-        elif has_lost_patience:
-            self._print(report.patience_line(epoch, metric, progress.best(metric) or 0.0))
-        if progress.finished and self.outputs is not None:
+        if progress.finished:
             total = progress.num_samples * self.task.units_per_sample / progress.seconds
-            self.outputs.append(
-                progress.step,
-                epoch,
-                ("total_time", progress.seconds, "seconds"),
-                ("total_throughput", total, rate[1]),
-            )
+            values = [("total_time", progress.seconds, "seconds")]
+            values.append(("total_throughput", total, rate[1]))
+            self._record(progress.step, *values, epoch=epoch)
         is_best = progress.is_best(metric)
         if progress.finished or is_best or epoch % args.checkpoint_epochs == 0:
             self.save(is_best=is_best)
@@ -377,30 +357,20 @@ class Trainer:
             )
         state.restore(self, path, saved)
         # --epochs, --target-accuracy and --patience may differ from those of the checkpoint.
-        progress = self.progress
-        progress.finished = (
-            progress.epoch > self.args.epochs
-            or progress.has_reached_target(self.args)
-            or progress.has_lost_patience(self.args, self.task.best_metric)
-        )
+        self.progress.check_finished(self.args, self.task.best_metric)
         changes = [*differences, *settings.changes(saved["environment"], self.environment)]
-        self._print(report.resume_lines(progress, changes))
-
-    @property
-    def gpus_per_node(self) -> int:
-        """Number of GPUs of this node that the run uses."""
-        if self.device.type != "cuda":
-            return 0
-        return self.num_devices if self.mode == "dp" else self.dist.local_world_size
+        self._print(report.resume_lines(self.progress, changes))
 
     def _rate(self, span: metrics.Span) -> tuple[float, str]:
         """Return the throughput over all ranks and its unit, such as `images/second`."""
         per_second = span.samples_per_second * self.task.units_per_sample
         return per_second, f"{self.task.unit}/second"
 
-    def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
+    def _record(
+        self, step: int, *values: metrics.Value, rank: int = 0, epoch: int | None = None
+    ) -> None:
         if self.outputs is not None:
-            self.outputs.append(step, self.progress.epoch, *values, rank=rank)
+            self.outputs.append(step, epoch or self.progress.epoch, *values, rank=rank)
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""
@@ -408,13 +378,7 @@ class Trainer:
             torch.cuda.synchronize(self.device)
         seconds = time.perf_counter() - began
         self._record(self.progress.step, ("first_step_time", seconds, "seconds"))
-        failures = parallel.compile_failures() if self.compile_mode != "off" else 0
-        if failures:
-            self.compile_mode += f" ({failures} parts run uncompiled)"
-            metrics.warn(
-                f"rank {self.dist.rank}: torch.compile failed for {failures} parts of the model,"
-                " which run uncompiled: see its messages above, or set --compile off."
-            )
+        self.compile_mode = parallel.check_compiled(self.compile_mode, self.dist.rank)
 
     def _print(self, lines: str) -> None:
         if self.dist.rank == 0:
@@ -454,33 +418,22 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
         distributed.process_group(dist, device),
         stopper.signals(),
     ):
-        reason, step, first_step = train(
-            args,
-            dist,
-            device,
-            mode=mode,
-            gpu_ids=gpu_ids,
-            stopper=stopper,
-            outputs=outputs,
-            store=store,
-        )
+        reason, num_steps, step = train(args, dist, device, mode, gpu_ids, stopper, outputs, store)
     if outputs is not None:
         outputs.close()
     if reason is not None:
-        stop.end_attempt(
-            reason,
-            environ,
-            step=step,
-            first_step=first_step,
-            is_saved=store is not None,
-            is_writer=dist.rank == 0,
-        )
+        is_writer = dist.rank == 0
+        stop.end_attempt(reason, environ, step, num_steps, store is not None, is_writer)
 
 
-def train(*args: Any, **options: Any) -> tuple[stop.Reason | None, int, int]:
-    """Train; a function of its own, so that DDP's modules are released before the group ends."""
-    trainer = Trainer(*args, **options)
-    return trainer.train(), trainer.progress.step, trainer.first_step
+def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
+    """Return why training stopped, the number of steps of this attempt, and of the run.
+
+    A function of its own, so that DDP's modules are released before the process group ends.
+    """
+    trainer = Trainer(*options)
+    reason, step = trainer.train(), trainer.progress.step
+    return reason, step - trainer.first_step, step
 
 
 @elastic_errors.record

@@ -1,18 +1,23 @@
 """PyTorch's profiler over a few steps of rank 0, after the warm-up."""
 
-import pathlib
-
 import torch
 from torch import profiler
+
+from trainers import metrics
 
 WARM_UP_STEPS = 10
 
 
-def make_profiler(folder: pathlib.Path, num_steps: int) -> profiler.profile:
+def make_profiler(
+    outputs: metrics.Outputs | None, num_steps: int | None
+) -> profiler.profile | None:
     """Return a profiler that writes a trace and a table of `num_steps` steps after the first ten.
 
-    The caller starts it, calls `step` after each step, and stops it.
+    It is a context; the caller calls `step` after each step. None without steps or on other ranks.
     """
+    if outputs is None or not num_steps:
+        return None
+    folder = outputs.run_dir / f"profile{outputs.suffix}"
 
     def write(done: profiler.profile) -> None:
         folder.mkdir(exist_ok=True)
