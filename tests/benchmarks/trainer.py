@@ -60,10 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def measure_cpu(args: argparse.Namespace) -> int:
     """Compare with the loop of S2 and, in this process, with bare loops."""
-    arms = source_and_trainer(args)
-    environ = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    results = benchmark.compare(arms, repeats=args.repeats, environ=environ)
-    print(benchmark.table(arms, results), flush=True)
+    results = compare(source_and_trainer(args), args)
     if any(outcome.failure for outcomes in results for outcome in outcomes):
         return 1
     pairs = [
@@ -83,23 +80,26 @@ def measure_cpu(args: argparse.Namespace) -> int:
     return 0 if speedup >= SOURCE_BUDGET and all(ratio.kept for ratio in overheads) else 1
 
 
+def compare(
+    arms: Sequence[benchmark.Arm], args: argparse.Namespace
+) -> list[list[benchmark.Outcome]]:
+    """Run the commands in turn, and print the table."""
+    environ = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
+    results = benchmark.compare(arms, repeats=args.repeats, environ=environ)
+    print(benchmark.table(arms, results), flush=True)
+    return results
+
+
 def source_and_trainer(args: argparse.Namespace, num_gpus: int = 1) -> list[benchmark.Arm]:
     """Return the loop of S2 and the trainer with the same data, model, optimizer and batch."""
-
-    def options(num_ranks: int) -> list[str]:
-        return [
-            *OLIVIA,
-            f"--synthetic-samples={args.samples}",
-            f"--batch-size={args.batch_size * num_ranks}",
-            f"--epochs={args.epochs}",
-            "--base-lr=0.02",
-            f"--num-workers={args.num_workers}",
-        ]
-
-    source = (sys.executable, "-m", "tests.benchmarks.source_s2", *options(1))
+    options = [*OLIVIA, f"--synthetic-samples={args.samples}", f"--epochs={args.epochs}"]
+    options += ["--base-lr=0.02", f"--num-workers={args.num_workers}"]
+    batch = f"--batch-size={args.batch_size}"
+    source = (sys.executable, "-m", "tests.benchmarks.source_s2", *options, batch)
     arms = [benchmark.Arm(name="loop as in S2", command=source)]
     for num_ranks in sorted({1, num_gpus}):
-        command = benchmark.train_command(options(num_ranks), num_ranks=num_ranks)
+        batch = f"--batch-size={args.batch_size * num_ranks}"
+        command = benchmark.train_command([*options, batch], num_ranks=num_ranks)
         name = "trainer" if num_ranks == 1 else f"trainer, {num_ranks} GPUs"
         arms.append(benchmark.Arm(name=name, command=command))
     return arms
@@ -107,6 +107,8 @@ def source_and_trainer(args: argparse.Namespace, num_gpus: int = 1) -> list[benc
 
 def make_trainer(options: Sequence[str]) -> train.Trainer:
     """Return a trainer in this process, without output files and checkpoints."""
+    # Models share code, of which only a few compiled versions are kept.
+    torch.compiler.reset()
     args = arguments.parse_arguments([*options, "--log-seconds=1000000"])
     dist = distributed.read_dist_info({})
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -117,7 +119,6 @@ def make_trainer(options: Sequence[str]) -> train.Trainer:
 def against_bare_loop(options: Sequence[str], repeats: int) -> ratios.Ratio:
     """Time epochs of the trainer and of a loop without it, alternately, in this process."""
     trainer = make_trainer(options)
-    bare_epoch = make_bare_loop(trainer)
 
     def epoch() -> None:
         trainer.train_epoch()
@@ -129,9 +130,8 @@ def against_bare_loop(options: Sequence[str], repeats: int) -> ratios.Ratio:
             trainer.progress.epoch += 1
 
     label = f"an epoch of `{trainer.args.model}`: trainer / bare loop"
-    return ratios.measure(
-        label, epoch, bare_epoch, repeats=repeats, budget=BARE_BUDGET, after=next_epoch
-    )
+    bare, budget = make_bare_loop(trainer), BARE_BUDGET
+    return ratios.measure(label, epoch, bare, repeats=repeats, budget=budget, after=next_epoch)
 
 
 def make_bare_loop(trainer: train.Trainer) -> Callable[[], None]:
@@ -164,8 +164,7 @@ def measure_gpus(args: argparse.Namespace) -> int:
     """Print images/s and share of peak of whole runs, and of parts of a step on one GPU."""
     counts = [1, *sorted({1, torch.cuda.device_count()})]
     arms = source_and_trainer(args, counts[-1])
-    results = benchmark.compare(arms, repeats=args.repeats, environ=os.environ)
-    print(benchmark.table(arms, results), flush=True)
+    results = compare(arms, args)
     options = [*OLIVIA, f"--synthetic-samples={args.samples}", f"--batch-size={args.batch_size}"]
     trainer = make_trainer(options)
     peak = mfu.peak_flops(torch.cuda.get_device_name())
@@ -237,14 +236,15 @@ def ddp_rate(trainer: train.Trainer, repeats: int) -> float:
     """Return the images/s of steps with DDP in a process group of one rank."""
     torch.distributed.init_process_group(store=torch.distributed.HashStore(), rank=0, world_size=1)
     options = {"mode": "ddp", "device": trainer.device, "precision": trainer.precision}
-    wrapped = parallel.wrap(trainer.model, trainer.args, **options)
-    compiled = parallel.compile_model(wrapped, trainer.compile_mode)
-    result = rate(trainer, steps(trainer, compiled), repeats)
+    model = parallel.wrap(trainer.model, trainer.args, **options)
+    model = parallel.compile_model(model, trainer.compile_mode)
+    result = rate(trainer, steps(trainer, model), repeats)
+    # The DDP module keeps the process group alive.
+    del model
     torch.distributed.destroy_process_group()
     return result
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
