@@ -47,3 +47,34 @@ def launch(
         )
 
     return run
+
+
+@pytest.fixture
+def orchestrator(clean_environ: Mapping[str, str], tmp_path: pathlib.Path) -> Callable[..., str]:
+    """Run a command of ours in tmp_path, without Slurm and GPUs, and return its output."""
+    environ = {
+        **clean_environ,
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_CONFIG_DIRS": str(tmp_path / "site"),
+        "CUDA_VISIBLE_DEVICES": "",
+        # torchrun of this very Python.
+        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+
+    def run(*argv: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *argv],
+            cwd=tmp_path,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    return run

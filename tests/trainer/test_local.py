@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +15,7 @@ pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytestmark = pytest.mark.trainer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_ddp.toml"
-
-
 Orchestrator = Callable[..., str]
-
-
-@pytest.fixture
-def orchestrator(clean_environ: Mapping[str, str], tmp_path: Path) -> Orchestrator:
-    """Run a command of ours in tmp_path, without Slurm and GPUs, and return its output."""
-    environ = {
-        **clean_environ,
-        "HOME": str(tmp_path),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "XDG_CONFIG_DIRS": str(tmp_path / "site"),
-        "CUDA_VISIBLE_DEVICES": "",
-        # torchrun of this very Python.
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-
-    def run(*argv: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *argv],
-            cwd=tmp_path,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
-
-    return run
 
 
 RANKS = """\
