@@ -129,14 +129,16 @@ def configure_torch(args: argparse.Namespace) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def memory_format(args: argparse.Namespace, model: torch.nn.Module) -> torch.memory_format:
-    """Return the memory format of images and convolutions.
+def memory_format(choice: str, mode: str, model: torch.nn.Module) -> torch.memory_format:
+    """Return the memory format of images and convolutions; raise UsageError if it cannot be used.
 
     channels_last also on CPUs: oneDNN's convolutions took 15 to 40 % less time (torch 2.15,
-    x86-64). It does not exist for convolutions of volumes.
+    x86-64). It does not exist for convolutions of volumes, and FSDP2 requires contiguous weights.
     """
     has_volumes = any(parameter.dim() == 5 for parameter in model.parameters())
-    if args.memory_format == "contiguous" or (args.memory_format == "auto" and has_volumes):
+    if mode == "fsdp" and choice == "channels_last":
+        raise errors.UsageError("--memory-format channels_last does not work with --mode fsdp.")
+    if choice == "contiguous" or (choice == "auto" and (has_volumes or mode == "fsdp")):
         return torch.contiguous_format
     return torch.channels_last
 

@@ -19,7 +19,7 @@ PEAKS = {
     "B200": 2250e12,
     "A100": 312e12,
     "L40S": 362e12,
-    "A10": 125e12,
+    "NVIDIA A10": 125e12,
     "V100": 125e12,
 }
 # A forward pass needs a third of the operations of a training step: the backward pass computes the
