@@ -134,8 +134,9 @@ def _fsdp(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
         )
     mesh = torch.distributed.init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     policy = fsdp.MixedPrecisionPolicy()
-    if precision == "bf16":
-        # Weights are gathered as bf16; gradients are reduced as fp32.
+    if precision == "bf16" and not any(is_batch_norm(module) for module in model.modules()):
+        # Gather weights as bf16. Not with batch norm: its statistics are fp32, and the weights must
+        # have the same dtype. Autocast computes in bf16 in both cases.
         policy = fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks(model):
         fsdp.fully_shard(block, mesh=mesh, mp_policy=policy)

@@ -107,8 +107,7 @@ class Trainer:
         self.compiled = parallel.compile_model(self.wrapped, self.compile_mode)
         self.optimizer = optim.make_optimizer(args, self.wrapped.parameters())
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "fp16")
-        # FSDP has its own mixed precision.
-        self.autocast = optim.autocast("fp32" if mode == "fsdp" else self.precision, device)
+        self.autocast = optim.autocast(self.precision, device)
         self.ema = optim.make_average(self.model, args.ema_decay)
         self.meter = metrics.Meter(device, self.source)
         self.progress = state.Progress()
