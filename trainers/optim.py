@@ -36,7 +36,8 @@ def make_optimizer(
         momentum=args.momentum,
         nesterov=args.nesterov,
         weight_decay=weight_decay,
-        fused=True,
+        # PyTorch has no fused SGD for the sharded weights of FSDP (torch 2.15).
+        fused=args.mode != "fsdp",
     )
 
 
