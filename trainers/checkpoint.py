@@ -120,6 +120,8 @@ class Store:
         except (OSError, RuntimeError, dcp.api.CheckpointException) as error:
             self._fail(path, error)
         distributed.barrier()
+        if torch.distributed.get_rank() == 0:
+            _remove(draft)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk, or has failed."""
@@ -141,12 +143,10 @@ class Store:
                 torch.save(state, writer)
                 file.flush()
                 os.fsync(file.fileno())
-            _write_checksum(path, writer.hexdigest())
             self._publish(draft, path, is_best, writer.hexdigest())
             self.failure = None
-        # torch.save turns an OSError of its writer into a RuntimeError.
         except (OSError, RuntimeError) as error:
-            self._fail(path, writer.error or error)
+            self._fail(path, error)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -159,26 +159,26 @@ class Store:
         if is_best:
             # Before the rename: a run that resumes from this checkpoint does not mark it again.
             best = path.with_name(BEST_NAME + path.suffix)
-            _copy(draft, best)
-            if digest:
-                _write_checksum(best, digest)
-        if path.is_dir():
-            _remove(path)
-        os.replace(draft, path)
+            copy = best.with_name(f"{best.name}.draft.{os.getpid()}")
+            _copy(draft, copy)
+            _replace(copy, best, digest)
+        _replace(draft, path, digest)
         _sync(path.parent)
         paths = self._paths()
         for step in sorted(paths, reverse=True)[self._keep :]:
-            _remove(paths[step])
             checksum_path(paths[step]).unlink(missing_ok=True)
+            _remove(paths[step])
 
     def _fail(self, path: pathlib.Path, error: BaseException) -> None:
-        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "the disk is full" if is_full else str(error)
+        cause = _cause(error)
+        is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full" if is_full else str(cause)
         self.failure = errors.CheckpointError(
             f"cannot write checkpoint {path}: {what}."
             + (" Free space, or set another folder with --checkpoint-dir." if is_full else "")
         )
-        metrics.warn(f"{self.failure} Training continues; earlier checkpoints are kept.")
+        if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+            metrics.warn(f"{self.failure} Training continues; earlier checkpoints are kept.")
 
     def _set_aside(self, path: pathlib.Path) -> None:
         try:
@@ -233,8 +233,8 @@ def verify(path: pathlib.Path) -> None:
             lines = (path / CHECKSUMS_NAME).read_text().splitlines()
             files = {path / line[66:]: line[:64] for line in lines}
         else:
-            files = {path: checksum_path(path).read_text()[:64]}
-        damaged = [file.name for file, digest in files.items() if sha256(file) != digest]
+            files = {path: " ".join(_digests(path))}
+        damaged = [file.name for file, digests in files.items() if sha256(file) not in digests]
     except OSError as error:
         raise errors.CheckpointError(f"cannot read {path}: {error}.") from error
     if damaged or not files:
@@ -281,6 +281,36 @@ def load_sharded(
     )
 
 
+def load_unsharded(
+    state: State,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: optim.ExponentialMovingAverage | None,
+) -> None:
+    """Load this rank's parts from the state of a run without FSDP."""
+    names = [name for name, _ in model.named_parameters()]
+    saved = state["optimizer"]
+    optimizer_state = {
+        "state": {names[number]: values for number, values in saved["state"].items()},
+        "param_groups": [
+            {**group, "params": [names[number] for number in group["params"]]}
+            for group in saved["param_groups"]
+        ],
+    }
+    options = dcp_state.StateDictOptions(full_state_dict=True)
+    dcp_state.set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=optimizer_state,
+        options=options,
+    )
+    if ema is not None:
+        averages = {**state["model"], **state.get("ema", {})}
+        with ema.applied():
+            dcp_state.set_model_state_dict(model, averages, options=options)
+
+
 def copied(tree: Any) -> Any:
     """Return a copy in host memory, which further training does not change."""
     if isinstance(tree, torch.Tensor):
@@ -304,20 +334,15 @@ def sha256(path: pathlib.Path) -> str:
 
 
 class _HashingWriter:
-    """A file for torch.save that hashes what is written and keeps the error of the disk."""
+    """A file for torch.save that hashes what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.error: OSError | None = None
         self._file = file
         self._hash = hashlib.sha256()
 
     def write(self, content: bytes) -> int:
         self._hash.update(content)
-        try:
-            return self._file.write(content)
-        except OSError as error:
-            self.error = error
-            raise
+        return self._file.write(content)
 
     def flush(self) -> None:
         self._file.flush()
@@ -326,24 +351,57 @@ class _HashingWriter:
         return self._hash.hexdigest()
 
 
-def _write_checksum(path: pathlib.Path, digest: str) -> None:
+def _cause(error: BaseException) -> BaseException:
+    """Return the OSError that PyTorch wrapped in another exception, else the exception itself."""
+    if isinstance(error, dcp.api.CheckpointException) and error.failures:
+        # Of all ranks; those of the disk count most.
+        causes = [_cause(failure) for failure, _ in error.failures.values()]
+        return max(causes, key=lambda cause: isinstance(cause, OSError))
+    within = error
+    while not isinstance(within, OSError):
+        following = within.__cause__ or within.__context__
+        if following is None:
+            return error
+        within = following
+    return within
+
+
+def _replace(draft: pathlib.Path, path: pathlib.Path, digest: str) -> None:
+    """Give a complete file, with its digest, or a folder its name; it may replace another one."""
+    if draft.is_dir():
+        old = draft.with_name(f"{draft.name}.old")
+        if path.is_dir():
+            os.replace(path, old)
+        os.replace(draft, path)
+        _remove(old)
+        return
+    # Between the two calls, the digests of both files are valid.
+    before = _digests(path) if path.exists() and checksum_path(path).exists() else []
+    _write_checksum(path, digest, *before)
+    os.replace(draft, path)
+    if before:
+        _write_checksum(path, digest)
+
+
+def _digests(path: pathlib.Path) -> list[str]:
+    return [line[:64] for line in checksum_path(path).read_text().splitlines()]
+
+
+def _write_checksum(path: pathlib.Path, *digests: str) -> None:
     target = checksum_path(path)
     draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
-    draft.write_text(f"{digest}  {path.name}\n")
+    draft.write_text("".join(f"{digest}  {path.name}\n" for digest in digests))
     _sync(draft)
     os.replace(draft, target)
 
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Replace a file or folder by a copy, with hard links where the file system has them."""
-    draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
-    _remove(draft)
+    """Copy a file or folder, with hard links where the file system has them."""
+    _remove(target)
     if source.is_dir():
-        shutil.copytree(source, draft, copy_function=_link)
-        _remove(target)
+        shutil.copytree(source, target, copy_function=_link)
     else:
-        _link(source, draft)
-    os.replace(draft, target)
+        _link(source, target)
 
 
 def _link(source: str | pathlib.Path, target: str | pathlib.Path) -> None:

@@ -42,10 +42,10 @@ def resolve_mode(args: argparse.Namespace, dist: distributed.DistInfo, num_gpus:
         raise errors.UsageError(
             "--mode dp requires GPUs, and PyTorch sees none: use --mode single."
         )
-    if mode in ("auto", "ddp"):
-        # With a single rank of torchrun or srun there is nothing to reduce.
-        return "ddp" if dist.world_size > 1 else "single"
-    return str(mode)
+    # With a single rank of torchrun or srun there is nothing to reduce or to shard.
+    if mode != "dp" and dist.world_size == 1:
+        return "single"
+    return "ddp" if mode == "auto" else str(mode)
 
 
 def data_parallel_gpus(gpu_ids: Sequence[int] | None, num_gpus: int) -> list[int]:
@@ -225,6 +225,15 @@ def no_gradient_sync(model: nn.Module) -> Iterator[None]:
             module.set_requires_gradient_sync(True)
     else:
         yield
+
+
+def reshard(model: nn.Module) -> None:
+    """Release what FSDP keeps of its root module after a forward pass without a backward pass.
+
+    The next forward pass would use these weights, even if the shards have changed.
+    """
+    if isinstance(model, fsdp.FSDPModule):
+        model.reshard()
 
 
 @contextlib.contextmanager

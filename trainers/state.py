@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.distributed import checkpoint as dcp
 
 from trainers import checkpoint, distributed, errors, metrics, parallel
 
@@ -151,15 +152,22 @@ def capture(trainer: "train.Trainer") -> checkpoint.State:
 def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.State) -> None:
     """Continue from a checkpoint of any number of ranks; all ranks must call it."""
     try:
-        if path.is_dir():
-            checkpoint.load_sharded(path, trainer.model, trainer.optimizer, trainer.ema)
+        if path.is_dir() or trainer.mode == "fsdp":
+            groups = [_hyperparameters(group) for group in trainer.optimizer.param_groups]
+            if path.is_dir():
+                checkpoint.load_sharded(path, trainer.model, trainer.optimizer, trainer.ema)
+            else:
+                checkpoint.load_unsharded(state, trainer.model, trainer.optimizer, trainer.ema)
+            for group, own in zip(trainer.optimizer.param_groups, groups, strict=True):
+                group.update(own)
         else:
             trainer.model.load_state_dict(state["model"])
             trainer.optimizer.load_state_dict(_with_own_groups(state["optimizer"], trainer))
             if trainer.ema is not None:
                 # With --resume force, the checkpoint may have no averages.
                 trainer.ema.load_state_dict(state.get("ema", state["model"]))
-    except (RuntimeError, ValueError, KeyError) as error:
+    # CheckpointException of PyTorch is a BaseException.
+    except (RuntimeError, ValueError, KeyError, dcp.api.CheckpointException) as error:
         message = " ".join(str(error).split())
         raise errors.CheckpointError(
             f"The checkpoint does not match the model and the optimizer: {message}"
@@ -217,10 +225,14 @@ def _with_own_groups(saved: Mapping[str, Any], trainer: "train.Trainer") -> dict
     These differ after --resume force or on another type of device.
     """
     groups = [
-        {**before, **{key: value for key, value in now.items() if key != "params"}}
+        {**before, **_hyperparameters(now)}
         for before, now in zip(saved["param_groups"], trainer.optimizer.param_groups, strict=True)
     ]
     return {**saved, "param_groups": groups}
+
+
+def _hyperparameters(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
 
 def _mean(tensors: list[torch.Tensor]) -> torch.Tensor:

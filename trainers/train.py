@@ -138,6 +138,7 @@ class Trainer:
             ending = "diverged"
             raise
         finally:
+            gc.enable()
             if self.bar is not None:
                 self.bar.end()
             if ending != "failed":
@@ -180,7 +181,9 @@ class Trainer:
                     self.report_window(*window)
                 window = begin, self.meter.snapshot(progress.step)
                 begin, window_began = window[1], time.perf_counter()
-            if args.checkpoint_steps and progress.step % args.checkpoint_steps == 0 and not is_last:
+            # A stop saves as well.
+            is_due = args.checkpoint_steps and progress.step % args.checkpoint_steps == 0
+            if is_due and not is_last and reason is None:
                 self.save()
         if window is not None:
             self.report_window(*window)
@@ -271,6 +274,7 @@ class Trainer:
                 for name, value in {"count": count, "loss": losses, **values}.items():
                     total = value.sum(dtype=torch.float64) * is_counted
                     sums[name] = sums[name] + total if name in sums else total
+        parallel.reshard(self.model)
         # A rank without samples does not know the names of the metrics.
         names = distributed.broadcast(list(sums))
         totals = torch.tensor([float(sums.get(name, 0.0)) for name in names], dtype=torch.float64)

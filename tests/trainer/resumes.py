@@ -1,32 +1,33 @@
-"""A program for the tests: runs that are stopped and resumed, on 1 and 2 ranks.
+"""A program for the tests: runs that are stopped or killed, and resumed, on 1 and 2 ranks.
 
-Usage: resumes.py OUTPUT. Each run leaves its folder with the checkpoints, and a file `seen.RANK`
-with the samples of each step.
+Usage: resumes.py OUTPUT. Each run leaves its folder with the checkpoints. In it, each attempt
+leaves `seen.ATTEMPT.RANK`, a line for each step: its number and the labels of its samples.
 """
 
-import collections
-import contextlib
-import dataclasses
 import importlib
+import json
 import os
 import pathlib
+import random
+import shutil
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import distributed as torch_distributed
+from torch import nn
 
 from tests.trainer import forked
-from trainers import arguments, datasets, models, runs, stopping, train
+from trainers import arguments, checkpoint, distributed, errors, metrics, parallel, stop, train
 
 # 49 samples in batches of 12: four whole steps of three passes, and one of a single sample, which
 # leaves a rank without any. 13 passes an epoch, 39 in all.
 BASE = [
-    "--device=cpu", "--dataset=synthetic", "--synthetic-shape=1,8,8", "--synthetic-samples=49",
-    "--model=tiny", "--epochs=3", "--batch-size=12", "--gradient-accumulation-steps=3",
-    "--schedule=cosine", "--warmup-steps=4", "--max-gradient-norm=1.5", "--label-smoothing=0.1",
-    "--window-steps=2", "--checkpoint-epochs=3",
+    "--device=cpu", "--task=tests.trainer.numbered:Numbered", "--epochs=3", "--batch-size=12",
+    "--gradient-accumulation-steps=3", "--schedule=cosine", "--warmup-steps=4",
+    "--max-gradient-norm=1.5", "--window-steps=2", "--checkpoint-epochs=3",
 ]  # fmt: skip
 HALF = ["--precision=fp16", "--optimizer=adamw", "--base-lr=0.003"]
 
@@ -41,123 +42,202 @@ STOPS: dict[str, tuple[list[str], int | None]] = {
     "half_stopped": (HALF, 18),
 }
 
+SAVING = ["--checkpoint-steps=2", "--ema-decay=0.9", "--activation-checkpointing"]
+ADAM = [*SAVING, "--optimizer=adamw", "--base-lr=0.003"]
+# Name: arguments of runs that are killed. Those with workers are resumed without.
+KILLS: dict[str, list[str]] = {
+    "memory": SAVING,
+    "map": [*SAVING, "--num-workers=2", "--task-options", "kind='map'"],
+    "stream": [*SAVING, "--num-workers=2", "--task-options", "kind='stream'"],
+    "fsdp": ["--mode=fsdp", *ADAM],
+}
+# Where each of them is killed, and the data in memory once more.
+SEEDS = [*((name, 0) for name in KILLS), ("memory", 1), ("fsdp", 1)]
 
-class Tiny(nn.Sequential):
-    """Everything that has a state of its own: batch norm, dropout."""
 
-    def __init__(self, at_pass: Callable[[int], None]) -> None:
-        super().__init__(
-            nn.Conv2d(1, 4, 3, padding=1),
-            nn.BatchNorm2d(4),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Dropout(0.3),
-            nn.Linear(256, 10),
-        )
-        self.num_passes = 0
-        self.at_pass = at_pass
+class Watched(train.Trainer):
+    """Tells the task which step its samples belong to."""
 
-    def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled():
-            self.num_passes += 1
-            self.at_pass(self.num_passes)
-        return super().forward(samples)
+    #: File for the samples of each step.
+    path: pathlib.Path
+
+    def train_step(self) -> None:
+        self.task.step = self.progress.step
+        super().train_step()
+        with self.path.open("a") as file:
+            file.write(json.dumps([self.task.step, self.task.seen[self.task.step]]) + "\n")
 
 
 def run_once(
-    folder: pathlib.Path, rank: int, words: list[str], at_pass: Callable[[int], None]
+    folder: pathlib.Path,
+    rank: int,
+    world_size: int,
+    words: list[str],
+    on_pass: Callable[[int, nn.Module], None] = lambda number, model: None,
 ) -> None:
+    """Train on this rank; `on_pass` is called in each forward pass with its number, from 1."""
     folder.mkdir(exist_ok=True)
-    models.MODELS["tiny"] = lambda shape, num_classes: Tiny(at_pass)  # type: ignore[index]
-    seen = collections.defaultdict(list)
-    take = datasets.Dataset.train_batch
-    moving = {}
-
-    def watch(data: datasets.Dataset, indices: torch.Tensor, **key: int) -> object:
-        seen[moving["progress"].step].append(indices.tolist())
-        return take(data, indices, **key)
-
-    make = runs.make
-
-    def watched(launch: runs.Launch) -> object:
-        run, training = make(launch)
-        moving["progress"] = training.progress
-        return run, training
-
     args = arguments.parse_arguments([*BASE, *words, "--run-dir", str(folder)])
-    launch = dataclasses.replace(
-        runs.prepare(args, os.environ),
-        stopper=stopping.Stopper(stop_file=folder / "stop", poll_seconds=0),
+    dist = distributed.DistInfo(
+        launcher=distributed.Launcher.TORCHRUN,
+        rank=rank,
+        local_rank=rank,
+        world_size=world_size,
+        local_world_size=world_size,
+        num_nodes=1,
     )
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(launch.stopper.signals())
-        datasets.Dataset.train_batch, runs.make = watch, watched
-        train.train(launch)
-        datasets.Dataset.train_batch, runs.make = take, make
-    launch.files.close()
-    path = folder / f"seen.{rank}"
-    before = torch.load(path) if path.exists() else {}
-    torch.save(before | dict(seen), path)
+    mode = parallel.resolve_mode(args, dist, 0)
+    outputs = metrics.open_outputs(args, {}, dist)
+    store = checkpoint.open_store(args, {}, dist, outputs, sharded=mode == "fsdp")
+    stopper = stop.Stopper(stop_file=folder / "stop", poll_seconds=0)
+    trainer = Watched(
+        args,
+        dist,
+        torch.device("cpu"),
+        mode=mode,
+        stopper=stopper,
+        outputs=outputs,
+        store=store,
+    )
+    attempt = len(list(folder.glob("seen.*.0")))
+    trainer.path = folder / f"seen.{attempt}.{rank}"
+    num_passes = 0
+
+    def count(model: nn.Module) -> None:
+        nonlocal num_passes
+        num_passes += 1
+        on_pass(num_passes, model)
+
+    trainer.task.on_pass = count
+    try:
+        with stopper.signals():
+            trainer.train()
+    except errors.TrainerError as error:
+        (folder / f"error.{rank}").write_text(f"{error.exit_code} {error}")
+    if outputs is not None:
+        outputs.close()
 
 
-def stop_by_file(folder: pathlib.Path, rank: int, stop_pass: int | None) -> Callable[[int], None]:
-    def at_pass(number: int) -> None:
+def stop_by_file(
+    folder: pathlib.Path, rank: int, stop_pass: int | None
+) -> Callable[[int, nn.Module], None]:
+    def on_pass(number: int, model: nn.Module) -> None:
         if rank == 0 and number == stop_pass:
             (folder / "stop").touch()
 
-    return at_pass
+    return on_pass
 
 
-def stop_by_signal(rank: int, stop_pass: int) -> Callable[[int], None]:
-    def at_pass(number: int) -> None:
+def stop_by_signal(rank: int, stop_pass: int) -> Callable[[int, nn.Module], None]:
+    def on_pass(number: int, model: nn.Module) -> None:
         if rank == 1 and number == stop_pass:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    return at_pass
+    return on_pass
+
+
+def barrier(world_size: int) -> None:
+    if world_size > 1:
+        torch_distributed.barrier()
 
 
 def go_on(folder: pathlib.Path, rank: int, words: list[str], world_size: int) -> None:
-    if world_size > 1:
-        distributed.barrier()
+    barrier(world_size)
     (folder / "stop").unlink(missing_ok=True)
-    if world_size > 1:
-        distributed.barrier()
-    run_once(folder, rank, words, lambda number: None)
+    barrier(world_size)
+    run_once(folder, rank, world_size, words)
 
 
-def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
+def run_stopped(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
+    """Run what is not killed: each run as a whole, and stopped and resumed."""
     root = output / str(world_size)
-    root.mkdir(exist_ok=True)
-    if world_size > 1:
-        os.environ |= {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size), "GROUP_WORLD_SIZE": "1",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
-        }  # fmt: skip
     with forked.process_group(rank, world_size, store):
         for name, (words, stop_pass) in STOPS.items():
             folder = root / name
-            run_once(folder, rank, words, stop_by_file(folder, rank, stop_pass))
+            run_once(folder, rank, world_size, words, stop_by_file(folder, rank, stop_pass))
             if stop_pass is not None:
                 go_on(folder, rank, words, world_size)
-        if world_size == 1:
-            go_on(output / "moved", 2, [], 1)
-            return
-        # The signal reaches one rank only, and not rank 0.
-        folder = root / "signalled"
-        run_once(folder, rank, [], stop_by_signal(rank, 17))
-        go_on(folder, rank, [], world_size)
-        # What a run on one rank goes on with.
-        folder = output / "moved"
-        run_once(folder, rank, [], stop_by_file(folder, rank, 17))
-        distributed.barrier()
+        for name, words in KILLS.items():
+            run_once(root / name, rank, world_size, words)
+        diverge(root, rank, world_size)
+        if world_size == 2:
+            # The signal reaches one rank only, and not rank 0.
+            folder = root / "signalled"
+            run_once(folder, rank, world_size, [], stop_by_signal(rank, 17))
+            go_on(folder, rank, [], world_size)
+            run_once(root / "ddp", rank, world_size, ADAM)
+
+
+def diverge(root: pathlib.Path, rank: int, world_size: int) -> None:
+    """Run what becomes NaN: the loss, and a weight or a statistic before a checkpoint."""
+    large = ["--base-lr=1e30", "--warmup-steps=0", "--checkpoint-steps=1"]
+    run_once(root / "nan_loss", rank, world_size, [*large, "--max-gradient-norm=1e30"])
+
+    def spoil(number: int, model: nn.Module) -> None:
+        norm = model.get_submodule("module.0.1" if world_size > 1 else "0.1")
+        # The last pass of step 4, and only one rank. The losses of this step are still numbers.
+        if number == 12 and rank == world_size - 1:
+            norm.running_var.fill_(torch.nan)
+
+    run_once(root / "nan_weight", rank, world_size, ["--checkpoint-steps=4"], spoil)
+
+
+def die_at(number: int) -> Callable[[int, nn.Module], None]:
+    """Kill this process at its n-th forward pass or change of the disk, in any thread."""
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*given: Any, **options: Any) -> Any:
+            count()
+            return call(*given, **options)
+
+        return wrapper
+
+    for name in ("fsync", "replace", "link"):
+        setattr(os, name, counted(getattr(os, name)))
+    return lambda number, model: count()
+
+
+def run_killed(
+    rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str], seed: int
+) -> None:
+    generator = random.Random(seed)
+    victim, number = generator.randrange(world_size), generator.randrange(16, 39)
+    with forked.process_group(rank, world_size, store):
+        on_pass = die_at(number) if rank == victim else lambda number, model: None
+        run_once(folder, rank, world_size, words, on_pass)
+
+
+def resume_killed(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
+    """Resume what was killed, on the same number of ranks and on another."""
+    with forked.process_group(rank, world_size, store):
+        for name, seed in SEEDS:
+            words = [*KILLS[name], "--num-workers=0"]
+            run_once(output / str(world_size) / f"{name}.{seed}", rank, world_size, words)
+            run_once(output / f"to_{world_size}" / f"{name}.{seed}", rank, world_size, words)
 
 
 def main(output: pathlib.Path) -> int:
-    # DDP imports it at its first use, which takes seconds.
-    importlib.import_module("torch._dynamo")
-    output.mkdir(exist_ok=True)
-    return 0 if all([forked.run(run_rank, world_size, output) for world_size in (2, 1)]) else 1
+    # DDP and FSDP import these at their first use, which takes seconds.
+    for name in ("torch._dynamo", "torch.distributed.checkpoint.state_dict"):
+        importlib.import_module(name)
+    for name in ("1", "2", "to_1", "to_2"):
+        (output / name).mkdir(parents=True)
+    results = []
+    for world_size in (1, 2):
+        results.append(forked.run(run_stopped, world_size, output))
+        for name, seed in SEEDS:
+            folder = output / str(world_size) / f"{name}.{seed}"
+            results.append(not forked.run(run_killed, world_size, folder, KILLS[name], seed))
+            shutil.copytree(folder, output / f"to_{3 - world_size}" / folder.name)
+    results += [forked.run(resume_killed, world_size, output) for world_size in (1, 2)]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
