@@ -328,11 +328,10 @@ class Trainer:
             self._print(report.target_line(epoch))
         elif has_lost_patience:
             self._print(report.patience_line(epoch, metric, progress.best(metric) or 0.0))
-        if progress.finished and self.outputs is not None:
+        if progress.finished:
             total = progress.num_samples * self.task.units_per_sample / progress.seconds
-            self.outputs.append(
+            self._record(
                 progress.step,
-                epoch,
                 ("total_time", progress.seconds, "seconds"),
                 ("total_throughput", total, rate[1]),
             )
@@ -400,7 +399,7 @@ class Trainer:
 
     def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
         if self.outputs is not None:
-            self.outputs.append(step, self.progress.epoch, *values, rank=rank)
+            self.outputs.append(step, self.progress.last_epoch, *values, rank=rank)
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""
