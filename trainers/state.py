@@ -61,6 +61,11 @@ class Progress:
         self.step_in_epoch = 0
 
     @property
+    def last_epoch(self) -> int:
+        """Epoch of the last completed step."""
+        return self.epoch if self.step_in_epoch else max(1, self.epoch - 1)
+
+    @property
     def samples_per_second(self) -> float | None:
         """Throughput of the completed epochs; None before the first."""
         return self.num_samples / self.seconds if self.seconds else None

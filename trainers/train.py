@@ -316,9 +316,11 @@ class Trainer:
             report.advise(span.data_wait_share, loading.num_workers(args), args.prefetch_factor)
         if progress.finished:
             total = progress.num_samples * self.task.units_per_sample / progress.seconds
-            values = [("total_time", progress.seconds, "seconds")]
-            values.append(("total_throughput", total, rate[1]))
-            self._record(progress.step, *values, epoch=epoch)
+            self._record(
+                progress.step,
+                ("total_time", progress.seconds, "seconds"),
+                ("total_throughput", total, rate[1]),
+            )
         is_best = progress.is_best(metric)
         if progress.finished or is_best or epoch % args.checkpoint_epochs == 0:
             self.save(is_best=is_best)
@@ -369,11 +371,9 @@ class Trainer:
         per_second = span.samples_per_second * self.task.units_per_sample
         return per_second, f"{self.task.unit}/second"
 
-    def _record(
-        self, step: int, *values: metrics.Value, rank: int = 0, epoch: int | None = None
-    ) -> None:
+    def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
         if self.outputs is not None:
-            self.outputs.append(step, epoch or self.progress.epoch, *values, rank=rank)
+            self.outputs.append(step, self.progress.last_epoch, *values, rank=rank)
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""

@@ -8,7 +8,8 @@ from hypothesis import strategies
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, batches, errors, schedules  # noqa: E402
+from trainers import arguments, errors, optim  # noqa: E402
+from trainers.data import batches  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -37,16 +38,16 @@ def test_each_sample_is_in_one_pass_of_one_rank(
         parts = [plan.micro_batches(step) for plan in plans]
         # DDP needs as many passes of each rank, and none empty; no pass is larger than asked for.
         assert len({len(part) for part in parts}) == 1
-        assert all(0 < m.places.stop - m.places.start <= each for part in parts for m in part)
-        places = sorted(
-            path
+        assert all(0 < m.positions.stop - m.positions.start <= each for part in parts for m in part)
+        positions = sorted(
+            position
             for part in parts
             for m in part
             if m.counted
-            for path in range(m.places.start, m.places.stop)
+            for position in range(m.positions.start, m.positions.stop)
         )
         first = step * plans[0].global_batch_size
-        assert places == list(range(first, first + plans[0].batch_size(step)))
+        assert positions == list(range(first, first + plans[0].batch_size(step)))
         assert sum(m.num_samples for part in parts for m in part) == plans[0].batch_size(step)
     assert sum(map(plans[0].batch_size, range(plans[0].steps_per_epoch))) == num_samples
 
@@ -68,12 +69,12 @@ def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> 
     assert batches.batch_size(args, num_devices) == expected
 
 
-def make_schedule(name: str, **changes: float) -> schedules.Schedule:
+def make_schedule(name: str, **changes: float) -> optim.Schedule:
     options = {
         "peak": 1.0, "minimum": 0.1, "warmup_steps": 4, "num_steps": 14, "gamma": 0.5,
-        "fall_steps": 6,
+        "decay_every_steps": 6,
     }  # fmt: skip
-    return schedules.Schedule(name=name, **(options | changes))
+    return optim.Schedule(name=name, **(options | changes))
 
 
 @pytest.mark.parametrize(
@@ -102,13 +103,77 @@ def test_cosine_equals_that_of_pytorch() -> None:
 
 
 def test_scaling_is_by_the_effective_batch() -> None:
-    def scale(rule: str) -> float:
-        return schedules.scale(0.1, rule, batch_size=512, base_batch_size=128)
+    def peak(*words: str) -> float:
+        args = arguments.parse_arguments(["--base-lr=0.1", *words])
+        return optim.make_schedule(args, steps_per_epoch=10, global_batch_size=512).peak
 
-    assert [scale(rule) for rule in schedules.SCALINGS] == pytest.approx([0.1, 0.4, 0.2])
+    rates = [peak(f"--lr-scaling={rule}", "--lr-base-batch-size=128") for rule in optim.LR_SCALINGS]
+    assert rates == pytest.approx([0.1, 0.4, 0.2])
     message = (
         "--lr-scaling sqrt requires --lr-base-batch-size, the batch size for which --base-lr was"
         " chosen."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        schedules.scale(0.1, "sqrt", batch_size=512, base_batch_size=None)
+        peak("--lr-scaling=sqrt")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--warmup-epochs=0.5"], 5),
+        (["--warmup-epochs=0.5", "--warmup-steps=3"], 3),
+        (["--warmup-steps=0", "--warmup-epochs=2"], 0),
+    ],
+)
+def test_length_of_the_warm_up(words: list[str], expected: int) -> None:
+    args = arguments.parse_arguments(words)
+    schedule = optim.make_schedule(args, steps_per_epoch=10, global_batch_size=64)
+    assert schedule.warmup_steps == expected
+
+
+def make_plan(*words: str, num_samples: int | None = 50, **sizes: int) -> batches.Plan:
+    return batches.make_plan(
+        arguments.parse_arguments(["--batch-size=12", *words]),
+        num_samples=num_samples,
+        **({"rank": 0, "world_size": 1, "num_devices": 1} | sizes),
+    )
+
+
+def test_the_incomplete_last_batch_can_be_left_out() -> None:
+    plan = make_plan()
+    assert (plan.steps_per_epoch, plan.batch_size(3), plan.batch_size(4)) == (5, 12, 2)
+    plan = make_plan("--drop-last")
+    assert (plan.steps_per_epoch, plan.batch_size(3)) == (4, 12)
+
+
+def test_steps_per_epoch_shorten_an_epoch() -> None:
+    plan = make_plan("--steps-per-epoch=3")
+    assert (plan.steps_per_epoch, plan.num_samples) == (3, 36)
+    assert make_plan("--steps-per-epoch=3", num_samples=None).num_samples == 36
+
+
+@pytest.mark.parametrize(
+    ("words", "num_samples", "message"),
+    [
+        (
+            ["--steps-per-epoch=5"],
+            50,
+            "--steps-per-epoch 5 with batches of 12 samples exceeds the training set (50 samples).",
+        ),
+        (
+            [],
+            None,
+            "The training data is a stream of unknown length: set --steps-per-epoch, or give the"
+            " data set an attribute num_samples.",
+        ),
+        (
+            [],
+            11,
+            "A batch of 12 samples is larger than the training set of digits (11 samples): use a"
+            " smaller batch or fewer ranks.",
+        ),
+    ],
+)
+def test_unsuitable_lengths(words: list[str], num_samples: int | None, message: str) -> None:
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        make_plan(*words, num_samples=num_samples)

@@ -9,13 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, progress, train  # noqa: E402
+from trainers import arguments, state, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
 
-def after(*accuracies: float) -> progress.Progress:
-    return progress.Progress(history=[{"val_accuracy": accuracy} for accuracy in accuracies])
+def after(*values: float, metric: str = "accuracy") -> state.Progress:
+    return state.Progress(history=[{f"val_{metric}": value} for value in values])
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,9 @@ def after(*accuracies: float) -> progress.Progress:
 def test_target(
     accuracies: list[float], target: float | None, patience: int, expected: bool
 ) -> None:
-    goals = progress.Goals(target_accuracy=target, patience=patience)
-    assert after(*accuracies).reached_target(goals) is expected
+    words = [] if target is None else [f"--target-accuracy={target}"]
+    args = arguments.parse_arguments([*words, f"--patience={patience}"])
+    assert after(*accuracies).has_reached_target(args) is expected
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,21 @@ def test_target(
 def test_patience(
     accuracies: list[float], limit: int | None, min_delta: float, expected: bool
 ) -> None:
-    goals = progress.Goals(early_stopping_patience=limit, min_delta=min_delta)
-    assert after(*accuracies).lost_patience(goals) is expected
+    words = [] if limit is None else [f"--early-stopping-patience={limit}"]
+    args = arguments.parse_arguments([*words, f"--early-stopping-min-delta={min_delta}"])
+    assert after(*accuracies).has_lost_patience(args, "accuracy") is expected
+    # Of losses the smaller is better.
+    losses = after(*(-accuracy for accuracy in accuracies), metric="loss")
+    assert losses.has_lost_patience(args, "loss") is expected
 
 
 def test_best_is_better_than_all_before() -> None:
-    assert [after(*all_).is_best for all_ in ([], [0.0], [0.5, 0.5], [0.5, 0.6])] == [
-        False, True, False, True,
-    ]  # fmt: skip
+    runs = ([0.0], [0.5, 0.5], [0.5, 0.6], [0.6, 0.5])
+    assert [after(*values).is_best("accuracy") for values in runs] == [True, False, True, False]
+    losses = [after(*values, metric="loss").is_best("loss") for values in runs]
+    assert losses == [True, False, False, True]
+    assert (after(0.5, 0.6).best("accuracy"), after().best("accuracy")) == (0.6, None)
+    assert after(0.5, 0.6, metric="loss").best("loss") == 0.5
 
 
 def test_ended_run_continues_towards_other_goals(

@@ -1,11 +1,11 @@
 """The training loop: no synchronization with the device, the same samples by both data paths."""
 
-import contextlib
-import dataclasses
+import collections
 import functools
+import json
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,19 +14,18 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from torch.utils import _python_dispatch  # noqa: E402
 
+from tests.trainer import one_rank  # noqa: E402
 from trainers import (  # noqa: E402
     arguments,
-    batches,
-    data_paths,
-    datasets,
     metrics,
     models,
-    optimizers,
-    precisions,
-    runs,
-    steps,
+    optim,
+    parallel,
+    report,
+    stop,
     train,
 )
+from trainers.data import loading, memory  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -67,6 +66,7 @@ class Watch(_python_dispatch.TorchDispatchMode):
     def edge(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap what happens at the edge of a window, an epoch, the run."""
 
+        @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             before, self.at_edge = self.at_edge, True
             try:
@@ -77,87 +77,62 @@ class Watch(_python_dispatch.TorchDispatchMode):
         return wrapper
 
 
-def launch_of(words: list[str]) -> runs.Launch:
-    return runs.prepare(arguments.parse_arguments([*BASE, *words]), {})
-
-
 def test_steps_never_wait_for_the_device(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     watch = Watch("cpu")
-    for module, name in (
-        (runs, "make"),
-        (train, "report_first_step"),
-        (train, "end_window"),
-        (train, "end_epoch"),
-        (train, "write_result"),
+    for kind, name in (
+        (train.Trainer, "__init__"),
+        (train.Trainer, "_report_first_step"),
+        (train.Trainer, "report_window"),
+        (train.Trainer, "end_epoch"),
+        (train.Trainer, "_close"),
+        (metrics.Meter, "start"),
+        (loading.DeviceSource, "begin_epoch"),
     ):
-        monkeypatch.setattr(module, name, watch.edge(getattr(module, name)))
-    for kind in (metrics.SpanMeter, data_paths.DevicePath):
-        for name in ("start", "begin_epoch"):
-            if hasattr(kind, name):
-                monkeypatch.setattr(kind, name, watch.edge(getattr(kind, name)))
-    launch = launch_of(["--epochs=2", f"--run-dir={tmp_path}"])
+        monkeypatch.setattr(kind, name, watch.edge(getattr(kind, name)))
     with watch:
-        assert train.train(launch) is None
+        one_rank.run([*BASE, "--epochs=2", f"--run-dir={tmp_path}"])
     assert watch.synchronizations[False] == []
     # It can see them: windows and epochs do read numbers.
     assert "_local_scalar_dense" in watch.synchronizations[True]
     assert watch.num_operations > 1000
 
 
-@pytest.mark.parametrize("optimizer", optimizers.NAMES)
+@pytest.mark.parametrize("optimizer", optim.OPTIMIZERS)
 def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     # Tensors on "meta" have no content, so reading one fails. A step reads none.
-    meta = torch.device("meta")
-    launch = launch_of(["--synthetic-shape=3,32,32", f"--optimizer={optimizer}"])
-    args = launch.wanted
-    data = datasets.load("synthetic", datasets.read_options(args))
-    data = dataclasses.replace(data, augmentation="crop-flip")
-    plan = batches.make_plan(args, num_samples=50, rank=0, world_size=1, num_devices=1)
-    model = models.MODELS["wrn-16-4"](data.train_samples.shape[1:], data.num_classes).to(meta)
-    source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
-    moving = optimizers.make(args, model.parameters(), meta)
-    meter = metrics.SpanMeter(meta, source)
-    source.begin_epoch(1, 0)
+    words = ["--synthetic-shape=3,32,32", "--model=wrn-16-4", f"--optimizer={optimizer}"]
+    trainer = one_rank.make([*BASE, *words, "--ema-decay=0.9"], device="meta")
+    assert trainer.source._train.augmentation == "crop-flip"
+    for group in trainer.optimizer.param_groups:
+        group["fused"] = None  # no kernels for "meta"
+    trainer.source.begin_epoch(1, 0)
     with Watch("meta") as watch:
-        for step in range(plan.steps_per_epoch):
-            optimizers.set_learning_rate(moving, 0.1 / (step + 1))
-            sums = steps.train_step(
-                model,
-                moving,
-                source.micro_batches(step),
-                batch_size=plan.batch_size(step),
-                rules=steps.Rules(
-                    world_size=1,
-                    autocast=contextlib.nullcontext(),
-                    scaler=torch.amp.GradScaler("cpu", enabled=False),
-                    label_smoothing=0.1,
-                    max_gradient_norm=1.0,
-                ),
-            )
-            meter.add(sums)
+        for _ in range(trainer.plan.steps_per_epoch):
+            trainer.train_step()
     assert watch.synchronizations[False] == []
     with pytest.raises((RuntimeError, NotImplementedError)):
-        meter.state()
+        trainer.meter.snapshot()
 
 
 def test_data_parallel_computes_in_the_requested_precision() -> None:
     # Each part of a batch has its own thread, in which autocast is on with the thread's format:
     # on a CPU bf16, on a GPU fp16.
     device = torch.device("cpu")
-    trained = steps.wrap(
+    wrapped = parallel.wrap(
         models.MODELS["lesson-mlp"](torch.Size([20]), 10),
-        "dp",
-        device,
-        autocast=functools.partial(precisions.autocast, "fp16", device),
+        arguments.parse_arguments([]),
+        mode="dp",
+        device=device,
+        precision="fp16",
         gpu_ids=[0, 1],
     )
     result = []
 
     def replica() -> None:
         with torch.autocast("cpu"):
-            result.append(trained.module(torch.zeros(2, 20)).dtype)
+            result.append(wrapped.module(torch.zeros(2, 20)).dtype)
 
     thread = threading.Thread(target=replica)
     thread.start()
@@ -167,74 +142,186 @@ def test_data_parallel_computes_in_the_requested_precision() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("data_path", ["device", "loader"])
 def test_steps_never_wait_for_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, precision: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, precision: str, data_path: str
 ) -> None:
-    step = steps.train_step
+    step = train.Trainer.train_step
 
-    def strict(*args: Any, **kwargs: Any) -> steps.Sums:
+    def strict(self: train.Trainer) -> None:
         torch.cuda.set_sync_debug_mode("error")
         try:
-            return step(*args, **kwargs)
+            step(self)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(steps, "train_step", strict)
-    words = ["--device=cuda", f"--precision={precision}", "--epochs=2", f"--run-dir={tmp_path}"]
-    assert train.train(launch_of(words)) is None
+    monkeypatch.setattr(train.Trainer, "train_step", strict)
+    words = [f"--precision={precision}", "--epochs=2", f"--run-dir={tmp_path}", "--compile=off"]
+    words += ["--device=cuda", f"--data-path={data_path}", "--num-workers=0"]
+    one_rank.run([*BASE, *words], device="cuda")
 
 
-def weights(words: list[str], folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    folder.mkdir()
-    made = []
-    make = runs.make
-    monkeypatch.setattr(runs, "make", lambda launch: made.append(make(launch)) or made[0])
-    assert train.train(launch_of([*words, "--epochs=2", f"--run-dir={folder}"])) is None
-    monkeypatch.undo()
-    (run, moving) = made[0]
-    return run, moving.model.state_dict()
+def final_weights(*words: str) -> tuple[loading.Source, dict[str, Any]]:
+    trainer = one_rank.run([*BASE, *words, "--epochs=2"])
+    return trainer.source, trainer.model.state_dict()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_both_data_paths_give_the_same_samples(
-    num_workers: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, expected = weights(["--data-path=device"], tmp_path / "device", monkeypatch)
-    assert isinstance(run.source, data_paths.DevicePath) and run.source.wait_seconds == 0
-    words = ["--data-path=loader", f"--num-workers={num_workers}"]
-    run, result = weights(words, tmp_path / "loader", monkeypatch)
-    assert isinstance(run.source, data_paths.LoaderPath) and run.source.wait_seconds > 0
+def test_both_data_paths_give_the_same_samples(num_workers: int) -> None:
+    source, expected = final_weights("--data-path=device")
+    assert isinstance(source, loading.DeviceSource) and source.wait_seconds == 0
+    source, result = final_weights("--data-path=loader", f"--num-workers={num_workers}")
+    assert isinstance(source, loading.LoaderSource) and source.wait_seconds > 0
     assert result.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(result[name], value), name
 
 
 def test_data_loading_time_is_measured_and_reported(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
-    take = data_paths._Samples.__getitem__
+    read, step = memory.TensorData.__getitem__, train.Trainer.train_step
 
-    def slow(self: Any, indices: torch.Tensor) -> Any:
+    def slow_read(self: Any, indices: torch.Tensor) -> Any:
         clock[0] += 3.0
-        return take(self, indices)
+        return read(self, indices)
 
-    def at_work(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            clock[0] += 2.0
-            return call(*args, **kwargs)
+    def slow_step(self: train.Trainer) -> None:
+        clock[0] += 2.0
+        step(self)
 
-        return wrapper
-
-    monkeypatch.setattr(data_paths._Samples, "__getitem__", slow)
-    monkeypatch.setattr(steps, "train_step", at_work(steps.train_step))
-    for module in (data_paths, metrics):
-        monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
-    words = ["--data-path=loader", "--num-workers=0", "--epochs=1", "--data-path=loader"]
-    assert train.train(launch_of(words)) is None
+    monkeypatch.setattr(memory.TensorData, "__getitem__", slow_read)
+    monkeypatch.setattr(train.Trainer, "train_step", slow_step)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    one_rank.run([*BASE, "--data-path=loader", "--num-workers=0", "--epochs=1"])
     # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
     assert capsys.readouterr().err == (
         "trainers.train: 73% of the epoch was spent waiting for data: increase --num-workers (now"
         " 0) and the number of CPUs, increase --prefetch-factor (now 2), or use --data-path"
-        " device.\n"
+        " device if the data set is in memory.\n"
     )
+
+
+def records(folder: pathlib.Path, name: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["name"] == name]
+
+
+@pytest.mark.parametrize("words", [["--window-seconds=0.000001"], ["--window-steps=3"], []])
+def test_windows_cover_each_step_once(
+    words: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = []
+    report_window = train.Trainer.report_window
+
+    def watched(self: train.Trainer, begin: metrics.Snapshot, end: metrics.Snapshot) -> None:
+        span = self.meter.span(begin, end)
+        windows.append((begin.step, end.step, span.num_samples, span.means["loss"]))
+        report_window(self, begin, end)
+
+    monkeypatch.setattr(train.Trainer, "report_window", watched)
+    base = [word for word in BASE if not word.startswith("--window")]
+    trainer = one_rank.run(
+        [*base, *words, "--epochs=3", f"--run-dir={tmp_path}"],
+        stopper=stop.Stopper(poll_seconds=0),
+    )
+    # 5 steps an epoch, the last of 2 samples: per step, every 3 steps, and the whole epoch.
+    ends = {"--window-seconds=0.000001": [1, 2, 3, 4, 5], "--window-steps=3": [3, 5]}
+    expected = [5 * epoch + end for epoch in range(3) for end in ends.get("".join(words), [5])]
+    assert [end for _, end, _, _ in windows] == expected
+    assert [begin for begin, _, _, _ in windows] == [0, *expected[:-1]]
+    assert [line["step"] for line in records(tmp_path, "loss")] == expected
+    assert [line["value"] for line in records(tmp_path, "loss")] == [loss for *_, loss in windows]
+    totals: dict[int, list[float]] = collections.defaultdict(lambda: [0, 0.0])
+    for begin, _, num_samples, loss in windows:
+        totals[begin // 5][0] += num_samples
+        totals[begin // 5][1] += num_samples * loss
+    for epoch, (num_samples, loss) in totals.items():
+        assert num_samples == 50
+        assert loss / 50 == pytest.approx(trainer.progress.history[epoch]["train_loss"], rel=1e-12)
+    # The first window includes allocation and compilation.
+    assert [line["step"] for line in records(tmp_path, "step_time")] == expected[1:]
+
+
+def test_steps_continue_while_the_disk_hangs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_2 = threading.Event()
+    append, step = metrics.Outputs._append, train.Trainer.train_step
+    waited = []
+
+    def hanging(self: metrics.Outputs, lines: bytes) -> None:
+        # The first write, of the first step's time, ends only after another step.
+        waited.append(step_2.wait(timeout=60))
+        append(self, lines)
+
+    def watched(self: train.Trainer) -> None:
+        step(self)
+        if self.progress.step == 2:
+            step_2.set()
+
+    monkeypatch.setattr(metrics.Outputs, "_append", hanging)
+    monkeypatch.setattr(train.Trainer, "train_step", watched)
+    one_rank.run([*BASE, "--epochs=1", f"--run-dir={tmp_path}"])
+    assert waited and all(waited)
+    assert records(tmp_path, "first_step_time")[0]["step"] == 1
+
+
+def test_progress_lines_between_two_epochs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(report.time, "monotonic", lambda: clock[0])
+    progress = report.EpochProgress(log_seconds=30)
+    for step in range(1, 11):
+        clock[0] += 7
+        progress.update("Epoch 1/3", step, 23, 1 / step, "1234.5 images/second")
+    progress.end()
+    assert capsys.readouterr().out == (
+        "Epoch 1/3, step 5/23, train loss: 0.2000, 1234.5 images/second\n"
+        "Epoch 1/3, step 10/23, train loss: 0.1000, 1234.5 images/second\n"
+    )
+
+
+class Uncompilable(torch.nn.Module):
+    """A model whose compilation fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs)
+
+
+def test_a_model_that_cannot_be_compiled_runs_uncompiled_and_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("no compiler for this processor")
+
+    # Not inductor, whose import takes ten seconds.
+    compile_with = functools.partial(torch.compile, backend=broken)
+    monkeypatch.setattr(torch, "compile", lambda model, mode: compile_with(model))
+    monkeypatch.setitem(models.MODELS, "uncompilable", lambda shape, classes: Uncompilable())
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    words = ["--model=uncompilable", "--compile=default", "--epochs=1", f"--run-dir={tmp_path}"]
+    trainer = one_rank.run([*BASE, *words])
+    torch._dynamo.reset()
+    assert trainer.progress.finished
+    assert (
+        "trainers.train: warning: rank 0: torch.compile failed for 1 parts of the model, which run"
+        " uncompiled: see its messages above, or set --compile off.\n" in capsys.readouterr().err
+    )
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["run"]["compile"] == "default (1 parts run uncompiled)"
+
+
+def test_images_keep_the_memory_format() -> None:
+    inputs = torch.zeros(2, 3, 4, 4)
+    arranged = loading.arrange(inputs, torch.channels_last)
+    assert arranged.is_contiguous(memory_format=torch.channels_last)
+    # Token numbers and vectors are left alone.
+    assert loading.arrange(inputs.long(), torch.channels_last).is_contiguous()

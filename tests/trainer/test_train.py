@@ -1,8 +1,12 @@
 """The trainer as a program: output, files and exit codes."""
 
+import functools
 import json
+import os
 import pathlib
+import platform
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,7 +17,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from trainers import arguments, errors, ranks, runs, steps, train  # noqa: E402
+from tests.trainer import one_rank  # noqa: E402
+from trainers import arguments, distributed, errors, parallel, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -33,6 +38,13 @@ NUMBER = r"([0-9]+\.[0-9]{3})"
 SHARE = r"([0-9]+\.[0-9]{4})"
 START = r"""Training started with {world_size} processes across 1 nodes\.
 Using 0 GPUs per node\.
+  model:          cnn \(38,282 parameters\)
+  data:           digits: 1,438 images for training, 359 images for evaluation
+  data path:      device
+  batch:          64 images in 23 steps an epoch, {per_device} on each device in 1 pass\(es\) a step
+  optimizer:      sgd, learning rate 0\.05 constant
+  precision:      fp32, compile off
+  devices:        {world_size} x CPU
 """
 EPOCH = rf"""Epoch {{epoch}}/{{num_epochs}} completed in {NUMBER} seconds
 Validation Loss: {SHARE}, Validation Accuracy: {SHARE}
@@ -48,6 +60,8 @@ Number of nodes: 1
 Number of GPUs per node: 0
 Total GPUs used: 0
 Total processes: {{world_size}}
+Evaluation: [0-9]+\.[0-9]{{3}} seconds
+Waiting for checkpoints: [0-9]+\.[0-9]{{3}} seconds
 Training completed successfully\.
 """
 
@@ -56,7 +70,7 @@ def read_log(stdout: str, *, world_size: int, num_epochs: int) -> tuple[list[flo
     """Match the whole log; return its numbers, four an epoch and two at the end, and if stopped."""
     done = stdout.count("completed in")
     stopped = "Target accuracy" in stdout
-    parts = [START.format(world_size=world_size)]
+    parts = [START.format(world_size=world_size, per_device=64 // world_size)]
     for epoch in range(1, done + 1):
         parts.append(EPOCH.replace("{epoch}/{num_epochs}", f"{epoch}/{num_epochs}"))
     if stopped:
@@ -101,7 +115,9 @@ def check_throughput(numbers: list[float], num_epochs: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def one_rank(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pathlib.Path]:
+def single_run(
+    launch: Launch, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, pathlib.Path]:
     folder = tmp_path_factory.mktemp("one_rank")
     done = launch([*TRAIN, "--epochs", "4", "--run-dir", str(folder), "--window-steps", "10"])
     assert done.returncode == 0, done.stderr
@@ -123,8 +139,8 @@ def two_ranks(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return done.stdout, folder / "metrics.3.jsonl"
 
 
-def test_one_rank(one_rank: tuple[str, pathlib.Path]) -> None:
-    stdout, path = one_rank
+def test_one_rank(single_run: tuple[str, pathlib.Path]) -> None:
+    stdout, path = single_run
     numbers, stopped = read_log(stdout, world_size=1, num_epochs=4)
     assert not stopped
     accuracies = numbers[2:-2:4]
@@ -133,9 +149,9 @@ def test_one_rank(one_rank: tuple[str, pathlib.Path]) -> None:
     records = read_metrics(path)
     check_metrics(records, numbers, num_epochs=4)
     assert {(record["world_size"], record["attempt"]) for record in records} == {(1, 0)}
-    # 23 steps an epoch: two windows in each, the run's first one left out.
+    # 23 steps an epoch: three windows in each, the run's first one left out.
     assert [record["step"] for record in records if record["name"] == "step_time"] == [
-        20, 33, 43, 56, 66, 79, 89,
+        20, 23, 33, 43, 46, 56, 66, 69, 79, 89, 92,
     ]  # fmt: skip
 
 
@@ -152,11 +168,11 @@ def test_two_ranks_stop_at_the_target(two_ranks: tuple[str, pathlib.Path]) -> No
 
 
 def test_two_ranks_learn_as_one_does(
-    one_rank: tuple[str, pathlib.Path], two_ranks: tuple[str, pathlib.Path]
+    single_run: tuple[str, pathlib.Path], two_ranks: tuple[str, pathlib.Path]
 ) -> None:
     single, several = (
         [record["value"] for record in read_metrics(path) if record["name"] == "val_loss"][:3]
-        for _, path in (one_rank, two_ranks)
+        for _, path in (single_run, two_ranks)
     )
     assert several == pytest.approx(single, rel=1e-2)
 
@@ -288,21 +304,98 @@ def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
         ("ddp", 2, "ddp"),
         # torchrun with one GPU: nothing to reduce.
         ("ddp", 1, "single"),
+        ("fsdp", 2, "fsdp"),
         ("single", 1, "single"),
         ("dp", 1, "dp"),
     ],
 )
 def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
-    place = ranks.Ranks(
-        launcher=ranks.Launcher.TORCHRUN,
+    args = arguments.parse_arguments([f"--mode={mode}"])
+    assert parallel.resolve_mode(args, dist_info(world_size), num_gpus=4) == expected
+
+
+def dist_info(
+    world_size: int, launcher: distributed.Launcher = distributed.Launcher.TORCHRUN
+) -> distributed.DistInfo:
+    return distributed.DistInfo(
+        launcher=launcher,
         rank=0,
         local_rank=0,
         world_size=world_size,
         local_world_size=world_size,
         num_nodes=1,
     )
-    args = arguments.parse_arguments([f"--mode={mode}"])
-    assert steps.resolve_mode(args, place) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "num_gpus", "message"),
+    [
+        (
+            ["--mode=dp"],
+            0,
+            "--mode dp requires GPUs, and PyTorch sees none: use --mode single.",
+        ),
+        (
+            ["--mode=dp", "--device=cpu"],
+            2,
+            "--mode dp requires GPUs, and PyTorch sees none: use --mode single.",
+        ),
+        *(
+            (
+                [f"--mode={mode}"],
+                2,
+                f"--mode {mode} requires one process per GPU, and this is a single process. On one"
+                " node: torchrun --standalone --nproc-per-node=GPUS -m trainers.train ...;"
+                " or srun with one task per GPU; or --mode single.",
+            )
+            for mode in ("ddp", "fsdp")
+        ),
+    ],
+)
+def test_mode_that_does_not_match_the_launch(words: list[str], num_gpus: int, message: str) -> None:
+    args = arguments.parse_arguments(words)
+    dist = dist_info(1, distributed.Launcher.SINGLE)
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        parallel.resolve_mode(args, dist, num_gpus)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], None),
+        (["--gpu-ids", "0,1"], [0, 1]),
+        (["--gpu-ids", "0", "1"], [0, 1]),
+        # A list in a spec repeats the option.
+        (["--gpu-ids", "0", "--gpu-ids", "2,3"], [0, 2, 3]),
+    ],
+)
+def test_gpu_ids(words: list[str], expected: list[int] | None) -> None:
+    chosen = arguments.parse_arguments(words).gpu_ids
+    assert chosen == expected
+    assert parallel.data_parallel_gpus(chosen, num_gpus=4) == (expected or [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("chosen", [[0, 2], [1, 1]])
+def test_gpu_ids_that_do_not_exist(chosen: list[int]) -> None:
+    message = (
+        f"--gpu-ids {chosen[0]},{chosen[1]}, but PyTorch sees 2 GPU(s), numbered from 0: give each"
+        " existing number at most once."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        parallel.data_parallel_gpus(chosen, num_gpus=2)
+
+
+def test_help_shows_the_default_of_each_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    # An entry begins with its option; argparse puts the help of a long one on the next line.
+    entries = re.split(r"\n  (?=-)", arguments.parser().format_help())[1:]
+    described = {re.search(r"--[a-z-]+", entry)[0]: entry for entry in entries}
+    missing = {option for option, entry in described.items() if "default: " not in entry}
+    assert missing == {"--help"}
+    assert len(described) == len(arguments.parser()._actions) > 60
+    assert "(default: 0.05)" in described["--base-lr"]
+    assert "(default: off)" in described["--drop-last"]
+    assert "(default: none)" in described["--target-accuracy"]
 
 
 def test_batch_larger_than_the_training_set() -> None:
@@ -319,29 +412,25 @@ def test_throughput_equals_an_outside_count(
 ) -> None:
     # Samples: rows passed to the model; time: another clock around the training of each epoch.
     counted: dict[str, float] = {"samples": 0, "seconds": 0}
-    train_epoch, make = train.train_epoch, runs.make
+    train_epoch = train.Trainer.train_epoch
 
-    def timed(*args: Any) -> Any:
+    def timed(self: train.Trainer) -> Any:
         begun = time.monotonic()
-        result = train_epoch(*args)
+        result = train_epoch(self)
         counted["seconds"] += time.monotonic() - begun
         return result
 
     def count(model: Any, inputs: Any) -> None:
         counted["samples"] += len(inputs[0]) if model.training else 0
 
-    def watched(launch: runs.Launch) -> Any:
-        run, moving = make(launch)
-        moving.model.register_forward_pre_hook(count)
-        return run, moving
-
-    monkeypatch.setattr(train, "train_epoch", timed)
-    monkeypatch.setattr(runs, "make", watched)
-    words = [
-        "--device=cpu", "--epochs=2", "--batch-size=100", f"--run-dir={tmp_path}",
+    monkeypatch.setattr(train.Trainer, "train_epoch", timed)
+    trainer = one_rank.make([
+        "--epochs=2", "--batch-size=100", f"--run-dir={tmp_path}",
         "--dataset=synthetic", "--synthetic-shape=3,32,32", "--synthetic-samples=4050",
-    ]  # fmt: skip
-    train.run(arguments.parse_arguments(words), {})
+    ])  # fmt: skip
+    trainer.model.register_forward_pre_hook(count)
+    assert trainer.train() is None
+    trainer.outputs.close()
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["num_samples"] == counted["samples"] == 2 * 4050
     outside = counted["samples"] / counted["seconds"]
@@ -366,9 +455,34 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
         train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
         assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
     result = json.loads((tmp_path / "result.json").read_text())
-    assert (result["finished"], result["epochs"], result["steps"]) == (True, 1, 23)
-    assert result["surroundings"]["torch"] == str(torch.__version__)
+    assert result.keys() == {
+        "ending", "finished", "epochs", "steps", "num_samples", "train_seconds", "eval_seconds",
+        "checkpoint_seconds", "samples_per_second", "best_val_accuracy", "checkpoint_failure",
+        "history", "run", "settings", "arguments", "environment",
+    }  # fmt: skip
+    assert (result["ending"], result["finished"]) == ("complete", True)
+    assert (result["epochs"], result["steps"], result["num_samples"]) == (1, 23, NUM_TRAIN)
+    assert result["environment"] == {
+        "mode": "single", "launcher": "single", "world_size": 1, "num_nodes": 1, "device": "cpu",
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "torch": str(torch.__version__), "cuda": None, "nccl": None,
+        "python": platform.python_version(), "host": socket.gethostname(),
+    }  # fmt: skip
     assert result["settings"]["batch_size"] == 64
+    assert result["arguments"]["profile_steps"] == "4"
+    assert result["run"]["batch"] == (
+        "64 images in 23 steps an epoch, 64 on each device in 1 pass(es) a step"
+    )
+    assert result["checkpoint_failure"] is None
+    assert result["best_val_accuracy"] == result["history"][0]["val_accuracy"]
+    assert result["history"][0].keys() == {
+        "epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds",
+        "num_samples", "learning_rate",
+    }  # fmt: skip
+    by_name = {record["name"]: record for record in read_metrics(tmp_path / "metrics.jsonl")}
+    assert by_name["eval_time"]["value"] == result["eval_seconds"] > 0
+    assert by_name["checkpoint_time"]["value"] > 0
+    assert (by_name["checkpoint_time"]["epoch"], by_name["checkpoint_time"]["step"]) == (1, 23)
     trace = json.loads((tmp_path / "profile" / "trace.json").read_text())
     steps_seen = {e["name"] for e in trace["traceEvents"] if "ProfilerStep" in e["name"]}
     assert steps_seen == {f"ProfilerStep#{number}" for number in range(10, 14)}
@@ -378,18 +492,17 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
 # Rank 1 is killed at its fifth step, as by the kernel when memory is short.
 DYING = """
 import os, pathlib, signal, time
-from trainers import steps, train
+from trainers import train
 
-step, calls = steps.train_step, []
+step = train.Trainer.train_step
 
-def dying(*arguments, **more):
-    calls.append(None)
-    if len(calls) == 5 and os.environ["RANK"] == "1":
+def dying(self):
+    if self.progress.step == 4 and os.environ["RANK"] == "1":
         pathlib.Path(__file__).with_suffix(".died").write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
-    return step(*arguments, **more)
+    step(self)
 
-steps.train_step = dying
+train.Trainer.train_step = dying
 train.main()
 """
 
@@ -413,18 +526,20 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
 # Rank 1's copy of the data lacks a sample, as can happen with one copy per node.
 DIFFERING = """
 import dataclasses, os
-from trainers import datasets, train
+from trainers import train
+from trainers.data import sources
 
-load = datasets.load
+load = sources.load
 
 def differing(*arguments):
-    data = load(*arguments)
-    last = len(data.test_labels) - int(os.environ["RANK"])
+    splits = load(*arguments)
+    last = len(splits.eval) - int(os.environ["RANK"])
+    samples, labels = splits.eval.samples[:last], splits.eval.labels[:last]
     return dataclasses.replace(
-        data, test_samples=data.test_samples[:last], test_labels=data.test_labels[:last]
+        splits, eval=dataclasses.replace(splits.eval, samples=samples, labels=labels)
     )
 
-datasets.load = differing
+sources.load = differing
 train.main()
 """
 
@@ -442,17 +557,16 @@ def test_ranks_with_different_data_end(launch: Launch, tmp_path: pathlib.Path) -
 
 # A bug in the third step, while workers are idle.
 FAILING = """
-from trainers import steps, train
+from trainers import train
 
-step, calls = steps.train_step, []
+step = train.Trainer.train_step
 
-def failing(*arguments, **more):
-    calls.append(None)
-    if len(calls) == 3:
+def failing(self):
+    if self.progress.step == 2:
         raise RuntimeError("a bug")
-    return step(*arguments, **more)
+    step(self)
 
-steps.train_step = failing
+train.Trainer.train_step = failing
 train.main()
 """
 

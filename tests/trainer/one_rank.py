@@ -1,0 +1,38 @@
+"""A trainer on the only rank, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from trainers import arguments, checkpoint, distributed, metrics, train
+
+ONE_RANK = distributed.DistInfo(
+    launcher=distributed.Launcher.SINGLE,
+    rank=0,
+    local_rank=0,
+    world_size=1,
+    local_world_size=1,
+    num_nodes=1,
+)
+
+
+def make(words: Sequence[str], *, device: str = "cpu", **options: Any) -> train.Trainer:
+    """Return the trainer of these arguments, with files and checkpoints if they name a folder."""
+    args = arguments.parse_arguments(words)
+    outputs = metrics.open_outputs(args, {}, ONE_RANK)
+    store = checkpoint.open_store(args, {}, ONE_RANK, outputs, sharded=False)
+    return train.Trainer(
+        args, ONE_RANK, torch.device(device), outputs=outputs, store=store, **options
+    )
+
+
+def run(words: Sequence[str], **options: Any) -> train.Trainer:
+    """Train to the end; return the trainer."""
+    trainer = make(words, **options)
+    assert trainer.train() is None
+    if trainer.outputs is not None:
+        trainer.outputs.close()
+    return trainer
