@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
+from torch.distributed import tensor
 
 from trainers import errors
 
@@ -30,13 +31,15 @@ def make_optimizer(
     # device.
     if args.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+    weights = list(parameters)
     return torch.optim.SGD(
-        parameters,
+        weights,
         lr=lr,
         momentum=args.momentum,
         nesterov=args.nesterov,
         weight_decay=weight_decay,
-        fused=True,
+        # The fused SGD does not accept the DTensors of FSDP (torch 2.15).
+        fused=not any(isinstance(weight, tensor.DTensor) for weight in weights),
     )
 
 

@@ -129,14 +129,23 @@ def configure_torch(args: argparse.Namespace) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def memory_format(args: argparse.Namespace, model: torch.nn.Module) -> torch.memory_format:
+def memory_format(
+    args: argparse.Namespace, model: torch.nn.Module, mode: str
+) -> torch.memory_format:
     """Return the memory format of images and convolutions.
 
     channels_last also on CPUs: oneDNN's convolutions took 15 to 40 % less time (torch 2.15,
-    x86-64). It does not exist for convolutions of volumes.
+    x86-64). It does not exist for convolutions of volumes, and FSDP2 does not shard such weights
+    (NotImplementedError in torch 2.15).
     """
     has_volumes = any(parameter.dim() == 5 for parameter in model.parameters())
-    if args.memory_format == "contiguous" or (args.memory_format == "auto" and has_volumes):
+    if args.memory_format == "channels_last" and mode == "fsdp":
+        raise errors.UsageError(
+            "--mode fsdp does not support --memory-format channels_last: use contiguous."
+        )
+    if args.memory_format == "contiguous" or (
+        args.memory_format == "auto" and (has_volumes or mode == "fsdp")
+    ):
         return torch.contiguous_format
     return torch.channels_last
 

@@ -89,7 +89,7 @@ class Trainer:
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
         self.model = self.task.model()
-        memory_format = settings.memory_format(args, self.model)
+        memory_format = settings.memory_format(args, self.model, mode)
         self.model.to(device=device, memory_format=memory_format)
         state.seed_rank(args.seed, dist.rank, 0)
         self.source = loading.make_source(
