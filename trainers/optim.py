@@ -30,8 +30,9 @@ def make_optimizer(
     # device.
     if args.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+    weights = list(parameters)
     return torch.optim.SGD(
-        parameters,
+        weights,
         lr=lr,
         momentum=args.momentum,
         nesterov=args.nesterov,

@@ -116,6 +116,21 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
     return task
 
 
+def losses(
+    task: Task, model: nn.Module, batch: Any
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the losses and metrics of a batch; raise UsageError if they are not per sample."""
+    losses, metrics = task.losses(model, batch)
+    shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
+    if losses.dim() != 1 or len(set(shapes.values())) > 1:
+        raise errors.UsageError(
+            f"{type(task).__name__}.losses must return one loss per sample, and metrics of the same"
+            f' shape (B,), but it returned {shapes}: use reduction="none", and average over all'
+            " other dimensions."
+        )
+    return losses, metrics
+
+
 def find(name: str) -> type[Task]:
     """Return the class `package.module:Class` or `path/to/file.py:Class`.
 

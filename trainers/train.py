@@ -210,7 +210,7 @@ class Trainer:
                 is_batch_norm_frozen=micro.num_samples < min(2, self.plan.per_device_batch_size),
             ):
                 with self.autocast:
-                    losses, values = self.task.losses(model, micro.batch)
+                    losses, values = tasks.losses(self.task, model, micro.batch)
                 loss = losses.sum()
                 # DDP and FSDP divide the sum of the gradients by the world size. The factor makes
                 # the gradient the mean over the batch, however it is divided. A placeholder has
@@ -269,7 +269,7 @@ class Trainer:
                 self.source.eval_batches(), is_sharded=self.mode == "fsdp"
             ):
                 with self.autocast:
-                    losses, values = self.task.losses(self.model, batch)
+                    losses, values = tasks.losses(self.task, self.model, batch)
                 count = torch.ones_like(losses)
                 for name, value in {"count": count, "loss": losses, **values}.items():
                     total = value.sum(dtype=torch.float64) * is_counted

@@ -7,10 +7,13 @@ import pathlib
 import re
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs PyTorch")
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import errors, tasks  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -75,3 +78,20 @@ def test_the_page_quotes_the_example() -> None:
         (quoted,) = re.findall(rf"^```{kind}\n(.*?)^```", text, flags=re.M | re.S)
         assert quoted == (EXAMPLE / name).read_text()
     assert len((EXAMPLE / "tasks.py").read_text().splitlines()) < 60
+
+
+class Mean(tasks.Task):
+    """Returns the mean of a batch instead of the loss of each sample."""
+
+    def losses(self, model: Any, batch: Any) -> Any:
+        return batch.mean(), {"accuracy": batch > 0}
+
+
+def test_a_mean_instead_of_losses_is_refused() -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        tasks.losses(Mean(), torch.nn.Identity(), torch.ones(3))
+    assert str(caught.value) == (
+        "Mean.losses must return one loss per sample, and metrics of the same shape (B,), but it"
+        " returned {'loss': (), 'accuracy': (3,)}: use reduction=\"none\", and average over all"
+        " other dimensions."
+    )
