@@ -30,9 +30,8 @@ def make_optimizer(
     # device.
     if args.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=True)
-    weights = list(parameters)
     return torch.optim.SGD(
-        weights,
+        parameters,
         lr=lr,
         momentum=args.momentum,
         nesterov=args.nesterov,

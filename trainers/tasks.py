@@ -121,8 +121,8 @@ def losses(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the losses and metrics of a batch; raise UsageError if they are not per sample."""
     losses, metrics = task.losses(model, batch)
-    shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
-    if losses.dim() != 1 or len(set(shapes.values())) > 1:
+    if losses.dim() != 1 or any(value.shape != losses.shape for value in metrics.values()):
+        shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
         raise errors.UsageError(
             f"{type(task).__name__}.losses must return one loss per sample, and metrics of the same"
             f' shape (B,), but it returned {shapes}: use reduction="none", and average over all'
