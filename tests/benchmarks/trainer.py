@@ -185,7 +185,11 @@ def measure_gpus(args: argparse.Namespace) -> int:
 
 def show(name: str, images_per_second: float, trainer: train.Trainer, peak: float | None) -> None:
     """Print the throughput of one GPU and its share of the peak."""
-    share = f"{images_per_second * trainer.flops_per_sample / peak:7.1%} of peak" if peak else ""
+    share = (
+        f"{images_per_second * trainer.utilization.flops_per_sample / peak:7.1%} of peak"
+        if peak
+        else ""
+    )
     print(f"{name:24} {images_per_second:10.1f} images/s per GPU {share}", flush=True)
 
 

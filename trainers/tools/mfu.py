@@ -42,20 +42,20 @@ class Utilization:
         source: loading.Source,
         device: torch.device,
     ) -> None:
+        #: Floating-point operations of training on one sample; 0 if they are not counted.
+        self.flops_per_sample = 0.0
         self._peak: float | None = None
         if device.type == "cuda":
             self._peak = peak_flops(torch.cuda.get_device_name(device))
         batch = None if self._peak is None else next(source.eval_batches(), None)
-        if batch is None:
-            self._peak = None
-            return
-        self._flops = training_flops_per_sample(losses, model, batch)
+        if batch is not None:
+            self.flops_per_sample = training_flops_per_sample(losses, model, batch)
 
     def values(self, samples_per_second: float) -> list[tuple[str, float, str]]:
         """Return the metric `mfu`, a fraction, of a throughput per GPU."""
-        if self._peak is None:
+        if self._peak is None or not self.flops_per_sample:
             return []
-        return [("mfu", samples_per_second * self._flops / self._peak, "")]
+        return [("mfu", samples_per_second * self.flops_per_sample / self._peak, "")]
 
 
 @torch.no_grad()
