@@ -151,6 +151,8 @@ class Meter:
         """Return this rank's part of the epoch so far, for a checkpoint; waits for the device."""
         self._synchronize()
         current = self.snapshot()
+        # The sums are copied to the host in the background.
+        self._synchronize()
         return {
             "names": self.names,
             "num_samples": current.num_samples,

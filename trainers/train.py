@@ -202,6 +202,9 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad()
+        if self.compile_mode == "reduce-overhead":
+            # The CUDA graphs may now overwrite the outputs of the last step.
+            torch.compiler.cudagraph_mark_step_begin()
         for micro in self.source.micro_batches(step):
             with parallel.pass_contexts(
                 model,
