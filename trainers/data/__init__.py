@@ -1,43 +1,33 @@
-"""Data sets: files, options and order of samples."""
+"""Data sets: options, samples in memory or in files, and their order."""
 
 import argparse
 import os
 import pathlib
-from collections.abc import Callable, Mapping
 
-import torch
+from trainers import bounds
+from trainers.data import memory, order, sources
 
-from trainers import bounds, errors, ranks
-from trainers.datasets import cifar, digits, har, mnist, options, order, records, staging, synthetic
-
-Dataset = records.Dataset
-Options = options.Options
+DataOptions = sources.DataOptions
+Splits = memory.Splits
+TensorData = memory.TensorData
+load = sources.load
+load_on_all_ranks = sources.load_on_all_ranks
 permutation = order.permutation
 rank_slice = order.rank_slice
-load_digits = digits.load_digits
-
-DATASETS: Mapping[str, Callable[[Options], Dataset]] = {
-    "cifar10": cifar.load_cifar10,
-    "cifar100": cifar.load_cifar100,
-    "digits": digits.load_digits,
-    "har": har.load_har,
-    "mnist": mnist.load_mnist,
-    "synthetic": synthetic.load_synthetic,
-}
-
-#: The files of data sets that are read from files.
-SOURCES: Mapping[str, staging.Source] = {
-    "cifar10": cifar.CIFAR10_SOURCE,
-    "cifar100": cifar.CIFAR100_SOURCE,
-    "har": har.SOURCE,
-    "mnist": mnist.SOURCE,
-}
+stage = sources.stage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for data."""
     group = parser.add_argument_group("data")
-    group.add_argument("--dataset", choices=sorted(DATASETS), default="digits", help="data set")
+    group.add_argument(
+        "--dataset",
+        type=sources.check_name,
+        default="digits",
+        metavar="NAME",
+        help=f"data set: {', '.join(sorted(sources.NAMES))}, or torchvision:NAME with a class of"
+        " torchvision.datasets, such as torchvision:ImageFolder",
+    )
     group.add_argument(
         "--data-dir",
         type=pathlib.Path,
@@ -45,19 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the data sets; DATA_DIR in the environment changes the default",
     )
     group.add_argument(
-        "--download",
-        action="store_true",
-        help="download missing files from the publisher of the data set",
+        "--download", action="store_true", help="download missing files from their publisher"
     )
     group.add_argument(
-        "--no-augmentation",
-        action="store_true",
-        help="train without random crops and flips",
+        "--no-augmentation", action="store_true", help="train without random crops and flips"
+    )
+    group.add_argument(
+        "--image-size",
+        type=bounds.positive,
+        metavar="PIXELS",
+        help="crop the images of torchvision:NAME to this height and width; default: 224 for"
+        " torchvision:ImageFolder, others keep their size",
     )
     group.add_argument(
         "--synthetic-shape",
-        type=options.parse_shape,
+        type=parse_shape,
         default=(3, 32, 32),
+        metavar="SIZES",
         help="shape of a sample of --dataset synthetic; C,H,W makes images, others plain numbers",
     )
     group.add_argument(
@@ -71,48 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(arguments: argparse.Namespace) -> Options:
+def read_options(args: argparse.Namespace) -> DataOptions:
     """Return the options for data."""
-    return Options(
-        folder=arguments.data_dir,
-        download=arguments.download,
-        augment=not arguments.no_augmentation,
-        synthetic_shape=arguments.synthetic_shape,
-        synthetic_classes=arguments.synthetic_classes,
-        synthetic_samples=arguments.synthetic_samples,
+    return DataOptions(
+        folder=args.data_dir,
+        download=args.download,
+        augment=not args.no_augmentation,
+        image_size=args.image_size,
+        synthetic_shape=args.synthetic_shape,
+        synthetic_classes=args.synthetic_classes,
+        synthetic_samples=args.synthetic_samples,
     )
 
 
-def stage(name: str, wanted: Options) -> None:
-    """Stage the files of a data set; any number of processes may call it at once."""
-    if name in SOURCES:
-        staging.stage(SOURCES[name], wanted.folder, download=wanted.download)
-
-
-def load(name: str, wanted: Options) -> Dataset:
-    """Read a staged data set."""
-    return DATASETS[name](wanted).augmented(wanted.augment)
-
-
-def load_on_all_ranks(
-    name: str, wanted: Options, place: ranks.Ranks, device: torch.device
-) -> Dataset:
-    """Stage a data set once per node and load it on every rank's device; all ranks must call it.
-
-    If staging fails on one node, every rank ends.
-    """
-    failure: errors.TrainerError | None = None
-    if place.local_rank == 0:
-        try:
-            stage(name, wanted)
-        except errors.TrainerError as error:
-            failure = error
-    failed = torch.tensor([failure is not None], dtype=torch.int64, device=device)
-    ranks.sum_over_ranks(failed)
-    if failure is not None:
-        raise failure
-    if failed.item():
-        raise errors.DataError(
-            f"The data set {name} is missing on another node: see the error of that node."
-        )
-    return load(name, wanted).to(device)
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Parse `3,32,32`."""
+    return tuple(bounds.positive(part) for part in text.split(","))

@@ -1,105 +1,103 @@
 """UCI's Human Activity Recognition Using Smartphones: its nine inertial channels."""
 
+import math
+import pathlib
+import warnings
+import zipfile
+
 import numpy
 import torch
 
-from trainers.datasets import options, records, staging
+from trainers import errors
+from trainers.data import files, memory
 
+CLASSES = ("Walking", "Upstairs", "Downstairs", "Sitting", "Standing", "Laying")
 CHANNELS = tuple(
     f"{signal}_{axis}" for signal in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"
 )
-# Readings of a window, 2.56 s at 50 Hz.
+# Values of a channel in a window, 2.56 s at 50 Hz.
 LENGTH = 128
-CLASSES = ("Walking", "Upstairs", "Downstairs", "Sitting", "Standing", "Laying")
 ROOT = "UCI HAR Dataset"
+ADDRESS = "https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones"
 
 
-def signal_path(part: str, channel: str) -> str:
-    """Return the path of a channel of `train` or `test`."""
-    return f"{ROOT}/{part}/Inertial Signals/{channel}_{part}.txt"
+def stage(folder: pathlib.Path) -> None:
+    """Unpack the publisher's zip file if necessary; raise DataError if there is none."""
+
+    def unpack(temporary: pathlib.Path) -> None:
+        with zipfile.ZipFile(archive) as members:
+            names = [name for name in members.namelist() if name.startswith(f"{ROOT}/")]
+            members.extractall(temporary, names)
+
+    archive = folder / f"{ROOT}.zip"
+    paths = [*_paths(folder, "train"), *_paths(folder, "test")]
+    advice = (
+        f"Put {archive.name} from {ADDRESS} there, or {files.OTHER_FOLDER}. It has no published"
+        " checksum, so --download does not download it."
+    )
+    if archive.is_file() and not all(path.is_file() for path in paths):
+        files.add(folder, unpack, advice)
+    for path in paths:
+        if not path.is_file():
+            raise errors.DataError(f"har is not in {folder}: {path} does not exist. {advice}")
 
 
-def label_path(part: str) -> str:
-    """Return the path of the labels of `train` or `test`."""
-    return f"{ROOT}/{part}/y_{part}.txt"
-
-
-SOURCE = staging.Source(
-    title="UCI HAR",
-    files=tuple(
-        path
-        for part in ("train", "test")
-        for path in (label_path(part), *(signal_path(part, channel) for channel in CHANNELS))
-    ),
-    archives=(
-        staging.Archive(
-            path="UCI HAR Dataset.zip",
-            address="https://archive.ics.uci.edu/dataset/240/"
-            "human+activity+recognition+using+smartphones",
-        ),
-    ),
-)
-
-
-def load_har(wanted: options.Options) -> records.Dataset:
+def load(folder: pathlib.Path) -> memory.Splits:
     """Load windows of a smartphone's motion, float32 [N, 9, 128], and the activity of its owner."""
-    return records.make(
+    return memory.make_splits(
         "har",
-        train=_read_part(wanted, "train"),
-        test=_read_part(wanted, "test"),
+        train=_load_part(folder, "train"),
+        eval=_load_part(folder, "test"),
         num_classes=len(CLASSES),
+        unit="windows",
         class_names=CLASSES,
     )
 
 
-def _read_part(wanted: options.Options, part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    labels = _read(wanted, label_path(part), width=1).reshape(-1)
-    whole = numpy.isin(labels, numpy.arange(1, len(CLASSES) + 1)).all()
-    if not whole:
-        raise staging.damaged(wanted.folder / label_path(part), "a label is not 1 to 6")
-    signals = numpy.empty((len(labels), len(CHANNELS), LENGTH), dtype=numpy.float32)
-    for number, channel in enumerate(CHANNELS):
-        path = signal_path(part, channel)
-        windows = _read(wanted, path, width=LENGTH)
+def read_table(path: pathlib.Path, width: int) -> numpy.ndarray:
+    """Read lines of `width` finite numbers, float32 [lines, width]; raise DataError otherwise."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of an empty file
+            values = numpy.loadtxt(path, dtype=numpy.float32, ndmin=2, comments=None)
+    except ValueError:
+        values = numpy.empty((0, 0))
+    if len(values) == 0 or values.shape[1] != width or not numpy.isfinite(values).all():
+        raise _damaged(path, _fault(path.read_bytes(), width))
+    return values
+
+
+def _paths(folder: pathlib.Path, part: str) -> list[pathlib.Path]:
+    """Return the files of the labels and of each channel of `train` or `test`."""
+    root = folder / ROOT / part
+    signals = [root / "Inertial Signals" / f"{channel}_{part}.txt" for channel in CHANNELS]
+    return [root / f"y_{part}.txt", *signals]
+
+
+def _load_part(folder: pathlib.Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
+    labels_path, *signal_paths = _paths(folder, part)
+    labels = read_table(labels_path, 1)[:, 0]
+    if not numpy.isin(labels, range(1, len(CLASSES) + 1)).all():
+        raise _damaged(labels_path, f"a label is not 1 to {len(CLASSES)}")
+    signals = [read_table(path, LENGTH) for path in signal_paths]
+    for path, windows in zip(signal_paths, signals, strict=True):
         if len(windows) != len(labels):
-            why = f"{len(windows)} windows, {len(labels)} labels"
-            raise staging.damaged(wanted.folder / path, why)
-        signals[:, number] = windows
-    return torch.from_numpy(signals), torch.from_numpy(labels.astype(numpy.int64) - 1)
+            raise _damaged(path, f"{len(windows)} windows, {len(labels)} labels")
+    return torch.from_numpy(numpy.stack(signals, axis=1)), torch.from_numpy(labels).long() - 1
 
 
-def _read(wanted: options.Options, path: str, *, width: int) -> numpy.ndarray:
-    content = staging.read(wanted.folder, SOURCE, path)
-    try:
-        return parse_table(content, width)
-    except ValueError as error:
-        raise staging.damaged(wanted.folder / path, str(error)) from error
+def _fault(content: bytes, width: int) -> str:
+    for number, line in enumerate(content.splitlines(), start=1):
+        words = line.split()
+        if len(words) != width:
+            return f"line {number} has {len(words)} numbers, not {width}"
+        try:
+            finite = all(math.isfinite(numpy.float32(word)) for word in words)
+        except ValueError:
+            finite = False
+        if not finite:
+            return f"line {number} has a value that is not a finite number"
+    return "it has no numbers"
 
 
-def parse_table(content: bytes, width: int) -> numpy.ndarray:
-    """Parse lines of `width` numbers, float32 [lines, width].
-
-    Raises ValueError if the content has another format, with the line if it is known.
-    """
-    words = content.split()
-    lines = content.count(b"\n") + (not content.endswith(b"\n"))
-    if not words or len(words) != lines * width:
-        for number, line in enumerate(content.splitlines(), start=1):
-            if len(line.split()) != width:
-                raise ValueError(f"line {number} has {len(line.split())} numbers, not {width}")
-        raise ValueError("no lines")
-    try:
-        values = numpy.array(words, dtype="S").astype(numpy.float32)
-    except ValueError:
-        values = numpy.array([_number(word) for word in words], dtype=numpy.float32)
-    if not numpy.isfinite(values).all():
-        line = int(numpy.flatnonzero(~numpy.isfinite(values))[0]) // width + 1
-        raise ValueError(f"line {line} has a value that is not a finite number")
-    return values.reshape(-1, width)
-
-
-def _number(word: bytes) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return float("nan")
+def _damaged(path: pathlib.Path, why: str) -> errors.DataError:
+    return errors.DataError(f"{path} is damaged ({why}): replace it.")

@@ -10,28 +10,59 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
-from trainers.models import har, small, vit, wide_resnet
-
-cnn = small.cnn
-mlp = small.mlp
+from trainers import errors, names
+from trainers.models import small, vit, wide_resnet
 
 MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
     "cnn": small.cnn,
-    "mlp": small.mlp,
-    "cnn1d": har.cnn1d,
-    "vit": vit.vit,
+    "mlp": functools.partial(small.mlp, width=128),
+    "cnn1d": small.cnn1d,
+    "vit": vit.VisionTransformer,
     "wrn-16-4": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=4),
     "wrn-16-8": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=8),
     "wrn-16-10": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=10),
     "wrn-28-10": functools.partial(wide_resnet.wide_resnet, depth=28, widen_factor=10),
     "wrn-40-4": functools.partial(wide_resnet.wide_resnet, depth=40, widen_factor=4),
     "sca-cnn": small.sca_cnn,
-    "har-flatten": functools.partial(har.har_classifier, mode="flatten"),
-    "har-average": functools.partial(har.har_classifier, mode="average"),
-    "har-first": functools.partial(har.har_classifier, mode="first"),
+    "har-flatten": functools.partial(small.ChannelClassifier, mode="flatten"),
+    "har-average": functools.partial(small.ChannelClassifier, mode="average"),
+    "har-first": functools.partial(small.ChannelClassifier, mode="first"),
     "olivia-wrn": wide_resnet.olivia_wrn,
-    "lesson-mlp": small.lesson_mlp,
+    # SimpleModel of Lesson 05, there with 20 numbers and 10 classes.
+    "lesson-mlp": functools.partial(small.mlp, width=64),
 }
+
+
+def check_name(name: str) -> str:
+    """Return the name of a model; raise UsageError if it is unknown."""
+    if name.startswith(names.TORCHVISION):
+        return name  # torchvision is imported when the model is built
+    return names.check("--model ", name, [*MODELS, f"{names.TORCHVISION}NAME"])
+
+
+def build(name: str, sample_shape: torch.Size, num_classes: int) -> nn.Module:
+    """Return the model with random weights; raise UsageError if it does not accept the samples."""
+    if check_name(name) in MODELS:
+        return MODELS[name](sample_shape, num_classes)
+    module = names.import_package("torchvision.models", "torchvision", f"--model {name}")
+    builder = name.removeprefix(names.TORCHVISION)
+    names.check(f"--model {names.TORCHVISION}", builder, module.list_models(module=module))
+    options = {}
+    if builder.startswith("vit_"):
+        options["image_size"] = sample_shape[-1]
+    if builder in ("googlenet", "inception_v3"):
+        # Their auxiliary outputs would need a loss of their own.
+        options |= {"aux_logits": False, "init_weights": True}
+    try:
+        model = module.get_model(builder, weights=None, num_classes=num_classes, **options)
+        with torch.no_grad():
+            model.eval()(torch.zeros(1, *sample_shape))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise errors.UsageError(
+            f"--model {name} does not accept samples of the shape"
+            f" {' x '.join(map(str, sample_shape))} ({error}): use another model or --image-size."
+        ) from error
+    return model.train()
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -1,29 +1,18 @@
-"""Checks of the sample shape of a model."""
+"""Check of the sample shape of a model."""
 
 import torch
 
 from trainers import errors
 
 
-def image(model: str, shape: torch.Size, *, smallest: int = 1) -> tuple[int, int, int]:
-    """Return channels, height and width; raise UsageError if the samples are not images."""
-    if len(shape) != 3 or min(shape[1:]) < smallest:
+def check(model: str, shape: torch.Size, num_dimensions: int, smallest: int = 1) -> torch.Size:
+    """Return the shape, [C, H, W] or [C, L]; raise UsageError if the model does not accept it."""
+    if len(shape) != num_dimensions or min(shape[1:]) < smallest:
+        kind = f"images of at least {smallest} x {smallest} pixels"
+        if num_dimensions == 2:
+            kind = "signals of several channels"
         raise errors.UsageError(
-            f"--model {model} requires images of at least {smallest} x {smallest} pixels, and a"
-            f" sample is {_words(shape)}: use another model or data set."
+            f"--model {model} requires {kind}, and a sample is {' x '.join(map(str, shape))}: use"
+            " another model or data set."
         )
-    return shape[0], shape[1], shape[2]
-
-
-def signal(model: str, shape: torch.Size) -> tuple[int, int]:
-    """Return channels and length; raise UsageError if the samples are not signals."""
-    if len(shape) != 2:
-        raise errors.UsageError(
-            f"--model {model} requires signals of several channels, and a sample is"
-            f" {_words(shape)}: use another model or data set."
-        )
-    return shape[0], shape[1]
-
-
-def _words(shape: torch.Size) -> str:
-    return " x ".join(str(size) for size in shape)
+    return shape

@@ -35,24 +35,17 @@ def wide_resnet(
     sample_shape: torch.Size, num_classes: int, *, depth: int, widen_factor: int
 ) -> nn.Module:
     """WRN-depth-widen_factor of Zagoruyko and Komodakis, for small images; depth is 6 n + 4."""
-    num_channels, _, _ = shapes.image(f"wrn-{depth}-{widen_factor}", sample_shape, smallest=4)
+    num_channels, _, _ = shapes.check(f"wrn-{depth}-{widen_factor}", sample_shape, 3, smallest=4)
     num_blocks, rest = divmod(depth - 4, 6)
     assert rest == 0, "the depth of a wide residual network is 6 n + 4"
     layers: list[nn.Module] = [nn.Conv2d(num_channels, 16, 3, padding=1, bias=False)]
     num_in = 16
-    for width, stride in ((16, 1), (32, 2), (64, 2)):
+    for num_out, stride in ((16 * widen_factor, 1), (32 * widen_factor, 2), (64 * widen_factor, 2)):
         for number in range(num_blocks):
-            num_out = width * widen_factor
             layers.append(PreActivationBlock(num_in, num_out, stride if number == 0 else 1))
             num_in = num_out
-    model = nn.Sequential(
-        *layers,
-        nn.BatchNorm2d(num_in),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(num_in, num_classes),
-    )
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_in, num_classes)]
+    model = nn.Sequential(*layers, nn.BatchNorm2d(num_in), nn.ReLU(), *head)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -83,25 +76,15 @@ def olivia_wrn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
     without batch norm, dropout of 1 %, and a 7 x 7 pool that ignores the last row and column of the
     8 x 8 features of a 32 x 32 image.
     """
-    num_channels, height, width = shapes.image("olivia-wrn", sample_shape, smallest=28)
+    num_channels, height, width = shapes.check("olivia-wrn", sample_shape, 3, smallest=28)
     if max(height, width) >= 56:
         raise errors.UsageError(
             "--model olivia-wrn requires images of 28 to 55 pixels per side: use another model."
         )
-    return nn.Sequential(
-        *_convolution_norm_relu(num_channels, 16),
-        OliviaBlock(16, 160),
-        OliviaBlock(160, 160),
-        nn.MaxPool2d(2),
-        OliviaBlock(160, 320),
-        OliviaBlock(320, 320),
-        nn.MaxPool2d(2),
-        OliviaBlock(320, 640),
-        OliviaBlock(640, 640),
-        nn.AvgPool2d(7),
-        nn.Flatten(),
-        nn.Linear(640, num_classes),
-    )
+    layers = _convolution_norm_relu(num_channels, 16)
+    for num_in, num_out in ((16, 160), (160, 320), (320, 640)):
+        layers += [OliviaBlock(num_in, num_out), OliviaBlock(num_out, num_out), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers[:-1], nn.AvgPool2d(7), nn.Flatten(), nn.Linear(640, num_classes))
 
 
 def _convolution_norm_relu(num_in: int, num_out: int) -> list[nn.Module]:
