@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -14,179 +17,241 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 import numpy  # noqa: E402
 
-from trainers import datasets, errors  # noqa: E402
-from trainers.datasets import augmentation, cifar, har, mnist  # noqa: E402
+from trainers import data, errors  # noqa: E402
+from trainers.data import augmentation, har, memory  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
+ELSEWHERE = "set another folder with --data-dir FOLDER (or DATA_DIR in the environment)"
 
-def _options(folder: Path) -> datasets.Options:
-    return datasets.Options(folder=folder)
+
+def _load(name: str, **options: Any) -> data.Splits:
+    return data.load(name, data.DataOptions(**options))
+
+
+def _error(name: str, folder: Path, kind: type = errors.DataError) -> str:
+    with pytest.raises(kind) as caught:
+        _load(name, folder=folder)
+    return str(caught.value)
 
 
 def test_digits_split_loses_nothing() -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    data = datasets.load_digits()
-    assert data.train_samples.shape == (1438, 1, 8, 8)
-    assert data.test_samples.shape == (359, 1, 8, 8)
-    assert data.train_samples.dtype == torch.uint8
-    labels = torch.cat([data.train_labels, data.test_labels])
+    splits = _load("digits")
+    assert splits.train.samples.shape == (1438, 1, 8, 8)
+    assert splits.eval.samples.shape == (359, 1, 8, 8)
+    assert splits.train.samples.dtype == torch.uint8
+    assert (splits.sample_shape, splits.unit) == (torch.Size((1, 8, 8)), "images")
+    labels = torch.cat([splits.train.labels, splits.eval.labels])
     # The class sizes that scikit-learn documents for the whole set.
     assert labels.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-    normalised = data.normalise(data.train_samples)
-    assert abs(normalised.mean().item()) < 1e-5
-    assert abs(normalised.std().item() - 1) < 1e-5
+    normalized = splits.train.normalize(splits.train.samples)
+    assert abs(normalized.mean().item()) < 1e-5
+    assert abs(normalized.std().item() - 1) < 1e-5
 
 
-def test_mnist_of_its_own_files(shared_data: Path) -> None:
-    torchvision = pytest.importorskip("torchvision", reason="compared with torchvision's reader")
-    data = datasets.load("mnist", _options(shared_data))
-    for train, images, labels in (
-        (True, data.train_samples, data.train_labels),
-        (False, data.test_samples, data.test_labels),
-    ):
-        other = torchvision.datasets.MNIST(root=shared_data, train=train, download=False)
-        assert torch.equal(images[:, 0], other.data)
-        assert torch.equal(labels, other.targets)
-    # Everybody's constants for MNIST, from all 60,000 images.
-    assert data.mean.item() / 255 == pytest.approx(0.1307, abs=0.005)
-    assert data.std.item() / 255 == pytest.approx(0.3081, abs=0.005)
-    assert data.augmentation == "none"
-
-
-def test_har_of_its_own_files(shared_data: Path) -> None:
-    data = datasets.load("har", _options(shared_data))
-    assert data.train_samples.shape == (2400, 9, 128)
-    assert data.test_samples.shape == (950, 9, 128)
-    assert data.train_labels.unique().tolist() == [0, 1, 2, 3, 4, 5]
+def test_har_is_read_as_numpy_reads_it(shared_data: Path) -> None:
+    splits = _load("har", folder=shared_data)
+    train, evaluation = splits.train, splits.eval
+    assert (train.samples.shape, evaluation.samples.shape) == ((2400, 9, 128), (950, 9, 128))
+    assert (splits.num_classes, splits.unit) == (6, "windows")
+    assert train.labels.unique().tolist() == [0, 1, 2, 3, 4, 5]
     # Another reader, for a channel in the middle.
     path = shared_data / "UCI HAR Dataset/test/Inertial Signals/body_gyro_y_test.txt"
-    expected = torch.from_numpy(numpy.loadtxt(path, dtype=numpy.float32))
-    assert torch.equal(data.test_samples[:, 4], expected)
+    words = [[float(word) for word in line.split()] for line in path.read_text().splitlines()]
+    assert torch.equal(evaluation.samples[:, 4], torch.tensor(words))
     # total_acc_x is the axis of gravity, in g.
-    assert data.mean[6].item() == pytest.approx(0.8, abs=0.1)
-    normalised = data.normalise(data.train_samples)
-    assert normalised.mean(dim=(0, 2)).abs().max() < 1e-4
-    assert (normalised.std(dim=(0, 2)) - 1).abs().max() < 1e-4
+    assert train.mean[6].item() == pytest.approx(0.8, abs=0.1)
+    normalized = train.normalize(train.samples)
+    assert normalized.mean(dim=(0, 2)).abs().max() < 1e-4
+    assert (normalized.std(dim=(0, 2)) - 1).abs().max() < 1e-4
 
 
-def _cifar_rows(number: int, label_bytes: int, num_classes: int) -> numpy.ndarray:
-    random = numpy.random.default_rng(number)
-    rows = random.integers(0, 256, (20, label_bytes + cifar.PIXELS), dtype=numpy.uint8)
-    rows[:, label_bytes - 1] = random.integers(0, num_classes, 20)
-    return rows
-
-
-@pytest.mark.parametrize(("name", "label_bytes", "num_classes"), [("10", 1, 10), ("100", 2, 100)])
-def test_cifar_is_the_same_in_both_of_its_forms(
-    tmp_path: Path, name: str, label_bytes: int, num_classes: int
-) -> None:
-    source = datasets.SOURCES[f"cifar{name}"]
-    for number, (binary, python) in enumerate(zip(source.files, source.other_files, strict=True)):
-        rows = _cifar_rows(number, label_bytes, num_classes)
-        for path in (tmp_path / "bin" / binary, tmp_path / "py" / python):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "bin" / binary).write_bytes(rows.tobytes())
-        key = b"labels" if name == "10" else b"fine_labels"
-        batch = {b"data": rows[:, label_bytes:], key: rows[:, label_bytes - 1].tolist()}
-        (tmp_path / "py" / python).write_bytes(pickle.dumps(batch, protocol=2))
-    one, other = (
-        datasets.load(f"cifar{name}", _options(tmp_path / form)) for form in ("bin", "py")
-    )
-    assert len(one.train_samples) == 20 * (len(source.files) - 1)
-    assert one.fingerprint() == other.fingerprint()
-    assert torch.equal(one.mean, other.mean)
-    # The first byte of the pixels is the top left of the red plane.
-    assert one.test_samples[0, 0, 0, 0] == rows[0, label_bytes]
-    assert one.test_labels[0] == rows[0, label_bytes - 1]
-
-
-def test_a_pickle_may_not_call_anything() -> None:
-    with pytest.raises(ValueError, match=r"it calls posix\.system"):
-        cifar.parse_pickle(pickle.dumps(_Hostile(), protocol=2))
-
-
-class _Hostile:
-    def __reduce__(self) -> tuple[object, ...]:
-        import os
-
-        return os.system, ("touch /tmp/hostile",)
-
-
-def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
-    shutil.copytree(shared_data / "MNIST", tmp_path / "MNIST")
-    path = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
-    path.chmod(0o600)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(errors.DataError) as caught:
-        datasets.load("mnist", _options(tmp_path))
-    assert str(caught.value) == (
-        f"{path} is damaged (783999 bytes of values, 784000 expected):"
-        " remove it and stage the data set again."
-    )
+def test_a_damaged_har_file_is_named_with_its_line(shared_data: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(shared_data / har.ROOT, tmp_path / har.ROOT)
-    path = folder / "train/Inertial Signals/total_acc_z_train.txt"
+    path = folder / "test/Inertial Signals/total_acc_z_test.txt"
     path.chmod(0o600)
     lines = path.read_text().splitlines()
     for change, why in (
-        (lines[41] + " 1.0", "line 42 has 129 numbers, not 128"),
-        (lines[41] + "e999", "line 42 has a value that is not a finite number"),
-        (lines[41] + "x", "line 42 has a value that is not a finite number"),
+        (f"{lines[41]} 1.0", "line 42 has 129 numbers, not 128"),
+        (f"{lines[41]}e999", "line 42 has a value that is not a finite number"),
+        (f"{lines[41]}x", "line 42 has a value that is not a finite number"),
     ):
         path.write_text("\n".join([*lines[:41], change, *lines[42:]]) + "\n")
-        with pytest.raises(errors.DataError) as caught:
-            datasets.load("har", _options(tmp_path))
-        assert f"{path} is damaged ({why})" in str(caught.value)
+        assert _error("har", tmp_path) == f"{path} is damaged ({why}): replace it."
     path.write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(errors.DataError, match="2399 windows, 2400 labels"):
-        datasets.load("har", _options(tmp_path))
+    assert _error("har", tmp_path) == f"{path} is damaged (949 windows, 950 labels): replace it."
+    path.write_text("")
+    assert _error("har", tmp_path) == f"{path} is damaged (it has no numbers): replace it."
+    path = folder / "train/y_train.txt"
+    path.chmod(0o600)
+    path.write_text(path.read_text().replace("6", "7"))
+    assert _error("har", tmp_path) == f"{path} is damaged (a label is not 1 to 6): replace it."
 
 
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(strategies.binary(max_size=64))
-def test_no_content_breaks_a_parser_otherwise(content: bytes) -> None:
-    for parse in (
-        lambda: mnist.parse_idx(content, 1),
-        lambda: cifar.parse_records(content, 1),
-        lambda: cifar.parse_pickle(content),
-        lambda: har.parse_table(content, 2),
-    ):
-        try:
-            parse()
-        except ValueError:
-            continue
+def test_no_content_breaks_the_har_reader_otherwise(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "table.txt"
+    path.write_bytes(content)
+    try:
+        values = har.read_table(path, 2)
+    except errors.DataError:
+        return
+    assert values.shape[1] == 2
+    assert numpy.isfinite(values).all()
 
 
 def test_synthetic_data_is_the_same_everywhere_and_can_be_learned() -> None:
-    options = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
-    data = datasets.load("synthetic", options)
-    assert data.train_samples.shape == (2500, 20)
-    assert data.test_samples.shape == (500, 20)
-    assert data.fingerprint() == datasets.load("synthetic", options).fingerprint()
-    middles = torch.stack([data.train_samples[data.train_labels == k].mean(0) for k in range(4)])
-    nearest = torch.cdist(data.test_samples, middles).argmin(dim=1)
-    assert (nearest == data.test_labels).float().mean() > 0.95
-    images = datasets.load("synthetic", datasets.Options(synthetic_samples=10))
-    assert images.train_samples.dtype == torch.uint8
-    assert images.augmentation == "crop-flip"
+    options = {"synthetic_shape": (20,), "synthetic_classes": 4, "synthetic_samples": 2500}
+    splits = _load("synthetic", **options)
+    train, evaluation = splits.train, splits.eval
+    assert (train.samples.shape, evaluation.samples.shape) == ((2500, 20), (500, 20))
+    assert splits.unit == "samples"
+    again = _load("synthetic", **options)
+    assert memory.fingerprint(train) == memory.fingerprint(again.train)
+    middles = torch.stack([train.samples[train.labels == k].mean(0) for k in range(4)])
+    nearest = torch.cdist(evaluation.samples, middles).argmin(dim=1)
+    assert (nearest == evaluation.labels).float().mean() > 0.95
+    images = _load("synthetic", synthetic_samples=10)
+    assert (images.train.samples.dtype, images.unit) == (torch.uint8, "images")
+    assert (images.train.augmentation, images.eval.augmentation) == ("crop-flip", "none")
+    assert _load("synthetic", synthetic_samples=10, augment=False).train.augmentation == "none"
+
+
+def _save_arrays(folder: Path, **changes: numpy.ndarray) -> None:
+    generator = numpy.random.default_rng(0)
+    arrays = {
+        "train_samples": generator.integers(0, 256, (6, 3, 4, 4), dtype=numpy.uint8),
+        "train_labels": numpy.array([0, 1, 2, 0, 1, 2]),
+        "eval_samples": generator.integers(0, 256, (2, 3, 4, 4), dtype=numpy.uint8),
+        "eval_labels": numpy.array([3, 0], dtype=numpy.uint8),
+    }
+    for name, array in (arrays | changes).items():
+        numpy.save(folder / f"{name}.npy", array)
+
+
+def test_arrays_are_mapped_and_read_by_sample(tmp_path: Path) -> None:
+    _save_arrays(tmp_path)
+    splits = _load("arrays", folder=tmp_path)
+    assert (splits.sample_shape, splits.num_classes) == (torch.Size((3, 4, 4)), 4)
+    assert (len(splits.train), len(splits.eval), splits.unit) == (6, 2, "images")
+    assert isinstance(splits.train.samples, numpy.memmap)
+    expected = numpy.load(tmp_path / "train_samples.npy")
+    sample, label = splits.train[4]
+    assert torch.equal(sample, torch.from_numpy(expected[4]).float() / 255)
+    assert label == 1
+    # A worker process maps the files; their content is not part of the pickle.
+    content = pickle.dumps(splits.train)
+    assert len(content) < 300
+    assert torch.equal(pickle.loads(content)[4][0], sample)
+    loader = torch.utils.data.DataLoader(splits.train, batch_size=4)
+    samples, labels = next(iter(loader))
+    assert (samples.shape, labels.tolist()) == ((4, 3, 4, 4), [0, 1, 2, 0])
+
+
+def test_arrays_of_other_types_keep_their_values(tmp_path: Path) -> None:
+    signals = numpy.linspace(-2, 2, 6 * 5).reshape(6, 5).astype(">f8")
+    _save_arrays(tmp_path, train_samples=signals, eval_samples=signals[:2])
+    splits = _load("arrays", folder=tmp_path)
+    assert torch.equal(splits.train[1][0], torch.from_numpy(signals[1].astype(numpy.float32)))
+    assert splits.unit == "samples"
+
+
+def test_arrays_that_do_not_fit_are_explained(tmp_path: Path) -> None:
+    needed = (
+        "--dataset arrays reads train_samples.npy, train_labels.npy, eval_samples.npy and"
+        f" eval_labels.npy. Put them there, or {ELSEWHERE}."
+    )
+    assert _error("arrays", tmp_path) == f"{tmp_path}/train_samples.npy does not exist: {needed}"
+    expected = (
+        "save numbers of shape (N, ...), and for each a class number 0, 1, ... as integers of"
+        " shape (N,)."
+    )
+    pixels = "uint8 (6, 3, 4, 4)"
+    for change, samples, labels in (
+        ({"train_labels": numpy.zeros(5, dtype=int)}, pixels, "int64 (5,)"),
+        ({"train_labels": numpy.zeros(6)}, pixels, "float64 (6,)"),
+        ({"train_labels": numpy.zeros((6, 1), dtype=int)}, pixels, "int64 (6, 1)"),
+        ({"train_labels": numpy.full(6, -1)}, pixels, "int64 (6,)"),
+        ({"train_samples": numpy.zeros((6, 2), dtype="S3")}, "|S3 (6, 2)", "int64 (6,)"),
+        ({"train_samples": numpy.zeros(6)}, "float64 (6,)", "int64 (6,)"),
+    ):
+        _save_arrays(tmp_path, **change)
+        assert _error("arrays", tmp_path) == (
+            f"{tmp_path}/train_samples.npy contains {samples}, and train_labels.npy contains"
+            f" {labels}: {expected}"
+        )
+    _save_arrays(tmp_path, eval_samples=numpy.zeros((2, 3, 4, 5)))
+    assert _error("arrays", tmp_path) == (
+        f"The samples in {tmp_path} have the shape (3, 4, 4) for training and (3, 4, 5) for"
+        " evaluation: save samples of one shape."
+    )
+    _save_arrays(tmp_path)
+    path = tmp_path / "eval_samples.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert _error("arrays", tmp_path).startswith(f"{path} is not an array of numbers (")
+    numpy.save(path, numpy.array([None]), allow_pickle=True)
+    assert _error("arrays", tmp_path).startswith(f"{path} is not an array of numbers (")
+
+
+def test_names_are_checked_and_suggested() -> None:
+    parser = argparse.ArgumentParser()
+    data.add_arguments(parser)
+    args = parser.parse_args(["--dataset", "torchvision:SVHN", "--image-size", "64"])
+    assert args.dataset == "torchvision:SVHN"
+    assert data.read_options(args).image_size == 64
+    for name, fix in (
+        ("cifr10", "did you mean cifar10?"),
+        ("MNIST", "did you mean mnist?"),
+        (
+            "xyz",
+            "use arrays, cifar10, cifar100, digits, har, mnist, synthetic, torchvision:NAME.",
+        ),
+    ):
+        with pytest.raises(errors.UsageError) as caught:
+            parser.parse_args(["--dataset", name])
+        assert str(caught.value) == f"unknown name in --dataset {name}: {fix}"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("mnist", "torchvision.datasets", "torchvision"),
+        ("torchvision:SVHN", "torchvision.datasets", "torchvision"),
+        ("digits", "sklearn.datasets", "scikit-learn"),
+    ],
+)
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert _error(name, tmp_path, errors.UsageError) == (
+        f"--dataset {name} requires {package}, which cannot be imported (import of {module} halted;"
+        f" None in sys.modules): install a release for PyTorch {torch.__version__} in the same"
+        " environment."
+    )
 
 
 def test_augmentation_follows_from_seed_epoch_and_index_alone() -> None:
-    data = datasets.load("synthetic", datasets.Options(synthetic_samples=100))
+    splits = _load("synthetic", synthetic_samples=100)
     indices = torch.randperm(100)
-    whole, _ = data.train_batch(indices, seed=1, epoch=2)
+
+    def prepare(part: torch.Tensor, seed: int, epoch: int) -> torch.Tensor:
+        samples, _ = splits.train[part]
+        return splits.train.prepare(samples, part, seed=seed, epoch=epoch)
+
+    whole = prepare(indices, 1, 2)
     for world_size in (2, 3):
-        parts = [
-            data.train_batch(indices[datasets.rank_slice(100, rank, world_size)], seed=1, epoch=2)
-            for rank in range(world_size)
-        ]
-        assert torch.equal(whole, torch.cat([samples for samples, _ in parts]))
+        slices = [data.rank_slice(100, rank, world_size) for rank in range(world_size)]
+        assert torch.equal(whole, torch.cat([prepare(indices[each], 1, 2) for each in slices]))
     for seed, epoch in ((1, 3), (2, 2)):
-        other, _ = data.train_batch(indices, seed=seed, epoch=epoch)
-        assert not torch.equal(whole, other)
-    plain = data.augmented(False)
-    same, labels = plain.train_batch(indices, seed=1, epoch=2)
-    assert torch.equal(same, plain.normalise(plain.train_samples[indices]))
-    assert torch.equal(labels, data.train_labels[indices])
+        assert not torch.equal(whole, prepare(indices, seed, epoch))
+    plain = _load("synthetic", synthetic_samples=100, augment=False).train
+    samples, labels = plain[indices]
+    prepared = plain.prepare(samples, indices, seed=1, epoch=2)
+    assert torch.equal(prepared, plain.normalize(plain.samples[indices]))
+    assert torch.equal(labels, splits.train.labels[indices])
 
 
 def test_crops_and_flips_are_correct_and_equally_likely() -> None:
@@ -214,16 +279,16 @@ def test_crops_and_flips_are_correct_and_equally_likely() -> None:
 
 def test_permutation_depends_on_seed_and_epoch_only() -> None:
     # Recorded: a change would break the comparison with every earlier run.
-    assert datasets.permutation(0, 1, 8).tolist() == [7, 3, 6, 4, 5, 0, 2, 1]
-    assert datasets.permutation(0, 2, 8).tolist() != [7, 3, 6, 4, 5, 0, 2, 1]
-    assert datasets.permutation(1, 1, 8).tolist() != [7, 3, 6, 4, 5, 0, 2, 1]
+    assert data.permutation(0, 1, 8).tolist() == [7, 3, 6, 4, 5, 0, 2, 1]
+    assert data.permutation(0, 2, 8).tolist() != [7, 3, 6, 4, 5, 0, 2, 1]
+    assert data.permutation(1, 1, 8).tolist() != [7, 3, 6, 4, 5, 0, 2, 1]
 
 
 @hypothesis.settings(deadline=None)
 @hypothesis.given(strategies.integers(0, 5000), strategies.integers(1, 64))
 def test_slices_of_ranks_cover_a_batch_once(size: int, world_size: int) -> None:
     batch = list(range(size))
-    parts = [batch[datasets.rank_slice(size, rank, world_size)] for rank in range(world_size)]
+    parts = [batch[data.rank_slice(size, rank, world_size)] for rank in range(world_size)]
     assert [image for part in parts for image in part] == batch
     lengths = {len(part) for part in parts}
     assert max(lengths) - min(lengths) <= 1

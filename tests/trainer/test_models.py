@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from trainers import errors, models  # noqa: E402
+from trainers.models import small  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -16,7 +20,7 @@ HAR = torch.Size((9, 128))
 
 
 def _count(name: str, shape: torch.Size, num_classes: int) -> int:
-    return models.num_parameters(models.MODELS[name](shape, num_classes))
+    return models.num_parameters(models.build(name, shape, num_classes))
 
 
 def _wrn_count(depth: int, k: int, num_classes: int) -> int:
@@ -34,7 +38,7 @@ def _wrn_count(depth: int, k: int, num_classes: int) -> int:
 
 def test_olivia_has_exactly_the_published_parameters() -> None:
     assert _count("olivia-wrn", IMAGE, 100) == 17_175_444
-    model = models.MODELS["olivia-wrn"](IMAGE, 100)
+    model = models.build("olivia-wrn", IMAGE, 100)
     state = model.state_dict()
     assert sum(name.endswith("shortcut.bias") for name in state) == 3
 
@@ -44,7 +48,7 @@ def test_olivia_ignores_the_last_rows_and_the_standard_family_does_not() -> None
     images = torch.randn(1, 3, 32, 32, requires_grad=True)
     seen = {}
     for name in ("olivia-wrn", "wrn-16-4"):
-        model = models.MODELS[name](IMAGE, 10).eval()
+        model = models.build(name, IMAGE, 10).eval()
         last = [module for module in model if not isinstance(module, torch.nn.Linear)]
         features = torch.nn.Sequential(*last[:-2])(images)
         features.retain_grad()
@@ -85,7 +89,7 @@ def test_har_modes_use_different_channels() -> None:
     other[:, 1:] = other[:, 1:].flip(1)
     same = {}
     for mode in ("flatten", "average", "first"):
-        model = models.MODELS[f"har-{mode}"](HAR, 6).eval()
+        model = models.build(f"har-{mode}", HAR, 6).eval()
         same[mode] = torch.allclose(model(signals), model(other), atol=1e-5)
     # The mean does not depend on the order of channels, and `first` ignores the others.
     assert same == {"flatten": False, "average": True, "first": True}
@@ -94,7 +98,7 @@ def test_har_modes_use_different_channels() -> None:
 def test_vit_computes_what_torchvision_computes() -> None:
     torchvision = pytest.importorskip("torchvision", reason="compared with torchvision's ViT")
     torch.manual_seed(0)
-    ours = models.MODELS["vit"](IMAGE, 100).eval()
+    ours = models.build("vit", IMAGE, 100).eval()
     theirs = torchvision.models.VisionTransformer(
         image_size=32, patch_size=4, num_layers=6, num_heads=3, hidden_dim=192, mlp_dim=768,
         num_classes=100,
@@ -102,8 +106,7 @@ def test_vit_computes_what_torchvision_computes() -> None:
     assert models.num_parameters(ours) == models.num_parameters(theirs)
     names = {
         "conv_proj": "patches",
-        "class_token": "class_word",
-        "encoder.pos_embedding": "places",
+        "encoder.pos_embedding": "position_embedding",
         "encoder.layers.encoder_layer_": "layers.layers.",
         "encoder.ln": "layers.norm",
         "heads.head": "head",
@@ -128,22 +131,141 @@ def test_vit_computes_what_torchvision_computes() -> None:
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_every_model_gives_logits_and_gradients_for_all_its_parameters(name: str) -> None:
     shape = HAR if name == "cnn1d" or name.startswith("har-") else IMAGE
-    model = models.MODELS[name](shape, 7)
+    model = models.build(name, shape, 7)
     logits = model(torch.randn(2, *shape))
     assert logits.shape == (2, 7)
+    assert _operations(logits).isdisjoint(NONDETERMINISTIC)
     logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+# Backward passes that raise on GPUs with torch.use_deterministic_algorithms(True); its
+# documentation lists the modules.
+NONDETERMINISTIC = {
+    "AdaptiveAvgPool2DBackward0",
+    "AdaptiveAvgPool3DBackward0",
+    "AdaptiveMaxPool2DBackward0",
+    "AvgPool3DBackward0",
+    "FractionalMaxPool2DBackward0",
+    "MaxUnpool2DBackward0",
+    "ReflectionPad1DBackward0",
+    "ReflectionPad2DBackward0",
+    "UpsampleBilinear2DBackward0",
+}
+
+
+def _operations(output: torch.Tensor) -> set[str]:
+    """Return the names of the backward functions of a result."""
+    pending, seen = [output.grad_fn], set()
+    while pending:
+        function = pending.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += [previous for previous, _ in function.next_functions]
+    return {type(function).__name__ for function in seen}
+
+
+@pytest.mark.parametrize("length", [4, 32, 30, 3])
+def test_averages_over_time_are_those_of_adaptive_pooling(length: int) -> None:
+    features = torch.randn(5, 3, length, requires_grad=True)
+    expected = torch.nn.functional.adaptive_avg_pool1d(features, 4)
+    averages = small.average(features)
+    assert torch.allclose(averages, expected, atol=1e-6)
+    # The only use of the pooling whose backward pass is not deterministic on GPUs.
+    overlapping = length % 4 != 0
+    assert ("AdaptiveAvgPool2DBackward0" in _operations(averages)) == overlapping
+
+
+def test_a_model_of_torchvision_is_built_by_name() -> None:
+    pytest.importorskip("torchvision", reason="its models")
+    shape = torch.Size((3, 64, 64))
+    model = models.build("torchvision:resnet18", shape, 7)
+    # The published count for 1,000 classes, with another last layer.
+    assert models.num_parameters(model) == 11_689_512 - 513 * 1000 + 513 * 7
+    assert model.training
+    assert model(torch.randn(2, *shape)).shape == (2, 7)
+    # Nothing has run in training mode before.
+    assert models.build("torchvision:resnet18", shape, 7).bn1.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("googlenet", 64), ("vit_b_16", 32), ("squeezenet1_1", 32)]
+)
+def test_models_of_torchvision_give_logits_for_other_sizes(name: str, size: int) -> None:
+    pytest.importorskip("torchvision", reason="its models")
+    model = models.build(f"torchvision:{name}", torch.Size((3, size, size)), 7)
+    assert model(torch.randn(2, 3, size, size)).shape == (2, 7)
+
+
 def test_a_sample_of_the_wrong_shape_is_an_error() -> None:
     with pytest.raises(errors.UsageError) as caught:
-        models.MODELS["wrn-28-10"](HAR, 6)
+        models.build("wrn-28-10", HAR, 6)
     assert str(caught.value) == (
         "--model wrn-28-10 requires images of at least 4 x 4 pixels, and a sample is 9 x 128:"
         " use another model or data set."
     )
+    with pytest.raises(errors.UsageError) as caught:
+        models.build("har-first", IMAGE, 10)
+    assert str(caught.value) == (
+        "--model har-first requires signals of several channels, and a sample is 3 x 32 x 32:"
+        " use another model or data set."
+    )
     for name, shape in (("cnn1d", IMAGE), ("vit", torch.Size((1, 30, 30)))):
         with pytest.raises(errors.UsageError, match=f"--model {name} "):
-            models.MODELS[name](shape, 10)
+            models.build(name, shape, 10)
     with pytest.raises(errors.UsageError, match="28 to 55 pixels"):
-        models.MODELS["olivia-wrn"](torch.Size((3, 64, 64)), 10)
+        models.build("olivia-wrn", torch.Size((3, 64, 64)), 10)
+
+
+def test_samples_that_a_model_of_torchvision_cannot_use_are_an_error() -> None:
+    pytest.importorskip("torchvision", reason="its models")
+    for name, shape in (
+        ("torchvision:resnet18", MNIST),
+        ("torchvision:vit_b_16", torch.Size((3, 30, 30))),
+        ("torchvision:resnet18", HAR),
+    ):
+        with pytest.raises(errors.UsageError) as caught:
+            models.build(name, shape, 10)
+        size = " x ".join(map(str, shape))
+        assert str(caught.value).startswith(
+            f"--model {name} does not accept samples of the shape {size} ("
+        )
+        assert str(caught.value).endswith("): use another model or --image-size.")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrn-16-9", "unknown name in --model wrn-16-9: did you mean wrn-16-8?"),
+        (
+            "torchvision:resnet17",
+            "unknown name in --model torchvision:resnet17: did you mean resnet18?",
+        ),
+        # A model for segmentation.
+        (
+            "torchvision:fcn_resnet50",
+            "unknown name in --model torchvision:fcn_resnet50: did you mean resnet50?",
+        ),
+    ],
+)
+def test_unknown_models_are_explained(name: str, message: str) -> None:
+    pytest.importorskip("torchvision", reason="its models")
+    with pytest.raises(errors.UsageError) as caught:
+        models.build(name, IMAGE, 10)
+    assert str(caught.value) == message
+
+
+def test_digits_and_our_models_work_without_torchvision(
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    program = (
+        "import sys; sys.modules['torchvision'] = None\n"
+        "from trainers import data, models\n"
+        "for name in ('digits', 'synthetic'):\n"
+        "    data.stage(name, data.DataOptions())\n"
+        "    splits = data.load(name, data.DataOptions())\n"
+        "    models.build('cnn', splits.sample_shape, splits.num_classes)\n"
+    )
+    completed = launch(["-c", program])
+    assert (completed.returncode, completed.stderr) == (0, "")

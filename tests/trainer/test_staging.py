@@ -1,51 +1,64 @@
-"""Data sets are staged completely, once, and with their published checksum."""
+"""Files of data sets are unpacked or downloaded completely, once, and only if asked for."""
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import hashlib
 import http.server
 import io
 import multiprocessing
-import os
+import pickle
+import shutil
+import socket
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs PyTorch")
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+datasets = pytest.importorskip("torchvision.datasets", reason="these data sets are torchvision's")
 
-from trainers import datasets, errors
-from trainers.datasets import cifar, har, mnist, staging
+import numpy  # noqa: E402
+
+from trainers import data, distributed, errors  # noqa: E402
+from trainers.data import har, memory, vision  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
+ELSEWHERE = "set another folder with --data-dir FOLDER (or DATA_DIR in the environment)"
+DOWNLOAD = "or use --download on a machine with network access"
+ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+CIFAR_ADVICE = f"Put there\n  cifar-100-python.tar.gz from {ADDRESS}\nor {ELSEWHERE}, {DOWNLOAD}."
+
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves some files from memory and counts what is asked for."""
+    """Serves some files from memory and counts the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def address(self, name: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{name}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        assert isinstance(self.server, Server)
+        self.send_response(200 if self.path.strip("/") in self.server.files else 404)
+        self.end_headers()
+
     def do_GET(self) -> None:
         assert isinstance(self.server, Server)
+        self.do_HEAD()
         name = self.path.strip("/")
-        self.server.asked.append(name)
-        content = self.server.files.get(name)
-        self.send_response(404 if content is None else 200)
-        self.end_headers()
-        self.wfile.write(content or b"")
+        self.server.requests.append(name)
+        self.wfile.write(self.server.files.get(name, b""))
 
     def log_message(self, *words: object) -> None:
         pass
@@ -61,6 +74,32 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Block the network, and return the addresses that were tried."""
+    tried: list[object] = []
+
+    def refuse(*arguments: object, **keywords: object) -> None:
+        tried.append(arguments)
+        raise OSError("the network is blocked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tried
+
+
+def _cifar_files(num_images: int = 20) -> dict[str, bytes]:
+    """Return the content of small CIFAR-100 files by path."""
+    generator = numpy.random.default_rng(0)
+
+    def batch() -> dict[str, Any]:
+        pixels = generator.integers(0, 256, (num_images, 3072), dtype=numpy.uint8)
+        return {"data": pixels, "fine_labels": generator.integers(0, 3, num_images).tolist()}
+
+    contents = {"train": batch(), "test": batch(), "meta": {"fine_label_names": ["a", "b", "c"]}}
+    return {f"cifar-100-python/{name}": pickle.dumps(each) for name, each in contents.items()}
+
+
 def _tar(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -71,112 +110,278 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _published(server: Server, source: staging.Source, make: Callable[[str], bytes]):
-    """Return the source as this server publishes it."""
-    archives = []
-    for archive in source.archives:
-        name = archive.path.rpartition("/")[2]
-        server.files[name] = make(name)
-        md5 = hashlib.md5(server.files[name]).hexdigest()
-        archives.append(dataclasses.replace(archive, address=server.address(name), md5=md5))
-    return dataclasses.replace(source, archives=tuple(archives))
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+def _cifar_attributes(archive: bytes, address: str) -> dict[str, Any]:
+    """Return the attributes of torchvision's class for the small files."""
+    md5 = {name.rpartition("/")[2]: _md5(content) for name, content in _cifar_files().items()}
+    return {
+        "train_list": [["train", md5["train"]]],
+        "test_list": [["test", md5["test"]]],
+        "meta": {"filename": "meta", "key": "fine_label_names", "md5": md5["meta"]},
+        "tgz_md5": _md5(archive),
+        "url": address,
+    }
 
 
 @pytest.fixture
-def cifar_source(server: Server) -> staging.Source:
-    # A member outside of the folder must not be unpacked.
-    files = {"../evil": b"x", "cifar-100-binary/extra": b"x"}
-    files |= {path: os.urandom(1000) for path in cifar.CIFAR100_SOURCE.files}
-    return _published(server, cifar.CIFAR100_SOURCE, lambda name: _tar(files))
+def cifar(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The archive of a small CIFAR-100, whose checksums torchvision knows."""
+    archive = _tar(_cifar_files())
+    for name, value in _cifar_attributes(archive, ADDRESS).items():
+        monkeypatch.setattr(datasets.CIFAR100, name, value)
+    return archive
 
 
-def _left(folder: Path) -> list[str]:
+def _stage(name: str, folder: Path, *, download: bool = False) -> None:
+    data.stage(name, data.DataOptions(folder=folder, download=download))
+
+
+def _error(name: str, folder: Path, *, download: bool = False) -> str:
+    with pytest.raises(errors.DataError) as caught:
+        _stage(name, folder, download=download)
+    return str(caught.value)
+
+
+def _paths(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_missing_data_names_the_folder_and_does_not_download(tmp_path: Path) -> None:
-    with pytest.raises(errors.DataError) as caught:
-        datasets.stage("cifar100", datasets.Options(folder=tmp_path / "data"))
-    assert str(caught.value) == (
-        f"CIFAR-100 is not in {tmp_path}/data. Either\n"
-        "  put its files there: cifar-100-binary/train.bin, ... (2 files), or\n"
-        f"  put {tmp_path}/data/cifar-100-binary.tar.gz there,"
-        " from https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz\n"
-        "or set its folder with --data-dir FOLDER (or DATA_DIR in the environment).\n"
-        "On a machine with network access, --download downloads it."
-    )
-    assert not (tmp_path / "data").exists()
-    with pytest.raises(errors.DataError, match="UCI HAR is published without a checksum"):
-        datasets.stage("har", datasets.Options(folder=tmp_path, download=True))
-
-
-def test_download_is_checked_and_only_what_is_read_is_unpacked(
-    tmp_path: Path, server: Server, cifar_source: staging.Source
+def test_missing_data_names_the_archive_and_does_not_download(
+    tmp_path: Path, connections: list[object]
 ) -> None:
     folder = tmp_path / "data"
-    staging.stage(cifar_source, folder, download=True)
-    staging.stage(cifar_source, folder, download=True)
-    assert server.asked == ["cifar-100-binary.tar.gz"]
-    assert _left(tmp_path) == [
-        "data/.CIFAR-100.lock",
-        "data/cifar-100-binary.tar.gz",
-        "data/cifar-100-binary/test.bin",
-        "data/cifar-100-binary/train.bin",
-    ]
-
-
-def test_an_archive_that_is_there_needs_no_network(
-    tmp_path: Path, server: Server, cifar_source: staging.Source
-) -> None:
-    archive = tmp_path / "cifar-100-binary.tar.gz"
-    archive.write_bytes(server.files[archive.name])
-    staging.stage(cifar_source, tmp_path, download=False)
-    assert server.asked == []
-    assert staging.read(tmp_path, cifar_source, "cifar-100-binary/test.bin")
-    (tmp_path / "cifar-100-binary/test.bin").unlink()
-    archive.write_bytes(server.files[archive.name][:-1])
-    with pytest.raises(errors.DataError, match=f"{archive} is damaged \\(MD5 "):
-        staging.stage(cifar_source, tmp_path, download=False)
-
-
-def test_mnist_and_har_come_out_of_their_archives(tmp_path: Path, server: Server) -> None:
-    source = _published(server, mnist.SOURCE, lambda name: gzip.compress(name.encode()))
-    staging.stage(source, tmp_path, download=True)
-    for path in source.files:
-        assert (tmp_path / path).read_text() == f"{Path(path).name}.gz"
-    with zipfile.ZipFile(tmp_path / "UCI HAR Dataset.zip", "w") as archive:
-        for path in har.SOURCE.files:
-            archive.writestr(path, path)
-    staging.stage(har.SOURCE, tmp_path, download=False)
-    assert all((tmp_path / path).read_text() == path for path in har.SOURCE.files)
-
-
-def test_a_bad_download_leaves_nothing(
-    tmp_path: Path, server: Server, cifar_source: staging.Source
-) -> None:
-    (name,) = server.files
-    server.files[name] = server.files[name][:-1]
-    with pytest.raises(errors.DataError, match="checksum mismatch of "):
-        staging.stage(cifar_source, tmp_path, download=True)
-    del server.files[name]
-    with pytest.raises(errors.DataError, match=r"cannot download .* \(HTTP Error 404: Not Found\)"):
-        staging.stage(cifar_source, tmp_path, download=True)
-    assert _left(tmp_path) == [".CIFAR-100.lock"]
-
-
-def test_processes_that_ask_at_once_fetch_once(
-    tmp_path: Path, server: Server, cifar_source: staging.Source
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(
-            target=staging.stage, args=(cifar_source, tmp_path), kwargs={"download": True}
+    assert _error("cifar100", folder) == (
+        f"cifar100 cannot be read from {folder} (Dataset not found or corrupted). {CIFAR_ADVICE}"
+    )
+    address = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    listed = [f"  MNIST/raw/{name}-ubyte.gz from {address}{name}-ubyte.gz\n" for name in names]
+    assert _error("mnist", folder) == (
+        f"mnist cannot be read from {folder} (Dataset not found). Put there\n{''.join(listed)}"
+        f"or {ELSEWHERE}, {DOWNLOAD}."
+    )
+    assert not folder.exists()
+    for download in (False, True):
+        assert _error("har", folder, download=download) == (
+            f"har is not in {folder}: {folder}/UCI HAR Dataset/train/y_train.txt does not exist."
+            f" Put UCI HAR Dataset.zip from {har.ADDRESS} there, or {ELSEWHERE}. It has no"
+            " published checksum, so --download does not download it."
         )
-        for _ in range(2)
+    assert connections == []
+
+
+def test_an_archive_is_unpacked_without_network(
+    tmp_path: Path, cifar: bytes, connections: list[object]
+) -> None:
+    archive = tmp_path / "cifar-100-python.tar.gz"
+    archive.write_bytes(cifar)
+    _stage("cifar100", tmp_path)
+    files = _cifar_files()
+    assert _paths(tmp_path) == [".staging.lock", *sorted([archive.name, *files])]
+    splits = data.load("cifar100", data.DataOptions(folder=tmp_path))
+    batch = pickle.loads(files["cifar-100-python/test"])
+    # The first 1,024 bytes of an image are its red plane, row by row.
+    assert torch.equal(splits.eval.samples, torch.from_numpy(batch["data"]).reshape(20, 3, 32, 32))
+    assert splits.eval.labels.tolist() == batch["fine_labels"]
+    assert (splits.num_classes, splits.class_names, splits.unit) == (3, ("a", "b", "c"), "images")
+    assert (splits.train.augmentation, splits.eval.augmentation) == ("crop-flip", "none")
+    assert connections == []
+
+
+def test_damaged_files_are_named_or_unpacked_again(
+    tmp_path: Path, cifar: bytes, connections: list[object]
+) -> None:
+    archive = tmp_path / "cifar-100-python.tar.gz"
+    archive.write_bytes(cifar[:-1])
+    assert _error("cifar100", tmp_path) == f"{archive} is damaged. {CIFAR_ADVICE}"
+    archive.write_bytes(cifar)
+    _stage("cifar100", tmp_path)
+    path = tmp_path / "cifar-100-python/train"
+    intact = path.read_bytes()
+    path.write_bytes(intact[:-1])
+    _stage("cifar100", tmp_path)
+    assert path.read_bytes() == intact
+    archive.unlink()
+    path.write_bytes(intact[:-1])
+    assert _error("cifar100", tmp_path) == f"{path} is damaged. {CIFAR_ADVICE}"
+    assert connections == []
+
+
+def test_mnist_of_its_own_files(shared_data: Path, connections: list[object]) -> None:
+    _stage("mnist", shared_data)
+    splits = data.load("mnist", data.DataOptions(folder=shared_data))
+    for part, prefix, count in ((splits.train, "train", 9000), (splits.eval, "t10k", 1000)):
+        raw = shared_data / "MNIST/raw"
+        pixels = numpy.fromfile(raw / f"{prefix}-images-idx3-ubyte", dtype=numpy.uint8)[16:]
+        labels = numpy.fromfile(raw / f"{prefix}-labels-idx1-ubyte", dtype=numpy.uint8)[8:]
+        assert torch.equal(part.samples, torch.from_numpy(pixels).reshape(count, 1, 28, 28))
+        assert part.labels.tolist() == labels.tolist()
+    # Everybody's constants for MNIST, from all 60,000 images.
+    assert splits.train.mean.item() / 255 == pytest.approx(0.1307, abs=0.005)
+    assert splits.train.std.item() / 255 == pytest.approx(0.3081, abs=0.005)
+    assert (splits.train.augmentation, splits.class_names) == ("none", tuple("0123456789"))
+    assert connections == []
+
+
+def test_a_damaged_mnist_file_is_named(
+    shared_data: Path, tmp_path: Path, connections: list[object]
+) -> None:
+    shutil.copytree(shared_data / "MNIST", tmp_path / "MNIST")
+    path = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert _error("mnist", tmp_path).startswith(f"{path} is damaged. Put there\n  MNIST/raw/train")
+    shutil.copyfile(shared_data / "MNIST/raw/t10k-images-idx3-ubyte", path)
+    labels = tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte"
+    labels.chmod(0o600)
+    shutil.copyfile(shared_data / "MNIST/raw/train-labels-idx1-ubyte", labels)
+    _stage("mnist", tmp_path)
+    with pytest.raises(errors.DataError) as caught:
+        data.load("mnist", data.DataOptions(folder=tmp_path))
+    assert str(caught.value).startswith(
+        f"mnist in {tmp_path} is damaged (9000 labels for 1000 images, largest label 9). Put there"
+    )
+    assert connections == []
+
+
+def test_mnist_and_har_come_out_of_their_archives(
+    tmp_path: Path,
+    shared_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    connections: list[object],
+) -> None:
+    (tmp_path / "MNIST/raw").mkdir(parents=True)
+    resources = []
+    for name, _ in datasets.MNIST.resources:
+        content = (shared_data / "MNIST/raw" / name.removesuffix(".gz")).read_bytes()
+        (tmp_path / "MNIST/raw" / name).write_bytes(gzip.compress(content, compresslevel=1))
+        resources.append((name, _md5((tmp_path / "MNIST/raw" / name).read_bytes())))
+    monkeypatch.setattr(datasets.MNIST, "resources", resources)
+    with zipfile.ZipFile(tmp_path / "UCI HAR Dataset.zip", "w") as archive:
+        for path in (shared_data / har.ROOT).rglob("*.txt"):
+            archive.write(path, path.relative_to(shared_data))
+        archive.writestr("__MACOSX/extra", "")
+        archive.writestr("../outside", "")
+    for name in ("mnist", "har"):
+        _stage(name, tmp_path)
+        unpacked = data.load(name, data.DataOptions(folder=tmp_path))
+        original = data.load(name, data.DataOptions(folder=shared_data))
+        for part, other in ((unpacked.train, original.train), (unpacked.eval, original.eval)):
+            assert memory.fingerprint(part) == memory.fingerprint(other)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".staging.lock",
+        "MNIST",
+        "UCI HAR Dataset",
+        "UCI HAR Dataset.zip",
     ]
+    assert connections == []
+
+
+def test_an_archive_that_cannot_be_unpacked_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "UCI HAR Dataset.zip").write_bytes(b"no zip file")
+    assert _error("har", tmp_path).startswith(
+        f"cannot stage data in {tmp_path} (File is not a zip file). Put UCI HAR Dataset.zip from "
+    )
+
+
+def test_a_download_is_checked_and_moved_into_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, cifar: bytes
+) -> None:
+    name = "cifar-100-python.tar.gz"
+    folder = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/{name}"
+    monkeypatch.setattr(datasets.CIFAR100, "url", url)
+    assert _error("cifar100", folder, download=True) == (
+        f"cannot stage data in {folder} (<urlopen error [Errno 111] Connection refused>). Put there"
+        f"\n  {name} from {url}\nor {ELSEWHERE}, {DOWNLOAD}."
+    )
+    monkeypatch.setattr(datasets.CIFAR100, "url", server.address(name))
+    server.files[name] = cifar[:-1]
+    message = _error("cifar100", folder, download=True)
+    assert message.startswith(
+        f"cannot stage data in {folder} (File not found or corrupted.). Put there\n  {name} from"
+    )
+    assert _paths(folder) == [".staging.lock"]
+    server.files[name] = cifar
+    _stage("cifar100", folder, download=True)
+    server.requests.clear()
+    _stage("cifar100", folder, download=True)
+    assert _paths(folder) == [".staging.lock", *sorted([name, *_cifar_files()])]
+    # The archive that is there replaces a damaged file.
+    (folder / "cifar-100-python/meta").write_bytes(b"")
+    _stage("cifar100", folder, download=True)
+    assert server.requests == []
+
+
+def _stage_in_process(attributes: Mapping[str, Any], folder: Path) -> None:
+    for name, value in attributes.items():
+        setattr(datasets.CIFAR100, name, value)
+    vision.stage("cifar100", folder, download=True)
+
+
+def test_two_processes_download_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, cifar: bytes
+) -> None:
+    name = "cifar-100-python.tar.gz"
+    server.files[name] = cifar
+    monkeypatch.setattr(datasets.CIFAR100, "url", server.address(name))
+    _stage("cifar100", tmp_path / "one", download=True)
+    requests_of_one = list(server.requests)
+    server.requests.clear()
+    context = multiprocessing.get_context("spawn")
+    arguments = (_cifar_attributes(cifar, server.address(name)), tmp_path / "two")
+    processes = [context.Process(target=_stage_in_process, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]
-    assert server.asked == ["cifar-100-binary.tar.gz"]
+    assert server.requests == requests_of_one
+
+
+def _dist(local_rank: int) -> distributed.DistInfo:
+    return distributed.DistInfo(
+        launcher=distributed.Launcher.TORCHRUN,
+        rank=local_rank,
+        local_rank=local_rank,
+        world_size=2,
+        local_world_size=2,
+        num_nodes=1,
+    )
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_all_ranks_end_if_one_cannot_stage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, local_rank: int
+) -> None:
+    sums: list[int] = []
+
+    def add_failure_of_another_rank(tensor: torch.Tensor, op: str = "sum") -> torch.Tensor:
+        sums.append(int(tensor))
+        return tensor + 1
+
+    monkeypatch.setattr(distributed, "all_reduce", add_failure_of_another_rank)
+    options = data.DataOptions(folder=tmp_path)
+    with pytest.raises(errors.DataError) as caught:
+        data.load_on_all_ranks("cifar100", options, _dist(local_rank))
+    # Only the first rank of a node looks at the files before all have agreed.
+    if local_rank == 0:
+        assert str(caught.value).startswith(f"cifar100 cannot be read from {tmp_path} (")
+        assert sums == [1]
+    else:
+        assert str(caught.value) == "cifar100 cannot be read on another rank: see its error."
+        assert sums == [0]
+
+
+def test_data_is_loaded_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(data.sources, "stage", lambda name, args: calls.append(name))
+    options = data.DataOptions(synthetic_samples=10)
+    for local_rank in (0, 1):
+        splits = data.load_on_all_ranks("synthetic", options, _dist(local_rank))
+        assert len(splits.train) == 10
+    assert calls == ["synthetic"]

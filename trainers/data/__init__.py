@@ -19,8 +19,8 @@ stage = sources.stage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for data."""
-    group = parser.add_argument_group("data")
-    group.add_argument(
+    add = parser.add_argument_group("data").add_argument
+    add(
         "--dataset",
         type=sources.check_name,
         default="digits",
@@ -28,36 +28,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"data set: {', '.join(sorted(sources.NAMES))}, or torchvision:NAME with a class of"
         " torchvision.datasets, such as torchvision:ImageFolder",
     )
-    group.add_argument(
+    add(
         "--data-dir",
         type=pathlib.Path,
         default=pathlib.Path(os.environ.get("DATA_DIR") or "datasets"),
         help="folder of the data sets; DATA_DIR in the environment changes the default",
     )
-    group.add_argument(
-        "--download", action="store_true", help="download missing files from their publisher"
-    )
-    group.add_argument(
-        "--no-augmentation", action="store_true", help="train without random crops and flips"
-    )
-    group.add_argument(
+    add("--download", action="store_true", help="download missing files from their publisher")
+    add("--no-augmentation", action="store_true", help="train without random crops and flips")
+    add(
         "--image-size",
         type=bounds.positive,
         metavar="PIXELS",
         help="crop the images of torchvision:NAME to this height and width; default: 224 for"
         " torchvision:ImageFolder, others keep their size",
     )
-    group.add_argument(
+    add(
         "--synthetic-shape",
         type=parse_shape,
         default=(3, 32, 32),
-        metavar="SIZES",
         help="shape of a sample of --dataset synthetic; C,H,W makes images, others plain numbers",
     )
-    group.add_argument(
-        "--synthetic-classes", type=bounds.positive, default=10, help="number of classes"
-    )
-    group.add_argument(
+    add("--synthetic-classes", type=bounds.positive, default=10, help="number of classes")
+    add(
         "--synthetic-samples",
         type=bounds.positive,
         default=10_000,

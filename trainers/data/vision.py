@@ -166,7 +166,7 @@ def _class_names(dataset: Any) -> tuple[str, ...]:
 def _count_classes(dataset: Any) -> int:
     labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if labels is None:
-        labels = [label for _, label in dataset]
+        labels = [dataset[index][1] for index in range(len(dataset))]
     return int(max(labels)) + 1
 
 
