@@ -151,7 +151,11 @@ def find(name: str) -> type[Task]:
         ) from error
     task_class = getattr(module, class_name, None)
     if not inspect.isclass(task_class):
-        classes = [each for each, value in vars(module).items() if inspect.isclass(value)]
+        classes = [
+            each
+            for each, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__ == module.__name__
+        ]
         raise errors.UsageError(
             f"--task {name}: {place} has no class {class_name} (classes: {', '.join(classes)})."
         )
