@@ -105,12 +105,13 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
         return Classification(args, dist)
     task_class = find(args.task)
     options = parse_options(args.task_options or [])
+    signature = inspect.signature(task_class)
     try:
-        inspect.signature(task_class).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
         raise errors.UsageError(
             f"--task-options do not match {args.task}: {error}. Its signature is"
-            f" {inspect.signature(task_class)}."
+            f" {signature.replace(return_annotation=signature.empty)}."
         ) from error
     task: Task = task_class(**options)
     return task

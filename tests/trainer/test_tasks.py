@@ -45,7 +45,6 @@ def test_two_ranks_train_as_one_does(runs: Runs, data: str) -> None:
         for name in one.keys() - {"seconds"}:
             assert two[name] == pytest.approx(one[name], rel=1e-5), name
         assert one["num_samples"] == own_tasks.NUM_SAMPLES
-    # It learns: a sample occurs in both.
     losses = [epoch["val_loss"] for epoch in single["history"]]
     assert losses[1] < losses[0]
 
@@ -217,6 +216,7 @@ def test_a_mean_instead_of_one_loss_for_each_sample() -> None:
         trainer.train()
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
 @pytest.mark.parametrize(
     ("words", "line"),
     [
