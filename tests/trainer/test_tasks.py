@@ -209,8 +209,9 @@ def test_a_mean_instead_of_one_loss_for_each_sample() -> None:
         ["--task=tests.trainer.own_tasks:MeanLoss", "--batch-size=12", "--num-workers=0"]
     )
     message = (
-        "MeanLoss.losses must return one value for each of the 12 samples of the batch: the loss"
-        " has the shape ()."
+        "MeanLoss.losses must return one loss per sample, and metrics of the same shape (B,), but"
+        " it returned {'loss': (), 'right_share': (12,)}: use reduction=\"none\", and average over"
+        " all other dimensions."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         trainer.train()
