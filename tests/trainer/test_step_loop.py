@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -370,3 +371,21 @@ def test_images_keep_the_memory_format() -> None:
     assert arranged.is_contiguous(memory_format=torch.channels_last)
     # Token numbers and vectors are left alone.
     assert loading.arrange(inputs.long(), torch.channels_last).is_contiguous()
+
+
+def test_short_epochs_of_data_in_memory_use_all_of_it() -> None:
+    seen: set[int] = set()
+    trainer = one_rank.make([*BASE, "--steps-per-epoch=2", "--no-augmentation"])
+    samples = trainer.source._train.samples
+    numbered = torch.arange(len(samples), dtype=torch.uint8)[:, None, None, None]
+    data = dataclasses.replace(
+        trainer.source._train, samples=numbered.expand_as(samples), mean=torch.zeros(3, 1, 1),
+        std=torch.ones(3, 1, 1),
+    )  # fmt: skip
+    trainer.source._train = data
+    for epoch in range(1, 13):
+        trainer.source.begin_epoch(epoch, 0)
+        for step in range(2):
+            for micro in trainer.source.micro_batches(step):
+                seen |= set(micro.batch[0][:, 0, 0, 0].int().tolist())
+    assert seen == set(range(50))
