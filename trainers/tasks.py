@@ -118,16 +118,20 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
 
 
 def losses(
-    task: Task, model: nn.Module, batch: Any
+    task: Task, model: nn.Module, batch: Any, num_samples: int = 0
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the losses and metrics of a batch; raise UsageError if they are not per sample."""
+    """Return the losses and metrics of a batch; raise UsageError if they are not per sample.
+
+    `num_samples` is 0 if it is unknown. One loss per token, or a mean, would scale the gradient.
+    """
     losses, metrics = task.losses(model, batch)
-    if losses.dim() != 1 or any(value.shape != losses.shape for value in metrics.values()):
+    shape = (num_samples or losses.numel(),)
+    if losses.shape != shape or any(value.shape != shape for value in metrics.values()):
         shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
         raise errors.UsageError(
             f"{type(task).__name__}.losses must return one loss per sample, and metrics of the same"
-            f' shape (B,), but it returned {shapes}: use reduction="none", and average over all'
-            " other dimensions."
+            f' shape ({num_samples or "B"},), but it returned {shapes}: use reduction="none", and'
+            " average over all other dimensions."
         )
     return losses, metrics
 

@@ -74,12 +74,12 @@ class Tokens(tasks.Task):
         return losses.mean(dim=1), {"right_share": right.float().mean(dim=1)}
 
 
-class MeanLoss(Tokens):
-    """A mistake: the mean over the batch instead of one loss for each sample."""
+class TokenLosses(Tokens):
+    """A mistake: one loss for each token."""
 
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         losses, values = super().losses(model, batch)
-        return losses.mean(), values
+        return losses.repeat(LENGTH), {"right_share": values["right_share"].repeat(LENGTH)}
 
 
 #: Name: more arguments of a run.

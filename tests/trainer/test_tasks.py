@@ -204,14 +204,14 @@ def test_options_may_be_repeated() -> None:
     assert (task.width, task.data) == (4, "stream")
 
 
-def test_a_mean_instead_of_one_loss_for_each_sample() -> None:
+def test_losses_that_are_not_one_for_each_sample() -> None:
     trainer = one_rank.make(
-        ["--task=tests.trainer.own_tasks:MeanLoss", "--batch-size=12", "--num-workers=0"]
+        ["--task=tests.trainer.own_tasks:TokenLosses", "--batch-size=12", "--num-workers=0"]
     )
     message = (
-        "MeanLoss.losses must return one loss per sample, and metrics of the same shape (B,), but"
-        " it returned {'loss': (), 'right_share': (12,)}: use reduction=\"none\", and average over"
-        " all other dimensions."
+        "TokenLosses.losses must return one loss per sample, and metrics of the same shape (12,),"
+        " but it returned {'loss': (72,), 'right_share': (72,)}: use reduction=\"none\", and"
+        " average over all other dimensions."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         trainer.train()
