@@ -157,7 +157,8 @@ class EpochProgress:
             write(f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n")
 
     def end(self) -> None:
-        """Remove the bar before other lines are printed."""
+        """Remove the bar before other lines are printed; short epochs need no progress lines."""
+        self._last = time.monotonic()
         if self._row is not None:
             self._bar.stop()
             self._bar.remove_task(self._row)

@@ -105,28 +105,33 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
         return Classification(args, dist)
     task_class = find(args.task)
     options = parse_options(args.task_options or [])
+    signature = inspect.signature(task_class)
     try:
-        inspect.signature(task_class).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
         raise errors.UsageError(
             f"--task-options do not match {args.task}: {error}. Its signature is"
-            f" {inspect.signature(task_class)}."
+            f" {signature.replace(return_annotation=signature.empty)}."
         ) from error
     task: Task = task_class(**options)
     return task
 
 
 def losses(
-    task: Task, model: nn.Module, batch: Any
+    task: Task, model: nn.Module, batch: Any, num_samples: int = 0
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the losses and metrics of a batch; raise UsageError if they are not per sample."""
+    """Return the losses and metrics of a batch; raise UsageError if they are not per sample.
+
+    `num_samples` is 0 if it is unknown. One loss per token, or a mean, would scale the gradient.
+    """
     losses, metrics = task.losses(model, batch)
-    if losses.dim() != 1 or any(value.shape != losses.shape for value in metrics.values()):
+    shape = (num_samples or losses.numel(),)
+    if losses.shape != shape or any(value.shape != shape for value in metrics.values()):
         shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
         raise errors.UsageError(
             f"{type(task).__name__}.losses must return one loss per sample, and metrics of the same"
-            f' shape (B,), but it returned {shapes}: use reduction="none", and average over all'
-            " other dimensions."
+            f' shape ({num_samples or "B"},), but it returned {shapes}: use reduction="none", and'
+            " average over all other dimensions."
         )
     return losses, metrics
 
@@ -151,7 +156,11 @@ def find(name: str) -> type[Task]:
         ) from error
     task_class = getattr(module, class_name, None)
     if not inspect.isclass(task_class):
-        classes = [each for each, value in vars(module).items() if inspect.isclass(value)]
+        classes = [
+            each
+            for each, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__ == module.__name__
+        ]
         raise errors.UsageError(
             f"--task {name}: {place} has no class {class_name} (classes: {', '.join(classes)})."
         )

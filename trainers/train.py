@@ -213,7 +213,7 @@ class Trainer:
                 is_batch_norm_frozen=micro.num_samples < min(2, self.plan.per_device_batch_size),
             ):
                 with self.autocast:
-                    losses, values = tasks.losses(self.task, model, micro.batch)
+                    losses, values = tasks.losses(self.task, model, micro.batch, micro.num_samples)
                 loss = losses.sum()
                 # DDP and FSDP divide the sum of the gradients by the world size. The factor makes
                 # the gradient the mean over the batch, however it is divided. A placeholder has

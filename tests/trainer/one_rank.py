@@ -1,4 +1,4 @@
-"""A trainer on the only rank, in this process."""
+"""A trainer in this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ ONE_RANK = distributed.DistInfo(
 )
 
 
-def make(words: Sequence[str], *, device: str = "cpu", **options: Any) -> train.Trainer:
+def make(
+    words: Sequence[str],
+    *,
+    dist: distributed.DistInfo = ONE_RANK,
+    device: str = "cpu",
+    **options: Any,
+) -> train.Trainer:
     """Return the trainer of these arguments, with files and checkpoints if they name a folder."""
     args = arguments.parse_arguments(words)
-    outputs = metrics.open_outputs(args, {}, ONE_RANK)
-    store = checkpoint.open_store(args, {}, ONE_RANK, outputs, sharded=False)
-    return train.Trainer(
-        args, ONE_RANK, torch.device(device), outputs=outputs, store=store, **options
-    )
+    outputs = metrics.open_outputs(args, {}, dist)
+    store = checkpoint.open_store(args, {}, dist, outputs, sharded=False)
+    return train.Trainer(args, dist, torch.device(device), outputs=outputs, store=store, **options)
 
 
 def run(words: Sequence[str], **options: Any) -> train.Trainer:

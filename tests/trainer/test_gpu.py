@@ -1,13 +1,13 @@
 """Tests that need a GPU; skipped without one."""
 
-import contextlib
 import pathlib
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, models, steps, train  # noqa: E402
+from tests.trainer import one_rank  # noqa: E402
+from trainers import arguments, train  # noqa: E402
 
 pytestmark = [
     pytest.mark.trainer,
@@ -15,35 +15,35 @@ pytestmark = [
 ]
 
 
+def weights(*words: str, **options: object) -> dict[str, torch.Tensor]:
+    trainer = one_rank.run(
+        [
+            *("--device=cuda", "--dataset=synthetic", "--synthetic-shape=1,8,8", "--model=cnn"),
+            *("--synthetic-samples=48", "--batch-size=12", "--epochs=1", "--no-augmentation"),
+            *("--precision=fp32", "--compile=off", *words),
+        ],
+        device="cuda",
+        **options,
+    )
+    return {name: value.cpu() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=0, atol=1e-5)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs here")
 def test_data_parallel_equals_single() -> None:
-    generator = torch.Generator().manual_seed(1)
-    samples = torch.randn(12, 1, 8, 8, generator=generator)
-    labels = torch.randint(0, 10, (12,), generator=generator)
-    gradients = {}
-    for mode, gpu_ids in (("single", []), ("dp", [0, 1])):
-        torch.manual_seed(0)
-        device = torch.device("cuda", 0)
-        model = models.cnn(samples.shape[1:], 10).to(device)
-        trained = steps.wrap(model, mode, device, gpu_ids=gpu_ids)
-        steps.train_step(
-            trained,
-            torch.optim.SGD(trained.parameters(), lr=0.0),
-            [
-                steps.Micro(
-                    samples=samples.to(device), labels=labels.to(device), counted=True, last=True
-                )
-            ],
-            batch_size=12,
-            rules=steps.Rules(
-                world_size=1,
-                autocast=contextlib.nullcontext(),
-                scaler=torch.amp.GradScaler("cuda", enabled=False),
-            ),
-        )
-        gradients[mode] = [parameter.grad.cpu() for parameter in model.parameters()]
-    for single, parallel in zip(gradients["single"], gradients["dp"], strict=True):
-        torch.testing.assert_close(parallel, single, rtol=0, atol=1e-6)
+    assert_close(weights(), weights("--mode=dp", mode="dp", gpu_ids=[0, 1]))
+
+
+def test_both_data_paths_give_the_same_samples() -> None:
+    expected = weights("--data-path=device", "--deterministic")
+    words = ("--data-path=loader", "--num-workers=2", "--deterministic")
+    torch.use_deterministic_algorithms(False)
+    assert_close(expected, weights(*words))
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])

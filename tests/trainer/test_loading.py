@@ -166,6 +166,19 @@ def test_samples_differ_between_epochs_and_seeds() -> None:
     assert first != steps(Numbers(), "--seed=8")
 
 
+def test_short_epochs_use_all_data() -> None:
+    epochs = [
+        [
+            number
+            for step in steps(Numbers(), "--steps-per-epoch=2", epoch=epoch)
+            for number, _ in step
+        ]
+        for epoch in range(1, 13)
+    ]
+    assert {len(set(numbers)) for numbers in epochs} == {2 * BATCH_SIZE}
+    assert set().union(*epochs) == set(range(NUM_SAMPLES))
+
+
 @pytest.mark.parametrize("train", [Numbers(), Stream()])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_random_transforms_leave_the_random_state_of_the_trainer(

@@ -1,9 +1,14 @@
 """The training loop: no synchronization with the device, the same samples by both data paths."""
 
 import collections
+import contextlib
+import dataclasses
 import functools
 import json
+import os
 import pathlib
+import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -268,7 +273,7 @@ def test_steps_continue_while_the_disk_hangs(
     assert records(tmp_path, "first_step_time")[0]["step"] == 1
 
 
-def test_progress_lines_between_two_epochs(
+def test_progress_lines_in_a_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
@@ -277,11 +282,52 @@ def test_progress_lines_between_two_epochs(
     for step in range(1, 11):
         clock[0] += 7
         progress.update("Epoch 1/3", step, 23, 1 / step, "1234.5 images/second")
+    # The lines of an epoch show the progress as well.
     progress.end()
+    clock[0] += 29
+    progress.update("Epoch 2/3", 1, 23, 0.1, "1234.5 images/second")
     assert capsys.readouterr().out == (
         "Epoch 1/3, step 5/23, train loss: 0.2000, 1234.5 images/second\n"
         "Epoch 1/3, step 10/23, train loss: 0.1000, 1234.5 images/second\n"
     )
+
+
+def test_progress_of_a_run_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    one_rank.run([*BASE, "--epochs=2", "--log-seconds=0.000001"])
+    lines = re.findall(
+        r"^Epoch (\d)/2, step (\d)/5, train loss: \d\.\d{4}, \d+\.\d images/second$",
+        capsys.readouterr().out,
+        re.MULTILINE,
+    )
+    assert lines == [("1", "3"), ("1", "5"), ("2", "3"), ("2", "5")]
+
+
+def test_progress_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich", reason="the bar is that of rich")
+    parent, child = os.openpty()
+    shown: list[bytes] = []
+
+    def read() -> None:
+        # EIO: the other end is closed.
+        with contextlib.suppress(OSError):
+            while block := os.read(parent, 65536):
+                shown.append(block)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    with open(child, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        one_rank.run([*BASE, "--epochs=2"])
+        monkeypatch.undo()
+    reader.join()
+    os.close(parent)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(shown).decode())
+    assert re.search(r"Epoch 2/2 loss \d\.\d{4} \d+\.\d images/second .* 5/5 ", text)
+    # The other lines are unharmed, and no progress lines are among them.
+    assert re.search(r"[\r\n]Epoch 2/2 completed in \d\.\d{3} seconds\r\n", text), text
+    assert ", train loss: " not in text
 
 
 class Uncompilable(torch.nn.Module):
@@ -325,3 +371,21 @@ def test_images_keep_the_memory_format() -> None:
     assert arranged.is_contiguous(memory_format=torch.channels_last)
     # Token numbers and vectors are left alone.
     assert loading.arrange(inputs.long(), torch.channels_last).is_contiguous()
+
+
+def test_short_epochs_of_data_in_memory_use_all_of_it() -> None:
+    seen: set[int] = set()
+    trainer = one_rank.make([*BASE, "--steps-per-epoch=2", "--no-augmentation"])
+    samples = trainer.source._train.samples
+    numbered = torch.arange(len(samples), dtype=torch.uint8)[:, None, None, None]
+    data = dataclasses.replace(
+        trainer.source._train, samples=numbered.expand_as(samples), mean=torch.zeros(3, 1, 1),
+        std=torch.ones(3, 1, 1),
+    )  # fmt: skip
+    trainer.source._train = data
+    for epoch in range(1, 13):
+        trainer.source.begin_epoch(epoch, 0)
+        for step in range(2):
+            for micro in trainer.source.micro_batches(step):
+                seen |= set(micro.batch[0][:, 0, 0, 0].int().tolist())
+    assert seen == set(range(50))

@@ -1,6 +1,5 @@
 """The trainer as a program: output, files and exit codes."""
 
-import functools
 import json
 import os
 import pathlib

@@ -177,7 +177,7 @@ class DeviceSource:
         """Copy the order of the epoch to the device."""
         self._epoch = epoch
         self._steps = {}
-        permutation = order.permutation(self._options.seed, epoch, self._plan.num_samples)
+        permutation = order.permutation(self._options.seed, epoch, len(self._train))
         self._order = permutation.to(self._options.device)
 
     def micro_batches(self, step: int) -> Iterator[Micro]:
@@ -243,7 +243,7 @@ class LoaderSource:
         self._train, self._eval = on_device(train, options), on_device(evaluation, options)
         self._plan = plan
         self._options = options
-        self._requests = workers.TrainRequests(plan, options.seed)
+        self._requests = workers.TrainRequests(plan, options.seed, num_samples_of(train))
         self._loader = self._make_loader(train, self._requests, is_finite=True)
         size = options.eval_batch_size or (
             EVAL_BATCH_SIZE

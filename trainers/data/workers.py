@@ -26,14 +26,16 @@ Request = tuple[torch.Tensor, int]
 class TrainRequests(torch_data.Sampler[Request]):
     """This rank's forward passes, starting at a step of an epoch."""
 
-    def __init__(self, plan: batches.Plan, seed: int) -> None:
+    def __init__(self, plan: batches.Plan, seed: int, num_samples: int | None) -> None:
         self.epoch = 0
         self.first_step = 0
         self._plan = plan
         self._seed = seed
+        # Of the data set, of which --steps-per-epoch may use a different part in each epoch.
+        self._num_samples = num_samples or 0
 
     def __iter__(self) -> Iterator[Request]:
-        permutation = order.permutation(self._seed, self.epoch, self._plan.num_samples)
+        permutation = order.permutation(self._seed, self.epoch, self._num_samples)
         for part in self.positions():
             yield permutation[part], self.epoch
 
