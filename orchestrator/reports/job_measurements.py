@@ -25,8 +25,8 @@ _WHOLE_RUN = "nothing: the throughput is of the whole run"
 _STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
 #: Values of result.json that become attributes.
 _RESULT_KEYS = {
-    "surroundings": ("mode", "device", "torch", "cuda", "nccl", "python"),
-    "settings": ("model", "dataset", "precision", "batch_size"),
+    "environment": ("mode", "device", "torch", "cuda", "nccl", "python"),
+    "settings": ("task", "model", "dataset", "precision", "batch_size"),
 }
 
 
@@ -45,6 +45,8 @@ class JobRecord:
     def result_table(self, key: str) -> Mapping[str, Any]:
         """Return a table of the result; a program may have written anything there."""
         table = self.result.get(key)
+        if key == "environment" and table is None:
+            table = self.result.get("surroundings")  # older runs
         return table if isinstance(table, Mapping) else {}
 
 
@@ -152,12 +154,12 @@ def _size(record: JobRecord, unit: str) -> int | None:
     if unit != "gpus":
         return known
     allocated = record.job.gpus
-    surroundings = record.result_table("surroundings")
-    mode, world_size = surroundings.get("mode"), surroundings.get("world_size")
+    environment = record.result_table("environment")
+    mode, world_size = environment.get("mode"), environment.get("world_size")
     # One process of DataParallel uses all GPUs that it sees; any other one may use several.
     if allocated is None or mode == "dp":
         return allocated
-    if mode in ("single", "ddp") and type(world_size) is int and world_size > 0:
+    if mode in ("single", "ddp", "fsdp") and type(world_size) is int and world_size > 0:
         return min(allocated, world_size)
     if known == 1 and not starts_ranks:
         return allocated

@@ -49,7 +49,7 @@ for rank in range(gpus):
     write_metric("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
 folder = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"])
 (folder / f"result.{task}.json").write_text(json.dumps({
-    "surroundings": {"mode": "single" if gpus == 1 else "ddp", "torch": "2.13", "device": "H100"},
+    "environment": {"mode": "single" if gpus == 1 else "ddp", "torch": "2.13", "device": "H100"},
     "settings": {"precision": "bf16", "batch_size": 64},
 }))
 (folder / f"gpu.{task}.n1.csv").write_text(

@@ -110,9 +110,12 @@ def test_size_is_ranks_without_gpus() -> None:
     assert job_measurements.measurement(lacking, "ranks") == "number of ranks unknown"
 
 
-@pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
-def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int) -> None:
-    result = {"surroundings": {"mode": mode, "world_size": 1}}
+@pytest.mark.parametrize(
+    ("mode", "size"), [("single", 1), ("ddp", 1), ("fsdp", 1), ("dp", 4), (None, 4)]
+)
+@pytest.mark.parametrize("key", ["environment", "surroundings"])
+def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int, key: str) -> None:
+    result = {key: {"mode": mode, "world_size": 1}}
     assert measured(record(*epochs(50.0), result=result)).size == size
 
 
@@ -154,7 +157,7 @@ def on(
 def test_size_is_the_number_of_gpus_used(
     spec: jobs.JobSpec, world_size: int | None, mode: str | None, size: int
 ) -> None:
-    result = {"surroundings": {"mode": mode, "world_size": world_size}}
+    result = {"environment": {"mode": mode, "world_size": world_size}}
     measurement = measured(
         record(
             metric("window_throughput", 50.0, world_size=world_size),
@@ -215,7 +218,7 @@ def test_attributes_of_an_array_task() -> None:
             spec=spec,
             job={"array_task_id": 1, "partition": "accel"},
             result={
-                "surroundings": {"mode": "ddp", "torch": "2.13", "nccl": None},
+                "environment": {"mode": "ddp", "torch": "2.13", "nccl": None},
                 "settings": {"precision": "bf16", "batch_size": 256},
             },
             provenance={"git_commit": "0123456789abcdef", "git_dirty": True},
@@ -235,6 +238,6 @@ def test_attributes_of_an_array_task() -> None:
     }
 
 
-@pytest.mark.parametrize("result", [{"settings": "x"}, {"surroundings": [1]}, {}])
+@pytest.mark.parametrize("result", [{"settings": "x"}, {"environment": [1]}, {}])
 def test_invalid_results(result: dict[str, Any]) -> None:
     assert job_measurements.attributes(record(result=result)) == {}
