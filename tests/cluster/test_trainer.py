@@ -16,7 +16,7 @@ TWO_HOSTS = ("resources.nodes=2", "resources.gpus_per_node=2")
 def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     changes = (
         *TWO_HOSTS,
-        "launch.module=trainers.preflight",
+        "launch.module=trainers.tools.preflight",
         # The training's own arguments are left out.
         "args.batch_size=false",
         "args.epochs=false",

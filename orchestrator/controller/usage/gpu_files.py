@@ -31,7 +31,7 @@ def read(job: jobs.Job, spec: jobs.JobSpec, provenance: Mapping[str, Any]) -> li
 
 
 def _monitor_files(job: jobs.Job) -> dict[Path, str]:
-    """Return the host of each file of trainers/monitor.py in the run folder."""
+    """Return the host of each file of trainers/tools/monitor.py in the run folder."""
     # gpu.HOST.csv, or gpu.HOST.LOCAL_RANK.csv if each rank sees only its own GPU, which then has
     # index 0. In an array gpu.TASK.HOST.csv.
     task = "" if job.array_task_id is None else f".{job.array_task_id}"
