@@ -150,13 +150,13 @@ PACED = f"""
 import time
 from trainers import train
 
-end_epoch = train.end_epoch
+end_epoch = train.Trainer.end_epoch
 
 def paced(*arguments):
     time.sleep(SECONDS / {LIMITED_EPOCHS})
     end_epoch(*arguments)
 
-train.end_epoch = paced
+train.Trainer.end_epoch = paced
 train.main()
 """
 
