@@ -39,8 +39,10 @@ HARMLESS = ("mode", "world_size", "device", "torch", "cuda", "nccl")
 def decisive(trainer: "train.Trainer", fingerprint: str) -> dict[str, Any]:
     """Return the settings that a checkpoint of this run must match; plain values only."""
     args = trainer.args
+    unused = {} if args.task is None else {"dataset": None, "model": None}
     return {
         **{name: getattr(args, name) for name in DECISIVE + OF_SCHEDULES[args.schedule]},
+        **unused,
         "precision": trainer.precision,
         "batch_size": trainer.plan.global_batch_size,
         "data_fingerprint": fingerprint,

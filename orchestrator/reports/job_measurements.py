@@ -26,7 +26,7 @@ _STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
 #: Values of result.json that become attributes.
 _RESULT_KEYS = {
     "environment": ("mode", "device", "torch", "cuda", "nccl", "python"),
-    "settings": ("model", "dataset", "precision", "batch_size"),
+    "settings": ("task", "model", "dataset", "precision", "batch_size"),
 }
 
 
@@ -45,6 +45,8 @@ class JobRecord:
     def result_table(self, key: str) -> Mapping[str, Any]:
         """Return a table of the result; a program may have written anything there."""
         table = self.result.get(key)
+        if key == "environment" and table is None:
+            table = self.result.get("surroundings")  # older runs
         return table if isinstance(table, Mapping) else {}
 
 

@@ -44,7 +44,7 @@ def train(site: sites.Site, words: list[str]) -> tuple[dict[str, Any], str]:
 def assert_two_hosts(job: dict[str, Any], log: str) -> None:
     assert (job["nodes"], job["gpus"], job["node_list"]) == (2, 4, "n[1-2]")
     assert "Training started with 4 processes across 2 nodes.\n" in log
-    assert "Total processes: 4\nTraining completed successfully.\n" in log
+    assert "Total processes: 4\n" in log and "\nTraining completed successfully.\n" in log
 
 
 def assert_numbers(site: sites.Site, job: dict[str, Any], log: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from trainers import errors, tasks  # noqa: E402
+from trainers.data import loading  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -94,4 +95,14 @@ def test_a_mean_instead_of_losses_is_refused() -> None:
         "Mean.losses must return one loss per sample, and metrics of the same shape (B,), but it"
         " returned {'loss': (), 'accuracy': (3,)}: use reduction=\"none\", and average over all"
         " other dimensions."
+    )
+
+
+def test_a_stream_cannot_stay_on_the_device() -> None:
+    stream: Any = iter([])
+    with pytest.raises(errors.UsageError) as caught:
+        loading.make_source("device", stream, stream, plan=Any, options=Any)
+    assert str(caught.value) == (
+        "--data-path device requires a data set in memory (TensorData), and this one is read sample"
+        " by sample: use --data-path loader."
     )

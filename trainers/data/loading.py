@@ -107,6 +107,11 @@ def make_source(
         size = train.num_bytes + evaluation.num_bytes
         if choice == "device" or (choice == "auto" and fits(size, options.device)):
             return DeviceSource(train, evaluation, plan, options)
+    elif choice == "device":
+        raise errors.UsageError(
+            "--data-path device requires a data set in memory (TensorData), and this one is read"
+            " sample by sample: use --data-path loader."
+        )
     return LoaderSource(train, evaluation, plan, options)
 
 

@@ -15,7 +15,8 @@ from orchestrator import jobs, specs, sweeps
 from orchestrator.config import profiles
 from orchestrator.rendering import job_script, templates
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*.toml"))
+FOLDER = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = sorted([*FOLDER.glob("*.toml"), FOLDER / "own_task/train.toml"])
 
 
 def _render(spec: jobs.JobSpec) -> str:
@@ -83,6 +84,7 @@ def test_the_comments_of_the_examples_propose_something() -> None:
         "olivia_two_nodes": 1,
         "sca_dataparallel": 1,
         "scaling": 1,
+        "train": 1,
     }
 
 

@@ -110,9 +110,12 @@ def test_size_is_ranks_without_gpus() -> None:
     assert job_measurements.measurement(lacking, "ranks") == "number of ranks unknown"
 
 
-@pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
-def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int) -> None:
-    result = {"environment": {"mode": mode, "world_size": 1}}
+@pytest.mark.parametrize(
+    ("mode", "size"), [("single", 1), ("ddp", 1), ("fsdp", 1), ("dp", 4), (None, 4)]
+)
+@pytest.mark.parametrize("key", ["environment", "surroundings"])
+def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int, key: str) -> None:
+    result = {key: {"mode": mode, "world_size": 1}}
     assert measured(record(*epochs(50.0), result=result)).size == size
 
 
