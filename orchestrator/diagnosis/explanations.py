@@ -115,7 +115,8 @@ def _failed(facts: JobFacts) -> Explanation:
     state = final_states.finding(facts)
     if state is not None:
         level = _STATE_LEVELS.get(state.cause, Level.DECISIVE)
-        if facts.job is not None and facts.job.exit_code == _SIGTERM_CODE:
+        is_terminated = facts.job is not None and facts.job.exit_code == _SIGTERM_CODE
+        if is_terminated and level is not Level.DECISIVE:
             # srun and torchrun end the other ranks with SIGTERM and exit with the highest code.
             level = max(level, Level.OUTCOME)
         state = dataclasses.replace(state, level=level)

@@ -62,6 +62,9 @@ def evidence(job: jobs.Job) -> Evidence:
     if job.state is JobState.OUT_OF_MEMORY and not text.startswith(str(job.state)):
         # sacct 24.11 reports it for the step only.
         text = f"{text}, one of its steps OUT_OF_MEMORY"
+    if job.state is JobState.PREEMPTED and not text.startswith(str(job.state)):
+        # Slurm before 24.05 (slurm/squeue.py).
+        text = f"{text}, in the grace time of its preemption (PreemptTime)"
     source = Source.OURS if job.scheduler == "local" else Source.SLURM
     return Evidence(text=text, source=source)
 

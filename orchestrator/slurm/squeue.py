@@ -17,8 +17,8 @@ DELIMITER = "\x1f"
 # (22.05, 24.11 and 26.05). A size of 0 (":" and a suffix) prints a field uncut. Free text is last.
 _FIELDS = (
     *("JobArrayID", "JobID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime"),
-    *("EndTime", "TimeLimit", "NumNodes", "tres-alloc", "tres-per-node", "Partition", "Account"),
-    *("QOS", "NodeList", "STDOUT", "Reason", "Name"),
+    *("EndTime", "PreemptTime", "TimeLimit", "NumNodes", "tres-alloc", "tres-per-node"),
+    *("Partition", "Account", "QOS", "NodeList", "STDOUT", "Reason", "Name"),
 )
 #: States whose StartTime is the scheduler's estimate, or that of the previous attempt.
 _NOT_STARTED = frozenset(
@@ -70,7 +70,7 @@ def _parse_line(line: str, keep: Keep) -> Iterator[tracking.Observation]:
     if not keep(row["Name"], job_id.text, row["STDOUT"]):
         return
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text
-    state = states.parse_state(row["State"])
+    state = _state(row)
     ended = state in _ENDED
     started = state not in _NOT_STARTED
     node_list = fields.parse_text(row["NodeList"])
@@ -108,6 +108,19 @@ def _parse_line(line: str, keep: Keep) -> Iterator[tracking.Observation]:
             array_task_id=task.array_task_id,
             stdout_path=_stdout_path(row, task, None if job_id.pending_tasks else raw_job_id),
         )
+
+
+def _state(row: dict[str, str]) -> JobState:
+    """Return the job's state; PREEMPTED if it failed in the grace time of its preemption.
+
+    Its job steps get SIGTERM when the grace time begins. If the script then ends with an error,
+    Slurm before 24.05 reports FAILED, later releases PREEMPTED (Slurm commit a689104d15). A job
+    that was only suspended has no PreemptTime. Measured on 22.05, 24.11 and 26.05.
+    """
+    state = states.parse_state(row["State"])
+    if state is JobState.FAILED and fields.parse_time(row["PreemptTime"]) is not None:
+        return JobState.PREEMPTED
+    return state
 
 
 def _stdout_path(row: dict[str, str], task: job_ids.JobId, raw_job_id: str | None) -> str | None:

@@ -122,6 +122,7 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
     closing = _closing_row(job, sacct)
     if closing is not None and closing.ended_at is not None:
         codes = _exit_codes(job, closing, row, evidence.exit_record)
+        closing = _with_preemption(job, closing, row)
         if closing.step_state is JobState.OUT_OF_MEMORY and closing.state in _FAILED:
             closing = dataclasses.replace(closing, state=JobState.OUT_OF_MEMORY)
         exact = _with_exact_code(closing, codes)
@@ -131,8 +132,8 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
         exact = _with_exact_code(row, _exit_codes(job, row, evidence.exit_record))
         return updates.apply(job, exact, evidence, settled=_settles(exact, evidence))
     if evidence.exit_record is not None and evidence.exit_record.state in jobs.TERMINAL:
-        settled = _settles(evidence.exit_record, evidence)
-        return updates.apply(job, evidence.exit_record, evidence, settled=settled)
+        record = _with_preemption(job, evidence.exit_record)
+        return updates.apply(job, record, evidence, settled=_settles(record, evidence))
     if job.state in jobs.TERMINAL and job.state is not JobState.LOST:
         return _settle_without_details(job, evidence)
     if closing is not None:
@@ -224,6 +225,21 @@ def _with_exact_code(row: Observation, codes: Sequence[int]) -> Observation:
     for code in codes:
         if row.exit_code is None or code == row.exit_code + 128:
             return dataclasses.replace(row, exit_code=code, exit_signal=0)
+    return row
+
+
+def _with_preemption(
+    job: jobs.Job, row: Observation, shown: Observation | None = None
+) -> Observation:
+    """Return a row of sacct or the exit record, PREEMPTED if squeue reports that of its attempt.
+
+    `shown` is the row of squeue. Before 24.05 only squeue and scontrol show that a job failed in
+    the grace time of its preemption.
+    """
+    is_stored = job.state is JobState.PREEMPTED and updates.attempt_number(job, row) == job.attempt
+    is_shown = shown is not None and shown.state is JobState.PREEMPTED
+    if row.state is JobState.FAILED and (is_stored or is_shown):
+        return dataclasses.replace(row, state=JobState.PREEMPTED)
     return row
 
 

@@ -113,7 +113,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="memory-kill",
         how="a step that needs 600 MiB under `mem = 200M`, killed by its cgroup",
         cause="oom_host",
-        evidence="oom_kill",
+        evidence="kill event",
         tables=_shell(
             f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog",
             resources='mem = "200M"',
@@ -123,7 +123,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="memory-kill-of-a-step",
         how="the same, in a script that continues and exits with 1",
         cause="oom_host",
-        evidence="oom_kill",
+        evidence="kill event",
         tables=_shell(
             f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog || exit 1",
             resources='mem = "200M"',
@@ -145,6 +145,16 @@ def _ended_by_slurm() -> Iterator[Case]:
         cause="preempted",
         evidence="partition spot",
         tables=_shell("sleep 300", job=f'partition = "spot"\nnodelist = "{TROUBLED}"'),
+    )
+    yield Case(
+        name="preempted-step",
+        how="the same, and its step ends at the SIGTERM with which the grace time begins",
+        cause="preempted",
+        evidence="partition spot",
+        tables=_shell(
+            "srun sh -c 'echo begun; exec sleep 300'",
+            job=f'partition = "spot"\nnodelist = "{TROUBLED}"',
+        ),
     )
     yield Case(
         name="cancelled-by-us",
@@ -183,7 +193,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="deadline",
-        how="held until after its deadline, which root brings forward",
+        how="its time limit ends after its deadline, which root brings forward",
         cause="deadline",
         evidence="deadline",
         tables=_shell(

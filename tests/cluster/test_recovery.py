@@ -102,8 +102,11 @@ def test_each_rule(site: sites.Site) -> None:
 
     once = "$ORCHESTRATOR_RUN_DIR/checkpoints/once"
     first = f"mkdir -p $(dirname {once}); [ -e {once} ] || {{ touch {once}; sleep 300; }}"
+    # Its step ends in the grace time, before Slurm ends the job.
+    step = f"[ -e {once} ] || srun sh -c 'mkdir $(dirname {once}); touch {once}; exec sleep 300'"
     made = {
         "preempted": submit("preempted", first, "--partition=spot", "--nodelist=n1"),
+        "step": submit("step", step, "--partition=spot", "--nodelist=n1"),
         # Its checkpoints lie in the first job's run folder, which nothing else brings inside.
         "contained": submit(
             "contained",
@@ -134,9 +137,10 @@ def test_each_rule(site: sites.Site) -> None:
     }
     site.wait_state(made["lost"], "RUNNING")
     lab.cut("n3")
-    for name in ("preempted", "contained"):
+    for name in ("preempted", "contained", "step"):
         site.wait_state(made[name], "RUNNING")
     site.lab.wait_for(lambda: once_of(site, made["contained"]), 60, "a checkpoint from inside")
+    site.lab.wait_for(lambda: once_of(site, made["step"]), 60, "a checkpoint of the step")
     better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
     site.submit(better, "--nodelist=n1")
     site.wait_state(made["cancelled"], "RUNNING")
@@ -152,7 +156,7 @@ def test_each_rule(site: sites.Site) -> None:
         return [event for event in events(site.job(made[name])) if not event.startswith("@")]
 
     again = "no retry"
-    for name in ("preempted", "contained"):
+    for name in ("preempted", "contained", "step"):
         assert messages(name) == ["preempted: a continuation job is submitted (1 of at most 3)"]
         assert last[name]["state"] == "COMPLETED"
     assert messages("lost") == [

@@ -207,6 +207,21 @@ def test_a_bare_exit_code_shows_the_end_of_the_log() -> None:
     assert STEP not in [each.text for each in result.evidence]
 
 
+def test_preemption_counts_before_what_its_sigterm_caused() -> None:
+    # The log of a job on 22.05 whose step ended in the grace time.
+    lines = [
+        "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-27T16:57:07 ***",
+        "srun: error: n1: task 0: Terminated",
+        "srun: Force Terminated StepId=1.0",
+    ]
+    job = job_of(JobState.PREEMPTED, raw_state="FAILED", exit_code=143, exit_signal=0)
+    result = explained(lines, job)
+    assert result.cause == "preempted"
+    assert [each.text for each in result.evidence] == [
+        "FAILED, exit code 143:0, in the grace time of its preemption (PreemptTime)"
+    ]
+
+
 def test_final_state_is_evidence() -> None:
     result = explained([STEP, TIME_LIMIT], job_of(JobState.TIMEOUT, exit_code=0, exit_signal=15))
     assert [evidence.text for evidence in result.evidence] == [

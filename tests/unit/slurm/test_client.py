@@ -82,7 +82,7 @@ def test_sentences(make_answer):
 
 
 def test_partial_output_of_a_failed_squeue_is_not_used(make_answer):
-    good = squeue.DELIMITER.join(["7", "7", "RUNNING", *[""] * 15, "a.t"])
+    good = squeue.DELIMITER.join(["7", "7", "RUNNING", *[""] * 16, "a.t"])
     bad = make_answer(["squeue"], 1, good, stderr="slurm_load_jobs error: Socket timed out\n")
     client = Client(environ={}, run=stub(bad))
     with pytest.raises(failures.Unreachable):
@@ -90,8 +90,8 @@ def test_partial_output_of_a_failed_squeue_is_not_used(make_answer):
 
 
 def test_squeue_skips_other_jobs_and_invalid_lines(make_answer, caplog):
-    foreign = squeue.DELIMITER.join(["8", "8", "PENDING", *["x" * 50] * 15, "foreign"])
-    mine = squeue.DELIMITER.join(["7", "7", "RUNNING", *[""] * 15, "a.t"])
+    foreign = squeue.DELIMITER.join(["8", "8", "PENDING", *["x" * 50] * 16, "foreign"])
+    mine = squeue.DELIMITER.join(["7", "7", "RUNNING", *[""] * 16, "a.t"])
     stdout = "\n".join(["not a line", foreign, mine, ""])
     client = Client(environ={}, run=stub(make_answer(["squeue"], stdout=stdout)))
     jobs_seen = client.squeue(lambda name, *rest: name == "a.t")

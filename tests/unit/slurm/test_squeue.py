@@ -103,6 +103,24 @@ def test_attempts(recorded):
     assert by_name["suspended"].state is jobs.JobState.SUSPENDED
 
 
+def test_failures_in_the_grace_time_of_a_preemption(recorded):
+    by_name, _ = read(recorded, "preempted")
+    ends = {name: (seen.state.value, seen.raw_state) for name, seen in by_name.items()}
+    # Steps with SIGTERM; scripts that exit with 143, 1 and 0.
+    raw = "FAILED" if recorded.release < (24, 5) else "PREEMPTED"
+    assert ends["step143"] == ends["step1"] == ("PREEMPTED", raw)
+    success = "COMPLETED" if recorded.release < (24, 5) else "PREEMPTED"
+    assert ends["step0"] == (success, success)
+    # Without a step: Slurm ended it after the grace time.
+    assert ends["batch"] == ("PREEMPTED", "PREEMPTED")
+    # PreemptMode=SUSPEND; it failed after it had been resumed.
+    assert ends["suspended"] == ("FAILED", "FAILED")
+    assert ends["undisturbed"] == ("CANCELLED", "CANCELLED")
+    if raw == "FAILED":
+        codes = [by_name[name].exit_code for name in ("step143", "step1")]
+        assert codes == [143, 1]
+
+
 def test_lines_that_are_not_selected_are_not_parsed(recorded):
     asked = []
 
@@ -158,7 +176,10 @@ def test_lines_are_parsed_one_by_one():
 columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=20)
 
 
-@given(st.lists(columns, min_size=19, max_size=19) | st.lists(columns))
+COUNT = len(squeue._FIELDS)
+
+
+@given(st.lists(columns, min_size=COUNT, max_size=COUNT) | st.lists(columns))
 def test_any_line_is_parsed_or_reported_as_invalid(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)

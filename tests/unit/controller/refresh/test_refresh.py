@@ -107,8 +107,8 @@ def line(job: jobs.Job, state: str, restarts: int) -> str:
     begun, is_over = "2026-11-22T03:00:00", state not in ("PENDING", "RUNNING")
     code = "256" if state == "FAILED" else "0"
     columns = [str(job.job_id), str(job.job_id), state, code, str(restarts), begun]
-    columns += [begun if host else "N/A", "2026-11-22T03:05:00" if is_over else "N/A", "1:00:00"]
-    columns += ["1", "cpu=1,node=1", "N/A", "all", "a", "normal", host, "/x/log", "None"]
+    columns += [begun if host else "N/A", "2026-11-22T03:05:00" if is_over else "N/A", "N/A"]
+    columns += ["1:00:00", "1", "cpu=1,node=1", "N/A", "all", "a", "normal", host, "/x/log", "None"]
     return "\x1f".join([*columns, run_folder.slurm_name(job.name, job.token)])
 
 
