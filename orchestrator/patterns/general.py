@@ -28,7 +28,7 @@ _VALUE = re.compile(
     rf"""
     (?<![\w.@/])(?<![A-Za-z_]-)
     (?P<number>{_NUMBER})(?![0-9]|[.:][0-9]|,[0-9]{{3}}(?![0-9]))(?P<scale>[kKMB](?!\w))?
-    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*[kKMB]?|Unknown|\?))?
+    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*[kKMB]?|Unknown|\?)(?![0-9]|\.[0-9]))?
     (?P<unit>%?)
     (?:[ ]?\([ ]*(?P<mean>{_NUMBER})[ ]*(?P<percent>%?)[ ]*\))?
     (?:[ ]?(?:\+/?-|\u00b1)[ ]?[0-9.]+)?
@@ -78,12 +78,12 @@ _USUAL = frozenset(
     "at in "
     "performance lr max min avg mean std best cur current per ms sec secs seconds min mins hours "
     "hour hrs days mb gb gib mib done finished completed samples images tokens steps batches "
-    "examples epoch step iter".split()
+    "examples epoch step iter progress rate".split()
 )
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
     "epoch step iter iteration global_step training_step train_step total_timesteps episode "
-    "n_updates frame_number".split()
+    "n_updates nupdates frame_number".split()
 )
 
 
@@ -96,7 +96,7 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     """
     if len(text) > _MAX_CHARACTERS:
         return None
-    text = junk.without_text_behind_bar(junk.ascii_signs(text))
+    text = junk.ascii_signs(text)
     if columns:
         cells, bar = tables.row(text, columns)
         if cells:
@@ -107,17 +107,26 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
         names = tables.header(text)
         return Reading(columns=names) if names else None
     other = junk.OTHER_LINE.search(plain)
-    values = _values(plain[: other.start()] if other else plain)
+    is_begun = junk.BEGUN_BAR.search(text) is not None
+    values = _values(plain[: other.start()] if other else plain, is_begun=is_begun)
     if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
         return None
-    is_other_bar = junk.OTHER_BAR.match(text) and not any(
-        value.meaning.kind in ("loss", "score") for value in values
-    )
-    return Reading(values) if values and not is_other_bar else None
+    if values and not any(value.meaning.kind == "loss" for value in values):
+        if junk.OTHER_BAR.match(text):
+            return None
+        if is_begun and not junk.TRAINING_BAR.match(text):
+            return None
+        if junk.VALIDATION_BAR.match(text):
+            values = readings.of_evaluation(values)
+    return Reading(values) if values else None
 
 
-def _values(text: str) -> list[Value]:
-    """Return the values of a text without junk; [] if it is not about metrics."""
+def _values(text: str, *, is_begun: bool = False) -> list[Value]:
+    """Return the values of a text without junk; [] if it is not about metrics.
+
+    Args:
+        is_begun: of the values only the counters are new.
+    """
     matches = list(_VALUE.finditer(text))
     # Unknown names take two of them on average.
     if _other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
@@ -150,6 +159,7 @@ def _values(text: str) -> list[Value]:
             value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
+            value = value or readings.unknown(name, match, before, behind)
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -188,7 +198,6 @@ def _values(text: str) -> list[Value]:
                 is_evaluation = phase == "val"
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
-    is_begun = junk.BEGUN_BAR.search(text)
     is_strong = bool(kinds & vocabulary.STRONG or is_begun)
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
@@ -206,8 +215,8 @@ def _values(text: str) -> list[Value]:
     if not is_metrics:
         return []
     if is_begun:
-        # The other values are of the epoch before.
         values = _counters(values)
+    values = readings.without_settings(values, is_strong=is_strong)
     return readings.with_times(readings.with_own_names(readings.with_one_step(values)))
 
 
@@ -306,7 +315,9 @@ def _value(
         is_rate_or_time = is_explicit and not is_result and not is_time
         if found.kind == "counter":
             if by_unit is None and unit not in _SECONDS and readings.is_count(match):
-                printed = vocabulary.snake(name["words"].split(" ")[-1])
+                printed = vocabulary.snake(name["words"])
+                if printed not in _BARE:
+                    printed = vocabulary.snake(name["words"].split(" ")[-1])
                 return Value(found, scaled, printed, is_explicit)
         elif by_unit is None or is_name_of_next or is_rate_or_time:
             is_unit = not is_name_of_next and (by_unit is not None or unit in _SIZES)
@@ -317,7 +328,7 @@ def _value(
             by_unit = by_unit._replace(kind="rate")
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    if counted := readings.counted(before, match, behind):
+    if counted := readings.counted(name, before, match, behind):
         return counted
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None

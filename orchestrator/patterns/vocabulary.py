@@ -88,6 +88,12 @@ _SETTINGS = frozenset(
     "frequency interval every gamma alpha beta window spike implementation impl fusion "
     "backend std range history target tolerance tol delta limit".split()
 )
+#: In the names of numbers that are no metrics.
+_OTHER_WORDS = _SETTINGS - frozenset(("alpha", "beta", "gamma", "std")) | frozenset(
+    "time timer elapsed elapse eta remaining left duration took takes date version size shape seed "
+    "port id rank gpu gpus cuda python torch params parameters param thr device node speed "
+    "finished average".split()
+)
 _COUNTERS = {
     "step": (
         "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
@@ -171,6 +177,8 @@ _FLOPS = re.compile(
 _RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps tput thrpt".split())
 #: Units without a slash.
 RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
+#: equations/s: whatever is counted, but no sizes
+_OTHER_RATE = re.compile(r"(?!.*(?:bit|byte|file|error|packet)s_)[a-z]{2,}s_(?:s|sec|second)")
 _LOSSES = frozenset(
     "loss losses los loss_function cost cost_function objective objective_function objective_value "
     "obj criterion".split()
@@ -252,7 +260,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     if counter := _counter(key):
         return counter
     words = key.split("_")
-    if " " in printed and words[0] in ("loss", "losses") and words[-1] in _MEANINGS:
+    last = _MEANINGS.get(words[-1])
+    if " " in printed and words[0] in ("loss", "losses") and last and last.kind != "time":
         # lm loss PPL
         return None
     is_validation = any(word in _VALIDATION for word in words)
@@ -262,6 +271,9 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
         # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
         last = snake(printed.rpartition("/")[2])
         found = _unphased(last) or _unphased(_without_qualifiers(last)) or _counter(last)
+        if found is not None and found.kind == "counter" and words[0] in COUNTED:
+            # words/batch
+            return None
         if found is None and _LOSS_PATH.fullmatch(printed):
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
@@ -331,6 +343,8 @@ def unit_meaning(printed: str) -> Meaning | None:
         # source words/s
         return unit_meaning(printed.partition(" ")[2])
     is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in RATE_UNITS
+    if not is_rate and _OTHER_RATE.fullmatch(key):
+        return Meaning("throughput", "rate", printed)
     return _unphased(key) if is_rate else None
 
 
@@ -347,6 +361,21 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             )
             return None if is_setting and found.kind == "counter" else found
     return None
+
+
+def is_training(word: str) -> bool:
+    return word.lower() in _TRAINING
+
+
+def is_other(key: str, *, is_identifier: bool) -> bool:
+    """Tell whether an unknown name is that of a setting, a time or a part of a sentence.
+
+    Args:
+        is_identifier: it is printed as one word with underscores.
+    """
+    words = frozenset(key.split("_"))
+    is_phase = words <= _TRAINING | _VALIDATION
+    return is_phase or bool(words & _OTHER_WORDS or (words & _PROSE and not is_identifier))
 
 
 def last_phase(words: Iterable[str], phase: P) -> str | P:
