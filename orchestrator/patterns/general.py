@@ -44,14 +44,14 @@ _NAME = re.compile(
     rf"""
     (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
+    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*|[ ]-[ ]
         |[ ]+(?:{_VERB})?|)
     (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
 )
 #: Between name and number in other texts, too.
-_WEAK_SIGNS = frozenset(("", "|", ",", ";", "\t", "#", "of"))
+_WEAK_SIGNS = frozenset(("", "|", ",", ";", "\t", "#", "of", "-"))
 _UNIT = (
     r"[A-Za-z\u00b5]\w*+"
     r"(?:[ ]?/[ ]?(?:[A-Za-z]+|\([A-Za-z]+\))|[ ]per[ ][A-Za-z]+|[ ]a[ ]second)*+"
@@ -107,25 +107,25 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
         names = tables.header(text)
         return Reading(columns=names) if names else None
     other = junk.OTHER_LINE.search(plain)
-    is_begun = junk.BEGUN_BAR.search(text) is not None
-    values = _values(plain[: other.start()] if other else plain, is_begun=is_begun)
+    is_old = junk.OLD_BAR.search(text) is not None
+    values = _values(plain[: other.start()] if other else plain, is_old=is_old)
     if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
         return None
     if values and not any(value.meaning.kind == "loss" for value in values):
         if junk.OTHER_BAR.match(text):
             return None
-        if is_begun and not junk.TRAINING_BAR.match(text):
+        if junk.BEGUN_BAR.search(text) and not junk.TRAINING_BAR.match(text):
             return None
         if junk.VALIDATION_BAR.match(text):
             values = readings.of_evaluation(values)
     return Reading(values) if values else None
 
 
-def _values(text: str, *, is_begun: bool = False) -> list[Value]:
+def _values(text: str, *, is_old: bool = False) -> list[Value]:
     """Return the values of a text without junk; [] if it is not about metrics.
 
     Args:
-        is_begun: of the values only the counters are new.
+        is_old: of the values only the counters are new.
     """
     matches = list(_VALUE.finditer(text))
     # Unknown names take two of them on average.
@@ -198,7 +198,9 @@ def _values(text: str, *, is_begun: bool = False) -> list[Value]:
                 is_evaluation = phase == "val"
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
-    is_strong = bool(kinds & vocabulary.STRONG or is_begun)
+    # 12.5 s/it shows it as well as 0.08 it/s does.
+    is_strong = bool(kinds & vocabulary.STRONG or any("/" in v.unit for v in values))
+    is_strong |= junk.BEGUN_BAR.search(text) is not None
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
     counter_names = {value.meaning.name for value in _counters(values)}
@@ -214,7 +216,7 @@ def _values(text: str, *, is_begun: bool = False) -> list[Value]:
         is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
     if not is_metrics:
         return []
-    if is_begun:
+    if is_old:
         values = _counters(values)
     values = readings.without_settings(values, is_strong=is_strong)
     return readings.with_times(readings.with_own_names(readings.with_one_step(values)))

@@ -37,10 +37,10 @@ TRAINING_BAR = re.compile(
     r"\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode|progress)[^A-Za-z%|]*)+%",
     re.IGNORECASE,
 )
-#: A bar before its first step. That of Lightning then has the values of the epoch before.
-BEGUN_BAR = re.compile(
-    r"(?:\bEpoch [0-9]+: .*\[00:00<\?, *)\?[ ]?(?:it|step|batch)/s|\?[ ]?(?:it|step|batch)/s(?=[^,]*$)"
-)
+#: A bar before its first step.
+BEGUN_BAR = re.compile(r"\?[ ]?(?:it|step|batch)/s")
+#: The same of Lightning, with the values of the epoch before.
+OLD_BAR = re.compile(r"\bEpoch [0-9]+: .*\[00:00<\?,.*(?:v_num|train|val)")
 BEFORE_BAR = re.compile(rf":\s+{BAR}")
 _BAR = re.compile(r"(?<![0-9.])[0-9]+%(?:\|[^|]*\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))")
 _CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"

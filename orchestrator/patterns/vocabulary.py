@@ -151,7 +151,7 @@ _TIMES = {
 }
 _COUNTED = (
     "it its iter iters iteration iterations step steps batch batches sample samples image "
-    "images img imgs example examples ex exs seq seqs sequence sequences sent sents sentence "
+    "images img imgs im ims example examples ex exs seq seqs sequence sequences sent sents sentence "
     "sentences tok toks token tokens word words frame frames record records row rows utt utts "
     "utterance utterances update updates item items clip clips video videos graph graphs node "
     "nodes game games char chars ray rays point points pixel pixels global_step query queries "

@@ -205,7 +205,7 @@ def found(*lines: str) -> str:
         ("loss[100] = 0.123", "step=100step, loss=0.123"),
         # Bars, and what is printed behind values.
         ("Epoch 1:   0%|          | 0/500 [00:00<?, ?it/s]", "step=0step, epoch=1epoch"),
-        ("Epoch 1:   0%|          | 0/8 [00:00<?, ?it/s, loss=0.714]", "step=0step, epoch=1epoch"),
+        ("Epoch 1:   0%|          | 0/8 [00:00<?, ?it/s, loss=0.714, v_num=3]", "step=0step, epoch=1epoch"),
         ("Step:  20%|##        | 1/5 [00:22<01:31, 22.90s/it][08/30/23 07:07:54] INFO  glosses",
          "step=1step, step_time=22.9s/it"),
         ("D loss: 0.52, acc.: 91% G loss: 0.61", "d_loss=0.52, accuracy=91%, g_loss=0.61"),
