@@ -178,7 +178,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             and not junk.BEFORE_BAR.match(behind)
             and (
                 readings.PLACE.fullmatch(before)
-                or (match["total"] and (name is not None or before.rstrip().endswith(junk.BAR)))
+                or (match["total"] and (_may_count(name) or before.rstrip().endswith(junk.BAR)))
                 or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
             # Acc: 10.0% (10/100), fg/bg=(64/192)
@@ -234,6 +234,14 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
         is_of_number_before = not before[: len(before) - len(name[0])].strip()
         return None if is_of_number_before else name
     return name
+
+
+def _may_count(name: re.Match[str] | None) -> bool:
+    """Tell whether a number of a total with this name may be a step: not that of `Waves:1/3`."""
+    if name is None:
+        return False
+    word = name["words"].rpartition(" ")[2]
+    return name["sign"].strip(" ") not in (":", "=") or not _is_other(word)
 
 
 def _in_other_phase(

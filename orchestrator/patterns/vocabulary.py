@@ -139,13 +139,10 @@ _OTHERS = {
 _TIMES = {
     "step_time": (
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
-        "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms ms_step "
-        "ms_per_step ms_batch ms_it ms_iter s_it s_iter s_step s_batch sec_it sec_iter sec_step "
-        "sec_batch sec_tick sec_per_step sec_per_iter sec_per_batch s_per_step seconds_per_step "
-        "elapsed_time_per_iteration batch_cost step_seconds ms_per_batch secs_step secs_iter "
-        "time_per_update iter_ms step_avg"
+        "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
+        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg"
     ),
-    "epoch_time": "epoch_time time_per_epoch time_epoch s_epoch sec_epoch",
+    "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
     "time": "time time_cost took duration t secs seconds sec",
 }
@@ -165,6 +162,13 @@ _DEVICES = "gpu|device|node|chip|core|rank|thread|worker|actor|proc|process|cpu|
 _RATE = re.compile(
     rf"(?:num_|n_)?({_COUNTED_PATTERN})(?:_per)?(?:_(?:{_DEVICES}))?(?:_per)?"
     rf"_(?:s|sec|secs|second|seconds)(?:_per)?(?:_?(?:{_DEVICES}))?(?:_avg)?"
+)
+#: ms_per_step, sec_batch, us_sample
+_TIME_PER = re.compile(
+    rf"(?:[mun]?s|secs?|seconds?)(?:_per)?_(?P<counted>tick|{_COUNTED_PATTERN})", re.ASCII
+)
+_STEPS = frozenset(
+    "it its iter iters iteration iterations step steps batch batches update tick".split()
 )
 #: rpnacc, cls_accuracy
 _ACCURACY = re.compile(r".*acc(?:uracy)?")
@@ -312,6 +316,9 @@ def _unphased(key: str) -> Meaning | None:
     if rate is not None or key in _RATES:
         name = "tokens_per_second" if _TOKENS.match(key) else "throughput"
         return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
+    if time_per := _TIME_PER.fullmatch(key):
+        counted = time_per["counted"]
+        return Meaning(f"{'step' if counted in _STEPS else counted}_time", "time")
     timed, _, time_unit = key.rpartition("_")
     time = _MEANINGS.get(timed)
     if time is not None and time.kind == "time" and time_unit in ("ms", "s", "sec", "seconds"):
@@ -334,9 +341,8 @@ def unit_meaning(printed: str) -> Meaning | None:
     if not printed:
         return None
     key = snake(printed)
-    found = _MEANINGS.get(key)
-    if found is not None and found.kind == "time" and "_" in key:
-        return found
+    if _TIME_PER.fullmatch(key):
+        return _unphased(key)
     if printed in ("/s", "/sec"):
         return Meaning("throughput", "rate", "/s")
     if " " in printed and "per" not in key and not _RATE.fullmatch(key):
