@@ -181,8 +181,12 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
                 or (match["total"] and (_may_count(name) or before.rstrip().endswith(junk.BAR)))
                 or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
-            # Acc: 10.0% (10/100), fg/bg=(64/192)
-            and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
+            # Acc: 10.0% (10/100), error_rate=0.1 (1/10), fg/bg=(64/192)
+            and not (
+                values
+                and values[-1].meaning.kind in ("score", "other")
+                and before.strip() == "("
+            )
             and not before.endswith("=(")
         ):
             start = match.start()
@@ -205,6 +209,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
     counter_names = {value.meaning.name for value in _counters(values)}
     is_explicit = any(value.explicit for value in values if value.meaning.kind != "counter")
+    # updates 5/1000 episodes, total num timesteps 1800/300000, FPS 38
+    is_explicit |= sum(bool(match["total"]) for match in matches) > 1
     if kinds == {"counter"} and len(counter_names) == 1:
         is_metrics = other_words == 0 and all(value.unit in _BARE for value in values)
     elif is_strong or len(counter_names) > 1:
@@ -331,7 +337,9 @@ def _value(
                 return Value(found, scaled, printed, is_explicit)
         elif by_unit is None or is_name_of_next or is_rate_or_time:
             is_unit = not is_name_of_next and (by_unit is not None or unit in _SIZES)
-            value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_explicit)
+            # | value_loss | 333 |
+            is_named = is_explicit or ("|" in name["sign"] and behind.lstrip(" ")[:1] == "|")
+            value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_named)
             return value and value._replace(printed_name=vocabulary.snake(name["words"]))
     if by_unit is not None:
         if found is not None and found.kind == "rate":

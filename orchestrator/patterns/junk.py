@@ -135,6 +135,8 @@ _COUNTERS = re.compile(
 _INDEXED = re.compile(r"(?<![\w.])([A-Za-z]\w*)\(([0-9]+)\)(?=[ ]*[:=])", re.ASCII)
 #: 9.50kit/200kit
 _OF_ITERATIONS = re.compile(r"(?<![\w.])([0-9.]+[kM]?)it/[0-9.]+[kM]?it\b")
+#: accuracy: 2536/10042=0.2525
+_FRACTION = re.compile(r"(?<![\w.])[0-9]+/[0-9]+[ ]?=[ ]?(?=[0-9]*\.[0-9])", re.ASCII)
 _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
@@ -166,7 +168,7 @@ def removed(text: str) -> str:
         text = _COUNTERS.sub(r"\1 \3 \2 \4", text)
         if "it/" in text:
             text = _OF_ITERATIONS.sub(r"step \1", text)
-        text = _SPREAD_RATE.sub("/", _PATH.sub(GAP, text))
+        text = _FRACTION.sub("", _SPREAD_RATE.sub("/", _PATH.sub(GAP, text)))
     if "):" in text or ")=" in text:
         text = _INDEXED.sub(r"\1_\2", text)
     if "%" in text:

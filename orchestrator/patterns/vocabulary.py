@@ -99,8 +99,8 @@ _COUNTERS = {
         "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
         "updates up timestep timesteps tick round frame frames game games generation num_updates "
         "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
-        "num_timesteps n_timesteps total_frames num_frames total_env_steps "
-        "total_env_interacts total_steps time_steps i mini_batch gen index idx"
+        "num_timesteps n_timesteps total_num_timesteps total_num_steps total_frames num_frames "
+        "total_env_steps total_env_interacts total_steps time_steps i mini_batch gen index idx"
     ),
     "epoch": "epoch epochs ep epoch_num",
     "episode": "episode episodes",
@@ -148,8 +148,8 @@ _TIMES = {
 }
 _COUNTED = (
     "it its iter iters iteration iterations step steps batch batches sample samples image "
-    "images img imgs im ims example examples ex exs seq seqs sequence sequences sent sents sentence "
-    "sentences tok toks token tokens word words frame frames record records row rows utt utts "
+    "images img imgs im ims example examples ex exs seq seqs sequence sequences sent sents "
+    "sentence sentences tok toks token tokens word words frame frames record records row rows utt utts "
     "utterance utterances update updates item items clip clips video videos graph graphs node "
     "nodes game games char chars ray rays point points pixel pixels global_step query queries "
     "pair pairs doc docs env_step env_steps atom atoms edge edges molecule molecules request "
@@ -380,8 +380,7 @@ def is_other(key: str, *, is_identifier: bool) -> bool:
         is_identifier: it is printed as one word with underscores.
     """
     words = frozenset(key.split("_"))
-    is_phase = words <= _TRAINING | _VALIDATION
-    return is_phase or bool(words & _OTHER_WORDS or (words & _PROSE and not is_identifier))
+    return bool(words & _OTHER_WORDS or (words & _PROSE and not is_identifier))
 
 
 def last_phase(words: Iterable[str], phase: P) -> str | P:
