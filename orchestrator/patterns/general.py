@@ -44,8 +44,8 @@ _NAME = re.compile(
     rf"""
     (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*|[ ]-[ ]
-        |[ ]+(?:{_VERB})?|)
+    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*
+        |[ ]*[|,;\t\#][ ]*|[ ]-[ ]|[ ]+(?:{_VERB})?|)
     (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
@@ -70,6 +70,7 @@ _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
 _SECONDS = frozenset("s ms sec secs seconds".split())
+_BYTE_UNITS = frozenset("MB GB MiB GiB".split())
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
 _USUAL = frozenset(
@@ -183,9 +184,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             )
             # Acc: 10.0% (10/100), error_rate=0.1 (1/10), fg/bg=(64/192)
             and not (
-                values
-                and values[-1].meaning.kind in ("score", "other")
-                and before.strip() == "("
+                values and values[-1].meaning.kind in ("score", "other") and before.strip() == "("
             )
             and not before.endswith("=(")
         ):
@@ -378,6 +377,9 @@ def _named(
     elif match["scale"]:
         sign = match["scale"]
     unit = unit or sign
+    if found.kind == "loss" and unit in _BYTE_UNITS:
+        # GPU_mem cost is 3806.5 MB
+        return None
     if found.kind in ("loss", "score") and unit in _SECONDS:
         # Cost: 6.79s
         return Value(Meaning("time", "time"), number, unit, is_explicit)

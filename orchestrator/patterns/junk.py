@@ -137,6 +137,8 @@ _INDEXED = re.compile(r"(?<![\w.])([A-Za-z]\w*)\(([0-9]+)\)(?=[ ]*[:=])", re.ASC
 _OF_ITERATIONS = re.compile(r"(?<![\w.])([0-9.]+[kM]?)it/[0-9.]+[kM]?it\b")
 #: accuracy: 2536/10042=0.2525
 _FRACTION = re.compile(r"(?<![\w.])[0-9]+/[0-9]+[ ]?=[ ]?(?=[0-9]*\.[0-9])", re.ASCII)
+#: Batch [0-20]
+_RANGE = re.compile(r"(?<=[a-z][ ]\[)[0-9]+-(?=[0-9]+\])", re.ASCII)
 _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
@@ -169,6 +171,8 @@ def removed(text: str) -> str:
         if "it/" in text:
             text = _OF_ITERATIONS.sub(r"step \1", text)
         text = _FRACTION.sub("", _SPREAD_RATE.sub("/", _PATH.sub(GAP, text)))
+    if "-" in text and "[" in text:
+        text = _RANGE.sub("", text)
     if "):" in text or ")=" in text:
         text = _INDEXED.sub(r"\1_\2", text)
     if "%" in text:

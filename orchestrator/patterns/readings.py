@@ -249,7 +249,9 @@ def counted(
     """Return the counter of `after 100 steps`, `3/10 batches`, `| 100 updates |`, `Train 100:`."""
     is_end = match["total"] or behind.lstrip(" ").startswith(":")
     if name and is_end and is_count(match) and vocabulary.is_training(before.strip(" \1|:-")):
-        return Value(_STEP, match["number"], "step")
+        # Train: 1/3 (33%) [49/323 (15%)]
+        counter = Meaning("epoch", "counter") if behind.strip(" ") == "[" else _STEP
+        return Value(counter, match["number"], counter.name)
     counted = _COUNTED.match(behind) if is_count(match) else None
     found = vocabulary.meaning(counted[1]) if counted is not None else None
     if counted is None or found is None or found.kind != "counter":

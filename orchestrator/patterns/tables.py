@@ -18,7 +18,8 @@ _NOTE = re.compile(r"[ ]\(([^()]*)\)")
 _BAR = re.compile(r":?\s+(?=[0-9]+%(?:\||\s))")
 #: 0.5, 3/100, 2.1G, images/sec: 135.5
 _NUMBER = re.compile(
-    rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?(?:[ ]?([A-Za-z%]{{1,4}}))?(?=[ ]|$)",
+    rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?"
+    r"(?:[ ]?([A-Za-z%]{1,4}))?(?=[ ]|$)",
     re.ASCII,
 )
 

@@ -149,9 +149,9 @@ _TIMES = {
 _COUNTED = (
     "it its iter iters iteration iterations step steps batch batches sample samples image "
     "images img imgs im ims example examples ex exs seq seqs sequence sequences sent sents "
-    "sentence sentences tok toks token tokens word words frame frames record records row rows utt utts "
-    "utterance utterances update updates item items clip clips video videos graph graphs node "
-    "nodes game games char chars ray rays point points pixel pixels global_step query queries "
+    "sentence sentences tok toks token tokens word words frame frames record records row rows utt "
+    "utts utterance utterances update updates item items clip clips video videos graph graphs "
+    "node nodes game games char chars ray rays point points pixel pixels global_step query queries "
     "pair pairs doc docs env_step env_steps atom atoms edge edges molecule molecules request "
     "requests patch patches voxel voxels transition transitions position positions epoch epochs"
 )
@@ -273,8 +273,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     found = _unphased("_".join(core))
     if found is None and "/" in printed:
         # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
-        last = snake(printed.rpartition("/")[2])
-        found = _unphased(last) or _unphased(_without_qualifiers(last)) or _counter(last)
+        end = snake(printed.rpartition("/")[2])
+        found = _unphased(end) or _unphased(_without_qualifiers(end)) or _counter(end)
         if found is not None and found.kind == "counter" and words[0] in COUNTED:
             # words/batch
             return None
