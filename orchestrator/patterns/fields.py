@@ -21,6 +21,8 @@ _VALUE = re.compile(
     rf"({regexes.THOUSANDS}|{regexes.NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/ *[0-9]+)?",
     re.ASCII,
 )
+#: Between items: loss:0.5,epoch mean:0.6 but not 1,234
+_COMMA = re.compile(r", |,(?=[A-Za-z_])")
 _BLANK_BETWEEN = re.compile(rf"([A-Za-z]\S*(?: \S+){{0,4}}?) +((?:{regexes.NUMBER}).*)", re.ASCII)
 # A dict of unconverted numbers prints tensor(0.5), np.float64(0.5) and the like.
 _DICT_ITEM = re.compile(
@@ -138,7 +140,9 @@ def _loose_pairs(text: str) -> list[Field] | None:
 
 
 def _pairs(text: str, separator: str, between: str) -> list[Field]:
-    if separator.strip(" "):
+    if separator == ", ":
+        items = _COMMA.split(text)
+    elif separator.strip(" "):
         items = text.split(separator)
     else:
         # Numbers may be padded with blanks, too: a new item begins with a name and the sign.
@@ -147,8 +151,10 @@ def _pairs(text: str, separator: str, between: str) -> list[Field]:
         items = re.split(start, text)
     fields = []
     for item in items:
-        # "loss: 10.9 | lr 6e-4": in some items the sign is missing.
-        if between == " " or between not in item:
+        # "loss: 10.9 | lr 6e-4": in some items the sign is missing. Bars print loss:0.5, too.
+        if between == "=" and "=" not in item and ":" in item:
+            key, _, value = item.partition(":")
+        elif between == " " or between not in item:
             parts = _BLANK_BETWEEN.fullmatch(item.strip())
             key, value = parts.groups() if parts else ("", "")
         else:

@@ -28,7 +28,7 @@ _VALUE = re.compile(
     rf"""
     (?<![\w.@/])(?<![A-Za-z_]-)
     (?P<number>{_NUMBER})(?![0-9]|[.:][0-9]|,[0-9]{{3}}(?![0-9]))(?P<scale>[kKMB](?!\w))?
-    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*[kKMB]?|Unknown|\?))?
+    (?P<total>[ ]?/[ ]*(?:[0-9]+(?:,[0-9]{{3}})*[kKMB]?|Unknown|\?)(?![0-9]|\.[0-9]))?
     (?P<unit>%?)
     (?:[ ]?\([ ]*(?P<mean>{_NUMBER})[ ]*(?P<percent>%?)[ ]*\))?
     (?:[ ]?(?:\+/?-|\u00b1)[ ]?[0-9.]+)?
@@ -44,14 +44,14 @@ _NAME = re.compile(
     rf"""
     (?:^|(?<=[^\w./@-]))(?P<words>(?:{_WORD}[ ]){{0,5}}(?!{_WRAPPER}|{_VERB}){_WORD})
     (?P<extra>[ ]?[(\[][A-Za-z/%][^()\[\]:=]{{0,30}}[)\]])?
-    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*|[ ]*[|,;\t\#][ ]*
-        |[ ]+(?:{_VERB})?|)
+    ["']?(?P<sign>[ ]*(?:[ ](?:is|was)[ ]*)?\#?(?:::?|==?|->|=>|\u2192)[ ]*
+        |[ ]*[|,;\t\#][ ]*|[ ]-[ ]|[ ]+(?:{_VERB})?|)
     (?:\([0-9]+\)|{_WRAPPER})?[\[({{"'\#<~ ]{{0,4}}$
     """,
     re.ASCII | re.VERBOSE,
 )
 #: Between name and number in other texts, too.
-_WEAK_SIGNS = frozenset(("", "|", ",", ";", "\t", "#", "of"))
+_WEAK_SIGNS = frozenset(("", "|", ",", ";", "\t", "#", "of", "-"))
 _UNIT = (
     r"[A-Za-z\u00b5]\w*+"
     r"(?:[ ]?/[ ]?(?:[A-Za-z]+|\([A-Za-z]+\))|[ ]per[ ][A-Za-z]+|[ ]a[ ]second)*+"
@@ -70,6 +70,7 @@ _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
 _SECONDS = frozenset("s ms sec secs seconds".split())
+_BYTE_UNITS = frozenset("MB GB MiB GiB".split())
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
 _USUAL = frozenset(
@@ -78,12 +79,12 @@ _USUAL = frozenset(
     "at in "
     "performance lr max min avg mean std best cur current per ms sec secs seconds min mins hours "
     "hour hrs days mb gb gib mib done finished completed samples images tokens steps batches "
-    "examples epoch step iter".split()
+    "examples epoch step iter progress rate".split()
 )
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
     "epoch step iter iteration global_step training_step train_step total_timesteps episode "
-    "n_updates frame_number".split()
+    "n_updates nupdates frame_number".split()
 )
 
 
@@ -96,7 +97,7 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     """
     if len(text) > _MAX_CHARACTERS:
         return None
-    text = junk.without_text_behind_bar(junk.ascii_signs(text))
+    text = junk.ascii_signs(text)
     if columns:
         cells, bar = tables.row(text, columns)
         if cells:
@@ -107,17 +108,26 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
         names = tables.header(text)
         return Reading(columns=names) if names else None
     other = junk.OTHER_LINE.search(plain)
-    values = _values(plain[: other.start()] if other else plain)
+    is_old = junk.OLD_BAR.search(text) is not None
+    values = _values(plain[: other.start()] if other else plain, is_old=is_old)
     if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
         return None
-    is_other_bar = junk.OTHER_BAR.match(text) and not any(
-        value.meaning.kind in ("loss", "score") for value in values
-    )
-    return Reading(values) if values and not is_other_bar else None
+    if values and not any(value.meaning.kind == "loss" for value in values):
+        if junk.OTHER_BAR.match(text):
+            return None
+        if junk.BEGUN_BAR.search(text) and not junk.TRAINING_BAR.match(text):
+            return None
+        if junk.VALIDATION_BAR.match(text):
+            values = readings.of_evaluation(values)
+    return Reading(values) if values else None
 
 
-def _values(text: str) -> list[Value]:
-    """Return the values of a text without junk; [] if it is not about metrics."""
+def _values(text: str, *, is_old: bool = False) -> list[Value]:
+    """Return the values of a text without junk; [] if it is not about metrics.
+
+    Args:
+        is_old: of the values only the counters are new.
+    """
     matches = list(_VALUE.finditer(text))
     # Unknown names take two of them on average.
     if _other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
@@ -150,6 +160,7 @@ def _values(text: str) -> list[Value]:
             value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
+            value = value or readings.unknown(name, match, before, behind)
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -168,11 +179,13 @@ def _values(text: str) -> list[Value]:
             and not junk.BEFORE_BAR.match(behind)
             and (
                 readings.PLACE.fullmatch(before)
-                or (match["total"] and (name is not None or before.rstrip().endswith(junk.BAR)))
+                or (match["total"] and (_may_count(name) or before.rstrip().endswith(junk.BAR)))
                 or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
-            # Acc: 10.0% (10/100), fg/bg=(64/192)
-            and not (values and values[-1].meaning.kind == "score" and before.strip() == "(")
+            # Acc: 10.0% (10/100), error_rate=0.1 (1/10), fg/bg=(64/192)
+            and not (
+                values and values[-1].meaning.kind in ("score", "other") and before.strip() == "("
+            )
             and not before.endswith("=(")
         ):
             start = match.start()
@@ -188,12 +201,15 @@ def _values(text: str) -> list[Value]:
                 is_evaluation = phase == "val"
     other_words += _other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
-    is_begun = junk.BEGUN_BAR.search(text)
-    is_strong = bool(kinds & vocabulary.STRONG or is_begun)
+    # 12.5 s/it shows it as well as 0.08 it/s does.
+    is_strong = bool(kinds & vocabulary.STRONG or any("/" in v.unit for v in values))
+    is_strong |= junk.BEGUN_BAR.search(text) is not None
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
     counter_names = {value.meaning.name for value in _counters(values)}
     is_explicit = any(value.explicit for value in values if value.meaning.kind != "counter")
+    # updates 5/1000 episodes, total num timesteps 1800/300000, FPS 38
+    is_explicit |= sum(bool(match["total"]) for match in matches) > 1
     if kinds == {"counter"} and len(counter_names) == 1:
         is_metrics = other_words == 0 and all(value.unit in _BARE for value in values)
     elif is_strong or len(counter_names) > 1:
@@ -205,9 +221,9 @@ def _values(text: str) -> list[Value]:
         is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
     if not is_metrics:
         return []
-    if is_begun:
-        # The other values are of the epoch before.
+    if is_old:
         values = _counters(values)
+    values = readings.without_settings(values, is_strong=is_strong)
     return readings.with_times(readings.with_own_names(readings.with_one_step(values)))
 
 
@@ -223,6 +239,14 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
         is_of_number_before = not before[: len(before) - len(name[0])].strip()
         return None if is_of_number_before else name
     return name
+
+
+def _may_count(name: re.Match[str] | None) -> bool:
+    """Tell whether a number of a total with this name may be a step: not that of `Waves:1/3`."""
+    if name is None:
+        return False
+    word = name["words"].rpartition(" ")[2]
+    return name["sign"].strip(" ") not in (":", "=") or not _is_other(word)
 
 
 def _in_other_phase(
@@ -306,18 +330,22 @@ def _value(
         is_rate_or_time = is_explicit and not is_result and not is_time
         if found.kind == "counter":
             if by_unit is None and unit not in _SECONDS and readings.is_count(match):
-                printed = vocabulary.snake(name["words"].split(" ")[-1])
+                printed = vocabulary.snake(name["words"])
+                if printed not in _BARE:
+                    printed = vocabulary.snake(name["words"].split(" ")[-1])
                 return Value(found, scaled, printed, is_explicit)
         elif by_unit is None or is_name_of_next or is_rate_or_time:
             is_unit = not is_name_of_next and (by_unit is not None or unit in _SIZES)
-            value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_explicit)
+            # | value_loss | 333 |
+            is_named = is_explicit or ("|" in name["sign"] and behind.lstrip(" ")[:1] == "|")
+            value = _named(found, match, unit if is_unit else "", name["extra"] or "", is_named)
             return value and value._replace(printed_name=vocabulary.snake(name["words"]))
     if by_unit is not None:
         if found is not None and found.kind == "rate":
             by_unit = by_unit._replace(kind="rate")
         is_rate = by_unit.kind == "rate"
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
-    if counted := readings.counted(before, match, behind):
+    if counted := readings.counted(name, before, match, behind):
         return counted
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
@@ -349,6 +377,9 @@ def _named(
     elif match["scale"]:
         sign = match["scale"]
     unit = unit or sign
+    if found.kind == "loss" and unit in _BYTE_UNITS:
+        # GPU_mem cost is 3806.5 MB
+        return None
     if found.kind in ("loss", "score") and unit in _SECONDS:
         # Cost: 6.79s
         return Value(Meaning("time", "time"), number, unit, is_explicit)

@@ -14,23 +14,35 @@ OTHER_LINE = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
     r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
-    r"download\w*|translated|generated?|inference)\b(?! time\b)|^Traceback|^\s*File |"
+    r"download\w*|tokenized?|translated|generated?|inference)\b(?! time\b)|^Traceback|^\s*File |"
     r"(?-i:[a-z]Error\b|WARNING)",
     re.IGNORECASE,
 )
-#: Progress bars count many things. Those without a loss count only behind such words or a row of
-#: numbers; for bare ones there is the pattern of tqdm.
+_PERCENT = r"(?<![0-9.])[0-9]+%(?:\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))"
+#: Progress bars that count other things than the steps of the training or an evaluation.
 OTHER_BAR = re.compile(
-    r"(?!\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode|progress)[^A-Za-z%|]*)+%|"
-    r"\s*[0-9][0-9.,/GMK\s]{12,}:?\s+[0-9]+%).*(?:[0-9]%\||\[[0-9:]+<)",
+    r"(?:(?!%[| ]).)*?(?<![a-z])(?:(?:re|un|pre)?-?(?:load|process|calculat|comput)|map\b|filter|"
+    r"token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
+    r"collect|prepar|index|(?:en|de)cod|render|predict|sanity|pack|group|merg|copy|split|check|"
+    r"shard|files?\b|anchor|writ|clean|evolv|compil|warm|sampl|infer|inspect|detect|quanti|prun)"
+    rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+it[ ])",
+    re.IGNORECASE,
+)
+#: Bars of evaluations, also the one that ultralytics prints.
+VALIDATION_BAR = re.compile(
+    rf"(?:(?!%[| ]).)*?(?:\b(?:[Vv]al(?:id\w*)?|[Tt]est(?:ing)?|[Ee]val\w*)\b|Class +Images)"
+    rf"[^%|]*(?:{_PERCENT})"
+)
+TRAINING_BAR = re.compile(
+    r"\W*(?:(?:train\w*|epoch|steps?|iter\w*|batch\w*|episode|progress)[^A-Za-z%|]*)+%",
     re.IGNORECASE,
 )
 #: A bar before its first step.
 BEGUN_BAR = re.compile(r"\?[ ]?(?:it|step|batch)/s")
+#: The same of Lightning, with the values of the epoch before.
+OLD_BAR = re.compile(r"\bEpoch [0-9]+: .*\[00:00<\?,.*(?:v_num|train|val)")
 BEFORE_BAR = re.compile(rf":\s+{BAR}")
 _BAR = re.compile(r"(?<![0-9.])[0-9]+%(?:\|[^|]*\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))")
-#: What another part of the program printed behind a bar.
-_BEHIND_BAR = re.compile(r"(\[[0-9:]+<[^\[\]]*\])(?!.*(?<![a-z])[Ll]oss)[^\s\]].*")
 _CLOCK = "[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?"
 #: What a logger prints first.
 _HEAD = re.compile(
@@ -60,6 +72,7 @@ _JUNK = re.compile(
     | [0-9]{{1,2}}/[0-9]{{1,2}}[ T-]{_CLOCK}
     | (?<![\w.])[0-9]+[ ](?:days?|hours?|hrs?|minutes?|mins?)\b(?:[ ,]*(?:and[ ])?[0-9.]+[ ]\w+)?
     | (?<!\w)0x[0-9A-Fa-f]+
+    | (?<=[0-9])(?:st|nd|rd|th)\b
     | (?<![\w.])[0-9]{{1,4}}(?:[-_][0-9]{{1,4}}){{2,}}(?:[ T_]?[0-9]+:[0-9.:,+Z]*)?
     | (?<![\w.])[0-9]+/[0-9]+/[0-9]+(?![\w.])
     | (?<![\w.])v?(?:[0-9]+\.){{2,}}[0-9]\w*(?:[+-]\w+)*
@@ -118,6 +131,14 @@ _JOINED = re.compile(
 _COUNTERS = re.compile(
     r"\b(epoch|ep)/(iter|step|batch|it)\w*[^\w/]{1,4}([0-9]+)/([0-9]+)\b", re.ASCII | re.IGNORECASE
 )
+#: t(8): 0.22
+_INDEXED = re.compile(r"(?<![\w.])([A-Za-z]\w*)\(([0-9]+)\)(?=[ ]*[:=])", re.ASCII)
+#: 9.50kit/200kit
+_OF_ITERATIONS = re.compile(r"(?<![\w.])([0-9.]+[kM]?)it/[0-9.]+[kM]?it\b")
+#: accuracy: 2536/10042=0.2525
+_FRACTION = re.compile(r"(?<![\w.])[0-9]+/[0-9]+[ ]?=[ ]?(?=[0-9]*\.[0-9])", re.ASCII)
+#: Batch [0-20]
+_RANGE = re.compile(r"(?<=[a-z][ ]\[)[0-9]+-(?=[0-9]+\])", re.ASCII)
 _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
@@ -138,11 +159,6 @@ def _in_english(match: re.Match[str]) -> str:
     )
 
 
-def without_text_behind_bar(text: str) -> str:
-    """Return the text without what another part of the program printed right behind a bar."""
-    return _BEHIND_BAR.sub(r"\1", text) if "<" in text else text
-
-
 def removed(text: str) -> str:
     """Return the text with a gap for each piece of junk, and `epoch_3` as `epoch 3`."""
     head = _HEAD.match(text)
@@ -152,7 +168,13 @@ def removed(text: str) -> str:
         text = _AFTER_SIGN.sub(" ", text)
     if "/" in text or ".py:" in text:
         text = _COUNTERS.sub(r"\1 \3 \2 \4", text)
-        text = _SPREAD_RATE.sub("/", _PATH.sub(GAP, text))
+        if "it/" in text:
+            text = _OF_ITERATIONS.sub(r"step \1", text)
+        text = _FRACTION.sub("", _SPREAD_RATE.sub("/", _PATH.sub(GAP, text)))
+    if "-" in text and "[" in text:
+        text = _RANGE.sub("", text)
+    if "):" in text or ")=" in text:
+        text = _INDEXED.sub(r"\1_\2", text)
     if "%" in text:
         text = _BAR.sub(BAR, text)
     return _GLUED.sub(r"\1\2 ", _JUNK.sub(GAP, _JOINED.sub(r"\1: ", text)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -14,6 +15,9 @@ from orchestrator.text import expressions
 MAX_LINE_CHARACTERS = 4096
 #: A carriage return, as editors show it.
 _PRINTED_RETURN = "^M"
+#: Between a progress bar and what was printed right behind it, which is a line of its own.
+_BAR_END = re.compile(r"(?<=\])(?=[^\s\]\[)}|,:;.])|(?<=\])(?=\[[0-9]{2}[/:-])")
+_BAR = re.compile(r"\[[0-9:]+<[^\[\]]*\]")
 #: Ranks with a state of their own; the least recently seen one is dropped.
 _MAX_STREAMS = 1024
 #: After so many slow regexes of users in one log, all regexes of users are skipped.
@@ -107,6 +111,12 @@ class Matcher:
             ]
         if len(text) > MAX_LINE_CHARACTERS:
             return []
+        if "<" in text and (bar := _BAR.search(text)) and _BAR_END.match(text, bar.end()):
+            return [
+                parsed
+                for part in (text[: bar.end()], text[bar.end() :])
+                for parsed in self.parse_line(part, attempt=attempt, path=path, line=line)
+            ]
         # Keras prints \b to overwrite its output.
         text = text.rstrip(" \t\r\n\v\f\b")
         prefix: prefixes.Prefix | None = None

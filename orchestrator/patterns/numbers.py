@@ -13,7 +13,7 @@ UNIT_CHARACTERS = 32
 #: of ordinary numbers
 CHARACTERS = "0123456789.+-eE"
 
-_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)(?:\.0)?", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(regexes.THOUSANDS)
 _CLOCK = re.compile(r"(?:(?:([0-9]+) days?, )?([0-9]+):)?([0-9]{1,2}):([0-9]{2}(?:\.[0-9]+)?)")
 #: At most 18 digits, which fit 64 bits.

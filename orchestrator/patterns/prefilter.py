@@ -21,7 +21,7 @@ _EXPRESSIONS = {
     RATE: r"/s(?:ec|econds?)?(?:/gpu|/GPU|[^A-Za-z0-9_/\n]|(?m:$))",
     INTEGER: "[0-9]+",
     ROW: r"(?m:^|\]: )[ \t|]*[0-9][0-9.]*(?:/[0-9]+)?[ \t|,]+"
-    r"(?:[-+]?[0-9.][0-9.eE+-]*[A-Za-z%]{0,2}(?:[ \t|,]|(?m:$))|[nN]a[nN])",
+    r"(?:\(?[-+]?[0-9.][0-9.eE+-]*[A-Za-z%]{0,2}\)?(?:[ \t|,]|(?m:$))|[nN]a[nN])",
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _EXPRESSIONS)))
 

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import tables, vocabulary
 from orchestrator.patterns.vocabulary import Meaning
 
 _MAX_NAME_CHARACTERS = 64
-_SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 _AT = re.compile(
     r"([A-Za-z_][\w ]*?)(?: \([a-z ]+\))?(?: (?:at|@|after|in|on|for|over|of)(?: |$)| ?\((?=\w+ $)"
     r"| (?=(?i:epoch|step|iter|iteration|batch) $))"
@@ -35,6 +34,24 @@ FIRST_END = re.compile(
 #: The text around an integer whose place says what it is.
 PLACE = re.compile(r"\W*", re.ASCII)
 _STEP = Meaning("step", "counter")
+_NO_FRACTION = re.compile(r"\.0*$")
+_SIGNS = frozenset((":", "=", "::", "=="))
+#: Behind a number in a list of names and numbers.
+_BEHIND_CELL = re.compile(r"[ ]*(?:[,;|\])}]|$)|[ ]{2}|\t")
+#: Names that would be prose beside others: best: 0.5
+_KINDS = frozenset("best min max avg mean last".split())
+_BEFORE_NAME = ("", *",;|:([{)]}\t\1\2")
+#: As unit: an unknown name without a sign.
+_UNSIGNED = "\0"
+#: Behind a number that is a time or a size.
+_OTHER_UNIT = re.compile(
+    r"[ ]?(?:[smhd]|ms|secs?|seconds?|mins?|minutes?|hours?|hrs?|[kKMGT]i?B?)\b|[A-Za-z]"
+)
+#: Hyperparameters, which programs print beside numbers of epochs and steps.
+_TUNED = frozenset(
+    "momentum dropout gamma alpha beta beta1 beta2 eps epsilon lambda temperature tau weight_decay "
+    "l2 l1 warmup min_lr max_lr base_lr clip grad_clip".split()
+)
 #: The names of counters that begin anew in each epoch and in each evaluation.
 _BATCHES = frozenset("batch batches batch_idx minibatch mini_batch".split())
 #: Of several counters in a line these are the step.
@@ -145,6 +162,58 @@ def with_times(values: Sequence[Value]) -> list[Value]:
     ]
 
 
+def unknown(name: re.Match[str], match: re.Match[str], before: str, behind: str) -> Value | None:
+    """Return the value of a name that is none of the known ones: l_g_pix: 3.2e-03.
+
+    Without a sign, or in a list, it must stand alone: v_recons 0.36  recons 0.38
+    """
+    sign = name["sign"].strip(" \t")
+    beginning = before[: len(before) - len(name[0])]
+    is_alone = beginning[-2:] == "  " or beginning.rstrip(" ")[-1:] in _BEFORE_NAME
+    words = name["words"].split(" ")
+    is_glued = not beginning and before[:1].isalpha() and match.start() > len(before)
+    if is_glued or (sign and sign not in _SIGNS) or match["total"] or _OTHER_UNIT.match(behind):
+        return None
+    if not is_alone or len(words) > 3:
+        words = words[-1:]
+    printed = vocabulary.snake(" ".join(words))
+    is_identifier = len(words) == 1 and ("_" in printed or printed in _KINDS)
+    if not printed or vocabulary.is_other(printed, is_identifier=is_identifier):
+        return None
+    if not sign and not (is_alone and len(words) == 1 and _BEHIND_CELL.match(behind)):
+        return None
+    return Value(Meaning(printed, "other"), match["number"], _UNSIGNED if not sign else "")
+
+
+def without_settings(values: Sequence[Value], *, is_strong: bool) -> list[Value]:
+    """Return the values without names that are unknown and may be settings or prose.
+
+    Args:
+        is_strong: the values contain a loss, a score or a rate.
+    """
+    return [
+        value._replace(unit="") if value.unit == _UNSIGNED else value
+        for value in values
+        if is_strong
+        or (
+            value.unit != _UNSIGNED
+            and (value.meaning.kind != "other" or value.meaning.name not in _TUNED)
+        )
+    ]
+
+
+def of_evaluation(values: Sequence[Value]) -> list[Value]:
+    """Return the values of an evaluation's progress bar: its steps are not the training's."""
+    return [
+        value._replace(meaning=Meaning("batch", "counter"))
+        if value.meaning.name == "step"
+        else value._replace(meaning=value.meaning._replace(name=f"val_{value.meaning.name}"))
+        if value.meaning.kind in ("rate", "time")
+        else value
+        for value in values
+    ]
+
+
 def last_is_epoch(values: Sequence[Value]) -> bool:
     return bool(values) and values[-1].meaning.name == "epoch"
 
@@ -174,8 +243,15 @@ def metric_at_step(before: str) -> Meaning | None:
     return found if found is not None and found.kind in ("loss", "score") else None
 
 
-def counted(before: str, match: re.Match[str], behind: str) -> Value | None:
-    """Return the counter of `after 100 steps`, `3/10 batches`, or `| 100 updates |`."""
+def counted(
+    name: re.Match[str] | None, before: str, match: re.Match[str], behind: str
+) -> Value | None:
+    """Return the counter of `after 100 steps`, `3/10 batches`, `| 100 updates |`, `Train 100:`."""
+    is_end = match["total"] or behind.lstrip(" ").startswith(":")
+    if name and is_end and is_count(match) and vocabulary.is_training(before.strip(" \1|:-")):
+        # Train: 1/3 (33%) [49/323 (15%)]
+        counter = Meaning("epoch", "counter") if behind.strip(" ") == "[" else _STEP
+        return Value(counter, match["number"], counter.name)
     counted = _COUNTED.match(behind) if is_count(match) else None
     found = vocabulary.meaning(counted[1]) if counted is not None else None
     if counted is None or found is None or found.kind != "counter":
@@ -192,10 +268,10 @@ def counted(before: str, match: re.Match[str], behind: str) -> Value | None:
 
 def is_count(match: re.Match[str]) -> bool:
     # Lightning prints global_step=794.0, and tables 1.11e+04.
-    number = match["number"].replace(",", "").removesuffix(".0").rstrip(".")
+    number = _NO_FRACTION.sub("", match["number"].replace(",", ""))
     is_rounded = (match["scale"] or "e+" in number) and float(number + scale(match)).is_integer()
     return bool(number.isdigit() or is_rounded) and not match["unit"]
 
 
 def scale(match: re.Match[str]) -> str:
-    return _SCALES[match["scale"]] if match["scale"] else ""
+    return tables.SCALES[match["scale"]] if match["scale"] else ""

@@ -7,7 +7,8 @@ import re
 #: A group with a format that float() does not accept.
 WITH_FORMAT = re.compile(r"\(\?P<([A-Za-z_]\w*)>\{(thousands|clock)\}")
 
-_NOT_FINITE = r"[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
+# Lightning prints nan.0.
+_NOT_FINITE = r"[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)(?:\.0\b)?"
 # Possessive: otherwise Python's re could split a long run of digits at each of them.
 NUMBER = rf"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?|{_NOT_FINITE}"
 THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from orchestrator.patterns import regexes, vocabulary
 
 _MAX_COLUMNS = 80
+SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 _BORDERS = " |\t\r\u2502\u2503"
 _CELL_END = re.compile(r"[ ]*[|\t\u2502\u2503][ |\t\u2502\u2503]*|[ ]{2,}|,[ ]*")
+_WIDE_END = re.compile(r"[ ]{2,}")
+#: Step (% Done), Train Iter (time)
+_NOTE = re.compile(r"[ ]\(([^()]*)\)")
 #: The end of a row that a progress bar follows, as ultralytics prints it.
 _BAR = re.compile(r":?\s+(?=[0-9]+%(?:\||\s))")
 #: 0.5, 3/100, 2.1G, images/sec: 135.5
 _NUMBER = re.compile(
-    rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?([A-Za-z%]*)(?=[ ]|$)",
+    rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?"
+    r"(?:[ ]?([A-Za-z%]{1,4}))?(?=[ ]|$)",
     re.ASCII,
 )
 
@@ -44,9 +49,16 @@ def header(text: str) -> tuple[str, ...]:
     return tuple(cells) if is_header and kinds & vocabulary.STRONG else ()
 
 
+def _without_note(note: re.Match[str]) -> str:
+    return " time" if note[1] == "time" else ""
+
+
 def _meaning(column: str, columns: Sequence[str]) -> vocabulary.Meaning | None:
     """Return what a column contains; beside other parts of a loss, `box` is one, too."""
-    if column in _LOSS_PARTS and len(_LOSS_PARTS.intersection(columns)) > 1:
+    # box, or box_oo of several boxes
+    column = _NOTE.sub(_without_note, column)
+    parts = {each.partition("_")[0] for each in columns if "loss" not in each}
+    if column.partition("_")[0] in parts & _LOSS_PARTS and len(_LOSS_PARTS & parts) > 1:
         return vocabulary.Meaning(f"{column}_loss", "loss")
     return vocabulary.last_meaning(column)
 
@@ -59,7 +71,7 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
     """
     text, *bars = _BAR.split(text, maxsplit=1)
     text = text.strip(_BORDERS)
-    for texts in (_CELL_END.split(text), text.split()):
+    for texts in (_CELL_END.split(text), text.split(), _WIDE_END.split(text)):
         if len(texts) != len(columns):
             continue
         numbers = sum(_NUMBER.search(cell) is not None for cell in texts)
@@ -70,7 +82,11 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
         for column, cell in zip(columns, texts, strict=True):
             found, number = _meaning(column, columns), _NUMBER.search(cell)
             if found is not None and number is not None:
-                cells.append((found, number[1].replace(",", ""), number[2]))
+                unit, value = number[2] or "", number[1].replace(",", "")
+                if found.kind in ("rate", "counter") and unit in SCALES:
+                    # 31.26 M
+                    unit, value = "", value + SCALES[unit]
+                cells.append((found, value, unit))
             elif found is not None and found.kind == "counter":
                 break
         else:

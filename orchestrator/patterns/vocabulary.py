@@ -88,13 +88,19 @@ _SETTINGS = frozenset(
     "frequency interval every gamma alpha beta window spike implementation impl fusion "
     "backend std range history target tolerance tol delta limit".split()
 )
+#: In the names of numbers that are no metrics.
+_OTHER_WORDS = _SETTINGS - frozenset(("alpha", "beta", "gamma", "std")) | frozenset(
+    "time timer elapsed elapse eta remaining left duration took takes date version size shape seed "
+    "port id rank gpu gpus cuda python torch params parameters param thr device node speed "
+    "finished average".split()
+)
 _COUNTERS = {
     "step": (
         "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
         "updates up timestep timesteps tick round frame frames game games generation num_updates "
         "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
-        "num_timesteps n_timesteps total_frames num_frames total_env_steps "
-        "total_env_interacts total_steps time_steps i mini_batch gen index idx"
+        "num_timesteps n_timesteps total_num_timesteps total_num_steps total_frames num_frames "
+        "total_env_steps total_env_interacts total_steps time_steps i mini_batch gen index idx"
     ),
     "epoch": "epoch epochs ep epoch_num",
     "episode": "episode episodes",
@@ -133,22 +139,19 @@ _OTHERS = {
 _TIMES = {
     "step_time": (
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
-        "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms ms_step "
-        "ms_per_step ms_batch ms_it ms_iter s_it s_iter s_step s_batch sec_it sec_iter sec_step "
-        "sec_batch sec_tick sec_per_step sec_per_iter sec_per_batch s_per_step seconds_per_step "
-        "elapsed_time_per_iteration batch_cost step_seconds ms_per_batch secs_step secs_iter "
-        "time_per_update iter_ms step_avg"
+        "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
+        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg"
     ),
-    "epoch_time": "epoch_time time_per_epoch time_epoch s_epoch sec_epoch",
+    "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
     "time": "time time_cost took duration t secs seconds sec",
 }
 _COUNTED = (
     "it its iter iters iteration iterations step steps batch batches sample samples image "
-    "images img imgs example examples ex exs seq seqs sequence sequences sent sents sentence "
-    "sentences tok toks token tokens word words frame frames record records row rows utt utts "
-    "utterance utterances update updates item items clip clips video videos graph graphs node "
-    "nodes game games char chars ray rays point points pixel pixels global_step query queries "
+    "images img imgs im ims example examples ex exs seq seqs sequence sequences sent sents "
+    "sentence sentences tok toks token tokens word words frame frames record records row rows utt "
+    "utts utterance utterances update updates item items clip clips video videos graph graphs "
+    "node nodes game games char chars ray rays point points pixel pixels global_step query queries "
     "pair pairs doc docs env_step env_steps atom atoms edge edges molecule molecules request "
     "requests patch patches voxel voxels transition transitions position positions epoch epochs"
 )
@@ -159,6 +162,13 @@ _DEVICES = "gpu|device|node|chip|core|rank|thread|worker|actor|proc|process|cpu|
 _RATE = re.compile(
     rf"(?:num_|n_)?({_COUNTED_PATTERN})(?:_per)?(?:_(?:{_DEVICES}))?(?:_per)?"
     rf"_(?:s|sec|secs|second|seconds)(?:_per)?(?:_?(?:{_DEVICES}))?(?:_avg)?"
+)
+#: ms_per_step, sec_batch, us_sample
+_TIME_PER = re.compile(
+    rf"(?:[mun]?s|secs?|seconds?)(?:_per)?_(?P<counted>tick|{_COUNTED_PATTERN})", re.ASCII
+)
+_STEPS = frozenset(
+    "it its iter iters iteration iterations step steps batch batches update tick".split()
 )
 #: rpnacc, cls_accuracy
 _ACCURACY = re.compile(r".*acc(?:uracy)?")
@@ -171,6 +181,8 @@ _FLOPS = re.compile(
 _RATES = frozenset("throughput ips sps wps tps fps tgs ups speed imps hz qps tput thrpt".split())
 #: Units without a slash.
 RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
+#: equations/s: whatever is counted, but no sizes
+_OTHER_RATE = re.compile(r"(?!.*(?:bit|byte|file|error|packet)s_)[a-z]{2,}s_(?:s|sec|second)")
 _LOSSES = frozenset(
     "loss losses los loss_function cost cost_function objective objective_function objective_value "
     "obj criterion".split()
@@ -252,7 +264,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     if counter := _counter(key):
         return counter
     words = key.split("_")
-    if " " in printed and words[0] in ("loss", "losses") and words[-1] in _MEANINGS:
+    last = _MEANINGS.get(words[-1])
+    if " " in printed and words[0] in ("loss", "losses") and last and last.kind != "time":
         # lm loss PPL
         return None
     is_validation = any(word in _VALIDATION for word in words)
@@ -260,8 +273,11 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     found = _unphased("_".join(core))
     if found is None and "/" in printed:
         # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
-        last = snake(printed.rpartition("/")[2])
-        found = _unphased(last) or _unphased(_without_qualifiers(last)) or _counter(last)
+        end = snake(printed.rpartition("/")[2])
+        found = _unphased(end) or _unphased(_without_qualifiers(end)) or _counter(end)
+        if found is not None and found.kind == "counter" and words[0] in COUNTED:
+            # words/batch
+            return None
         if found is None and _LOSS_PATH.fullmatch(printed):
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
@@ -300,6 +316,9 @@ def _unphased(key: str) -> Meaning | None:
     if rate is not None or key in _RATES:
         name = "tokens_per_second" if _TOKENS.match(key) else "throughput"
         return Meaning(name, "rate", f"{rate[1]}/s" if rate is not None else "")
+    if time_per := _TIME_PER.fullmatch(key):
+        counted = time_per["counted"]
+        return Meaning(f"{'step' if counted in _STEPS else counted}_time", "time")
     timed, _, time_unit = key.rpartition("_")
     time = _MEANINGS.get(timed)
     if time is not None and time.kind == "time" and time_unit in ("ms", "s", "sec", "seconds"):
@@ -322,15 +341,16 @@ def unit_meaning(printed: str) -> Meaning | None:
     if not printed:
         return None
     key = snake(printed)
-    found = _MEANINGS.get(key)
-    if found is not None and found.kind == "time" and "_" in key:
-        return found
+    if _TIME_PER.fullmatch(key):
+        return _unphased(key)
     if printed in ("/s", "/sec"):
         return Meaning("throughput", "rate", "/s")
     if " " in printed and "per" not in key and not _RATE.fullmatch(key):
         # source words/s
         return unit_meaning(printed.partition(" ")[2])
     is_rate = _FLOPS.fullmatch(key) or _RATE.fullmatch(key) or key in RATE_UNITS
+    if not is_rate and _OTHER_RATE.fullmatch(key):
+        return Meaning("throughput", "rate", printed)
     return _unphased(key) if is_rate else None
 
 
@@ -347,6 +367,20 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             )
             return None if is_setting and found.kind == "counter" else found
     return None
+
+
+def is_training(word: str) -> bool:
+    return word.lower() in _TRAINING
+
+
+def is_other(key: str, *, is_identifier: bool) -> bool:
+    """Tell whether an unknown name is that of a setting, a time or a part of a sentence.
+
+    Args:
+        is_identifier: it is printed as one word with underscores.
+    """
+    words = frozenset(key.split("_"))
+    return bool(words & _OTHER_WORDS or (words & _PROSE and not is_identifier))
 
 
 def last_phase(words: Iterable[str], phase: P) -> str | P:
