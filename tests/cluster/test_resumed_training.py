@@ -152,9 +152,9 @@ from trainers import train
 
 end_epoch = train.Trainer.end_epoch
 
-def paced(self):
+def paced(*arguments):
     time.sleep(SECONDS / {LIMITED_EPOCHS})
-    end_epoch(self)
+    end_epoch(*arguments)
 
 train.Trainer.end_epoch = paced
 train.main()

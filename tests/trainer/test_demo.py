@@ -110,7 +110,11 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     paths = {name: shlex.quote(f"{folder}/{name}") for name in ("state", "runs")}
     assert output.startswith(TOLD.format(**paths)), output
     assert "\nState:       COMPLETED\n" in output
-    assert "\nTotal processes: 2\nTraining completed successfully.\n" in output
+    assert re.search(
+        r"\nTotal processes: 2\nEvaluation: [\d.]+ seconds\n"
+        r"Waiting for checkpoints: [\d.]+ seconds\nTraining completed successfully\.\n",
+        output,
+    )
     assert METRICS.format(**paths) + CLOSING.format(folder=folder) in output
     # One folder, and nothing in the home.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]

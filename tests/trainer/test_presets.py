@@ -61,6 +61,14 @@ def test_an_example_is_its_preset_written_out(
     assert _parse(_words(spec["args"])) == _parse([f"--preset={preset}", *besides])
 
 
+def test_the_arguments_of_each_example_are_understood(checkout: Path) -> None:
+    specs = [tomllib.loads(path.read_text()) for path in checkout.glob("examples/*.toml")]
+    trainings = [spec for spec in specs if spec.get("launch", {}).get("module") == "trainers.train"]
+    assert len(trainings) >= 10
+    for spec in trainings:
+        _parse(_words(spec.get("args", {})))
+
+
 @pytest.mark.parametrize(
     ("line", "preset", "besides"),
     [

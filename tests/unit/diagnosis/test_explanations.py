@@ -194,6 +194,34 @@ def test_running_job_shows_its_last_line() -> None:
     assert result.details["last_written"] == now
 
 
+DIVERGED = "trainers.train: error: training diverged: {}. Use a lower --base-lr, a longer --warmup"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "the loss became NaN in steps 1 to 23",
+        "the loss became infinite in the evaluation of epoch 3",
+        "a weight became NaN or infinite by step 46",
+    ],
+)
+def test_exit_code_of_a_training_that_diverged(what: str) -> None:
+    job = job_of(JobState.FAILED, exit_code=65)
+    result = explained([STEP, DIVERGED.format(what)], job)
+    assert (result.cause, result.evidence[0].line) == ("diverged", 2)
+    # The exit code alone says nothing: other programs use it, too.
+    assert explained([STEP], job).cause == "nonzero_exit"
+
+
+def test_a_disk_that_is_full_only_while_the_program_trains() -> None:
+    full = "trainers.train: {}: cannot write checkpoint /r/checkpoint.pt: the disk is full."
+    result = explained([STEP, full.format("warning"), STEP, full.format("error")])
+    assert (result.cause, result.evidence[0].line) == ("disk_full", 4)
+    assert result.summary == "cannot write checkpoint /r/checkpoint.pt"
+    diverged = DIVERGED.format("the loss became NaN in steps 1 to 23")
+    assert explained([full.format("warning"), STEP, diverged]).cause == "diverged"
+
+
 def test_a_bare_exit_code_shows_the_end_of_the_log() -> None:
     result = explained([STEP, "config broken", ""], job_of(JobState.FAILED, exit_code=4))
     assert result.cause == "nonzero_exit"
