@@ -358,11 +358,11 @@ def test_a_model_that_cannot_be_compiled_runs_uncompiled_and_says_so(
     torch._dynamo.reset()
     assert trainer.progress.finished
     assert (
-        "trainers.train: warning: rank 0: torch.compile failed for 1 parts of the model, which run"
-        " uncompiled: see its messages above, or set --compile off.\n" in capsys.readouterr().err
+        "trainers.train: warning: rank 0: torch.compile failed for 1 of 1 parts of the code, which"
+        " run uncompiled: see its messages above, or set --compile off.\n" in capsys.readouterr().err
     )
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result["run"]["compile"] == "default (1 parts run uncompiled)"
+    assert result["run"]["compile"] == "default (1 of 1 parts run uncompiled)"
 
 
 def test_images_keep_the_memory_format() -> None:
