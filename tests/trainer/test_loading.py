@@ -200,7 +200,7 @@ def test_random_transforms_leave_the_random_state_of_the_trainer(
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_stream_that_ends_too_early(num_workers: int) -> None:
     message = (
-        "The training data ended before position 42: correct its num_samples, or set a smaller"
+        "The stream ended before position 42: correct its num_samples, or set a smaller"
         " --steps-per-epoch."
     )
     with pytest.raises(errors.DataError, match=re.escape(message)):

@@ -131,7 +131,7 @@ class StreamBatches(torch_data.IterableDataset[Any]):
                 batch = list(itertools.islice(samples, len(_indices(part))))
             if len(batch) < len(_indices(part)) and self._is_finite:
                 raise errors.DataError(
-                    f"The training data ended before position {part.stop}: correct its"
+                    f"The stream ended before position {part.stop}: correct its"
                     " num_samples, or set a smaller --steps-per-epoch."
                 )
             if batch:
