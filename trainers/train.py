@@ -8,10 +8,9 @@ One srun task per rank:      srun --ntasks-per-node=4 python -m trainers.train
                                  (with MASTER_ADDR and MASTER_PORT exported)
 A task of your own:          python -m trainers.train --task tasks.py:MyTask
 
-In a job of orchestrator, environment variables name the metrics file (ORCHESTRATOR_METRICS_FILE),
-the run folder, the array task and the attempt (ORCHESTRATOR_RUN_DIR, _TASK, _ATTEMPT), the stop
-file, whose existence requests a stop (ORCHESTRATOR_STOP_FILE), and the requeue file, by which this
-program requests a requeue (ORCHESTRATOR_REQUEUE_FILE). All of them are optional.
+In a job of orchestrator, ORCHESTRATOR_METRICS_FILE names the metrics file, _RUN_DIR the run folder,
+_TASK the array task, _ATTEMPT the attempt, _STOP_FILE the file whose existence requests a stop, and
+_REQUEUE_FILE the file by which this program requests a requeue. All of them are optional.
 """
 
 import argparse
@@ -138,7 +137,6 @@ class Trainer:
             ending = "diverged"
             raise
         finally:
-            gc.enable()
             if self.bar is not None:
                 self.bar.end()
             if ending != "failed":
@@ -187,8 +185,6 @@ class Trainer:
                 self.save()
         if window is not None:
             self.report_window(*window)
-        if self.bar is not None:
-            self.bar.end()
         return reason
 
     def train_step(self) -> None:
@@ -198,13 +194,10 @@ class Trainer:
         # A smaller batch would cause a recompilation.
         is_full = batch_size == self.plan.global_batch_size
         model = self.compiled if is_full else self.wrapped
-        learning_rate = self.schedule.learning_rate(self.progress.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = self.schedule.learning_rate(self.progress.step)
         self.optimizer.zero_grad()
-        if self.compile_mode == "reduce-overhead":
-            # The CUDA graphs may now overwrite the outputs of the last step.
-            torch.compiler.cudagraph_mark_step_begin()
+        parallel.begin_step(self.compile_mode)
         for micro in self.source.micro_batches(step):
             with parallel.pass_contexts(
                 model,
@@ -293,8 +286,7 @@ class Trainer:
         eval_seconds = time.perf_counter() - began
         errors.check_loss(evaluation["loss"], f"the evaluation of epoch {epoch}")
         progress.eval_seconds += eval_seconds
-        learning_rate = self.schedule.learning_rate(progress.step - 1)
-        rate = self._rate(span)
+        learning_rate, rate = self.schedule.learning_rate(progress.step - 1), self._rate(span)
         self._record(
             progress.step,
             ("epoch_time", span.seconds, "seconds"),
@@ -387,7 +379,8 @@ class Trainer:
         self.compile_mode = parallel.check_compiled(self.compile_mode, self.dist.rank)
 
     def _print(self, lines: str) -> None:
-        if self.dist.rank == 0:
+        if self.bar is not None:  # rank 0
+            self.bar.end()
             report.write(lines)
 
     def _close(self, ending: str) -> None:
