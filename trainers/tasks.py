@@ -179,6 +179,8 @@ def _import_file(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
+    if path.stem in sys.modules:
+        raise ImportError(f"a module {path.stem} is already loaded: rename the file")
     module = importlib.util.module_from_spec(spec)
     # Workers and pickle find its classes by this name; modules beside the file can be imported.
     sys.modules[path.stem] = module

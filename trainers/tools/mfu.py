@@ -66,9 +66,12 @@ def training_flops_per_sample(
 
     The model is neither wrapped nor compiled; its state does not change.
     """
-    was_training = model.training
+    was_training, was_fast = model.training, torch.backends.mha.get_fastpath_enabled()
+    # The fused evaluation path of nn.TransformerEncoderLayer is not counted.
+    torch.backends.mha.set_fastpath_enabled(False)
     model.eval()
     with flop_counter.FlopCounterMode(display=False) as counter:
         values, _ = losses(model, batch)
     model.train(was_training)
+    torch.backends.mha.set_fastpath_enabled(was_fast)
     return TRAINING_FACTOR * counter.get_total_flops() / len(values)
