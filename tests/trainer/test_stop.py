@@ -16,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, errors, stopping, train  # noqa: E402
+from trainers import arguments, errors, stop, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -37,21 +37,21 @@ TRAIN = ["-m", "trainers.train", "--device=cpu"]
     ],
 )
 def test_deadline(environ: dict[str, str], expected: float | None) -> None:
-    assert stopping.deadline(environ, margin_seconds=90) == expected
+    assert stop.deadline(environ, margin_seconds=90) == expected
 
 
 def test_stop_is_checked_about_once_a_second(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(stopping.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(stop.time, "perf_counter", lambda: now[0])
     looked = []
     clock = lambda: looked.append(now[0]) or 0.0  # noqa: E731
-    stopper = stopping.Stopper(stop_file=tmp_path / "stop", deadline=1.0, clock=clock)
+    stopper = stop.Stopper(stop_file=tmp_path / "stop", deadline=1.0, clock=clock)
     stopper.begin(100)
     for step in range(101, 1101):
         now[0] += 0.01
-        assert stopper.agreed(step) is None
+        assert stopper.agree(step) == (None, False)
     # Doubling at first, then every hundred steps of 10 ms.
     assert looked[:4] == pytest.approx([0.01, 0.03, 0.07, 0.15])
     gaps = [after - before for before, after in itertools.pairwise(looked[8:])]
@@ -60,18 +60,18 @@ def test_stop_is_checked_about_once_a_second(
 
 def test_reasons(tmp_path: pathlib.Path) -> None:
     now = [0.0]
-    stopper = stopping.Stopper(
+    stopper = stop.Stopper(
         stop_file=tmp_path / "stop", deadline=5.0, poll_seconds=0, clock=lambda: now[0]
     )
     handler = signal.getsignal(signal.SIGTERM)
     with stopper.signals():
-        assert stopper.agreed(1) is None
+        assert stopper.agree(1) == (None, False)
         (tmp_path / "stop").touch()
-        assert stopper.agreed(2) is stopping.Reason.STOP_FILE
+        assert stopper.agree(2) == (stop.Reason.STOP_FILE, False)
         now[0] = 5.0
-        assert stopper.agreed(3) is stopping.Reason.TIME_LIMIT
+        assert stopper.agree(3) == (stop.Reason.TIME_LIMIT, False)
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert stopper.agreed(4) is stopping.Reason.SIGNAL
+        assert stopper.agree(4) == (stop.Reason.SIGNAL, False)
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
@@ -83,12 +83,12 @@ def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> Non
         " would not get further. Increase the time limit."
     )
     with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
-        stopping.request_requeue(environ, step=7, first_step=7, is_writer=True)
-    assert stopping.request_requeue(environ, step=8, first_step=7, is_writer=False)
+        stop.request_requeue(environ, step=7, first_step=7, is_writer=True)
+    assert stop.request_requeue(environ, step=8, first_step=7, is_writer=False)
     assert not path.exists()
-    assert stopping.request_requeue(environ, step=8, first_step=7, is_writer=True)
+    assert stop.request_requeue(environ, step=8, first_step=7, is_writer=True)
     assert path.read_text() == "saved at step 8\n"
-    assert not stopping.request_requeue({}, step=8, first_step=7, is_writer=True)
+    assert not stop.request_requeue({}, step=8, first_step=7, is_writer=True)
 
 
 def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:
