@@ -1,5 +1,6 @@
 """A checkpoint is complete or does not exist, even if writing is interrupted."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -7,13 +8,14 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, checkpoints, errors, train  # noqa: E402
+from trainers import arguments, checkpoint, errors, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -24,12 +26,12 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 KILLER = """
 import builtins, os, pathlib, signal, sys
 import torch
-from trainers import checkpoints
+from trainers import checkpoint
 
 folder = pathlib.Path(sys.argv[1])
 
 def save(step):
-    store = checkpoints.Store(folder, keep=2)
+    store = checkpoint.Store(folder, keep=2)
     state = {"step": step, "weights": torch.full((1000,), float(step))}
     store.save(state, step=step, is_best=True)
     store.wait()
@@ -48,14 +50,15 @@ def die_at(number):
     for name in ("fsync", "replace", "link", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
     pathlib.Path.unlink = counted(pathlib.Path.unlink)
-    checkpoints._HashingWriter.write = counted(checkpoints._HashingWriter.write)
+    checkpoint._HashingWriter.write = counted(checkpoint._HashingWriter.write)
 
 def newest():
-    store = checkpoints.Store(folder, keep=2)
+    store = checkpoint.Store(folder, keep=2)
     store.open()
-    state = checkpoints.load(store.newest())
+    state = checkpoint.load(store.newest())
     assert torch.equal(state["weights"], torch.full((1000,), float(state["step"])))
-    best = checkpoints.load(checkpoints.read(folder / checkpoints.BEST_NAME))
+    checkpoint.verify(folder / "best.pt")
+    best = checkpoint.load(folder / "best.pt")
     assert best["step"] in (state["step"], state["step"] + 1), (best["step"], state["step"])
     store.close()
     return state["step"]
@@ -72,7 +75,7 @@ def write(number, step):
     die_at(number)
     save(step)
 
-checkpoints.Store(folder, keep=2).open()
+checkpoint.Store(folder, keep=2).open()
 assert forked(save, 1) == 0
 status, number, step = None, 0, 1
 while status != 0:
@@ -98,12 +101,12 @@ def test_kill_at_each_stage_leaves_an_intact_checkpoint(
     # Some were killed before the new one counted, and some after.
     gains = [after - before for _, before, after in outcomes]
     assert set(gains) == {0, 1} and gains[-1] == 1 and len(gains) > 8
-    assert len(re.findall(r"checkpoint-[0-9]{10}\.pt\b", names)) == 2
+    assert len(re.findall(r"checkpoint-[0-9]{10}\.pt(?= |$)", names)) == 2
     assert "draft" not in names
 
 
-def make_store(folder: pathlib.Path, steps: int) -> checkpoints.Store:
-    store = checkpoints.Store(folder, keep=3)
+def make_store(folder: pathlib.Path, steps: int) -> checkpoint.Store:
+    store = checkpoint.Store(folder, keep=3)
     store.open()
     for step in range(1, steps + 1):
         store.save({"step": step}, step=step, is_best=step == 2)
@@ -115,14 +118,18 @@ def test_newest_few_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
     store = make_store(tmp_path / "checkpoints", 5)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == [
         "best.pt",
-        *(f"checkpoint-000000000{step}.pt" for step in (3, 4, 5)),
+        "best.pt.sha256",
+        *(f"checkpoint-000000000{step}.pt{end}" for step in (3, 4, 5) for end in ("", ".sha256")),
     ]
-    best = checkpoints.read(tmp_path / "checkpoints" / "best.pt")
-    assert checkpoints.load(best) == {"step": 2}
+    best = tmp_path / "checkpoints" / "best.pt"
+    # Plain files: no class of ours, and sha256sum -c works.
+    assert torch.load(best, weights_only=True) == {"step": 2}
+    digest = hashlib.sha256(best.read_bytes()).hexdigest()
+    assert best.with_name("best.pt.sha256").read_text() == f"{digest}  best.pt\n"
     store.close()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "header only"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "no checksum"])
 def test_damaged_newest_falls_back(
     tmp_path: pathlib.Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,16 +137,18 @@ def test_damaged_newest_falls_back(
     path = tmp_path / "checkpoints" / "checkpoint-0000000003.pt"
     content = path.read_bytes()
     middle = len(content) // 2
+    if damage == "no checksum":
+        path.with_name(f"{path.name}.sha256").unlink()
     path.write_bytes(
         {
             "truncated": content[:-1],
             "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
             "empty": b"",
-            "header only": content[: checkpoints.HEADER_BYTES],
+            "no checksum": content,
         }[damage]
     )
-    body = store.newest()
-    assert body is not None and checkpoints.load(body) == {"step": 2}
+    newest = store.newest()
+    assert newest is not None and checkpoint.load(newest) == {"step": 2}
     assert capsys.readouterr().err.endswith(" Renamed to checkpoint-0000000003.pt.damaged.\n")
     # It no longer counts as a checkpoint to keep.
     assert store.steps() == [2, 1]
@@ -184,14 +193,13 @@ def test_full_disk_keeps_the_old_file(
     assert "/checkpoint-0000000003.pt: " in capsys.readouterr().err
     assert store.steps() == [4, 2, 1]
     assert not list((tmp_path / "checkpoints").glob("*.draft.*"))
-    # The last one of a run must be there.
+    assert store.failure is None
+    # The failure of the last one is kept: the run ends with it.
     store.save({"weights": torch.zeros(100_000)}, step=5, is_best=False)
-    with pytest.raises(
-        errors.CheckpointError, match=r"^cannot write checkpoint .*/checkpoint-0000000005\.pt: "
-    ):
-        store.wait()
-    body = store.newest()
-    assert body is not None and checkpoints.load(body) == {"step": 4}
+    store.wait()
+    assert re.match(r"cannot write checkpoint .*/checkpoint-0000000005\.pt: ", str(store.failure))
+    newest = store.newest()
+    assert newest is not None and checkpoint.load(newest) == {"step": 4}
     store.close()
 
 
@@ -200,11 +208,14 @@ def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
         raise errors.SupersededError("attempt 2 of this job has begun")
 
     make_store(tmp_path / "checkpoints", 1).close()
-    store = checkpoints.Store(tmp_path / "checkpoints", keep=2, check=superseded)
+    store = checkpoint.Store(tmp_path / "checkpoints", keep=2, check=superseded)
     store.save({"step": 2}, step=2, is_best=False)
     with pytest.raises(errors.SupersededError):
         store.wait()
-    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["checkpoint-0000000001.pt"]
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == [
+        "checkpoint-0000000001.pt",
+        "checkpoint-0000000001.pt.sha256",
+    ]
     store.close()
 
 
@@ -238,7 +249,7 @@ def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
     train_here(tmp_path)
     train_here(tmp_path, "--resume=force", "--epochs=2", "--weight-decay=0.125", "--momentum=0.5")
     path = tmp_path / "checkpoints" / "checkpoint-0000000046.pt"
-    (group,) = checkpoints.load(checkpoints.read(path))["optimizer"]["param_groups"]
+    (group,) = checkpoint.load(path)["optimizer"]["param_groups"]
     assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
 
 
@@ -256,17 +267,6 @@ def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_fil
     assert not (tmp_path / "requeue").exists()
 
 
-def test_windows_of_another_length_after_a_resume(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    train_here(tmp_path, "--checkpoint-steps=15", "--keep-checkpoints=9")
-    (tmp_path / "checkpoints" / "checkpoint-0000000023.pt").unlink()
-    (tmp_path / "metrics.jsonl").unlink()
-    # The window in progress began at step 0, and should have gone to step 20.
-    train_here(tmp_path, "--window-steps=10")
-    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    assert [record["step"] for record in records if record["name"] == "loss"] == [16]
-
-
 def test_finished_run_has_nothing_to_do(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,7 +277,11 @@ def test_finished_run_has_nothing_to_do(
     train_here(tmp_path)
     head, summary = capsys.readouterr().out.split("\n\n")
     assert head == "Training was complete after step 23: nothing to do."
-    assert summary == first.split("\n\n")[1]
+    # The time of a checkpoint is not yet known when it is captured.
+    time_of_checkpoints = re.compile("Waiting for checkpoints: .*")
+    assert time_of_checkpoints.sub("", summary) == time_of_checkpoints.sub(
+        "", first.split("\n\n")[1]
+    )
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
     # With more epochs, training continues.
     train_here(tmp_path, "--epochs=2")
@@ -289,3 +293,73 @@ def test_finished_run_has_nothing_to_do(
     assert capsys.readouterr().out.startswith(
         "Training was complete after step 46: nothing to do.\n\n"
     )
+
+
+def test_diverged_run_ends_and_saves_nothing(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    saved = sorted(os.listdir(tmp_path / "checkpoints"))
+    with pytest.raises(errors.DivergedError) as raised:
+        train_here(tmp_path, "--epochs=3", "--base-lr=1e30", "--resume=force")
+    assert raised.value.exit_code == 65
+    assert str(raised.value) == (
+        "training diverged: the loss became NaN in steps 24 to 46. Use a lower --base-lr, a longer"
+        " --warmup-epochs or --max-gradient-norm; earlier checkpoints are kept."
+    )
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == saved
+    assert json.loads((tmp_path / "result.json").read_text())["ending"] == "diverged"
+
+
+def test_weight_that_is_not_finite_is_not_saved(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    # The loss of the only step is finite; its update makes the weights infinite.
+    with pytest.raises(errors.DivergedError, match="a weight became NaN or infinite by step 1"):
+        train_here(
+            tmp_path, "--base-lr=1e38", "--weight-decay=1e38", "--checkpoint-steps=1", "--epochs=1"
+        )
+    assert not list((tmp_path / "checkpoints").glob("*.pt"))
+
+
+# In a mount namespace of its own, so that the file system ends with the program.
+FULL_DISK = """
+mount -t tmpfs -o size=700k tmpfs "$1" && mkdir "$1/run" && shift
+exec "$@"
+"""
+
+
+def test_full_disk_is_named_and_the_results_are_written(
+    clean_environ: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    # One checkpoint of 470 KB fits, and no second one.
+    script = f"""
+import os, sys
+from trainers import train
+try:
+    train.main(["--device=cpu", "--epochs=2", "--run-dir={folder}/run", "--ema-decay=0.9"])
+finally:
+    print(open("{folder}/run/result.json").read())
+"""
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    command = [*unshare, "sh", "-c", FULL_DISK, "sh", str(folder), sys.executable, "-c", script]
+    done = subprocess.run(
+        command, env=clean_environ, capture_output=True, text=True, check=False, timeout=300
+    )
+    if "unshare failed" in done.stderr or "mount: " in done.stderr:
+        pytest.skip(f"a file system of its own is not permitted here: {done.stderr.strip()}")
+    assert done.returncode == 1, done.stderr
+    path = f"{folder}/run/checkpoints/checkpoint-0000000046.pt"
+    failure = (
+        f"cannot write checkpoint {path}: the disk is full. Free space, or set another folder with"
+        " --checkpoint-dir."
+    )
+    assert done.stderr.splitlines() == [
+        f"trainers.train: warning: {failure} Training continues; earlier checkpoints are kept.",
+        f"trainers.train: error: {failure}",
+    ]
+    assert "Training Summary:\n" in done.stdout
+    assert "Training completed successfully." not in done.stdout
+    result = json.loads(done.stdout[done.stdout.index("{") :])
+    assert (result["finished"], result["checkpoint_failure"]) == (True, failure)
