@@ -195,7 +195,7 @@ def test_another_number_of_ranks_sees_the_same_samples(
     assert before == {step: steps[step] for step in before}
     steps = expected(after_size, is_stream=is_stream)
     assert min(after) > 0 and after == {step: steps[step] for step in range(min(after), 15)}
-    # Dropout and batch norm differ, but not much: weights and averages continue from the checkpoint.
+    # Dropout and batch norm differ: weights and averages continue from the checkpoint.
     state, whole = final(folder), final(output / str(before_size) / name.partition(".")[0])
     for part in ("model", "ema"):
         for key, weight in whole[part].items():
