@@ -107,5 +107,6 @@ def test_batch_norm_is_averaged(results: Results, world_size: int, mean: float, 
 
 def test_group_ends_with_its_threads(results: Results) -> None:
     # A thread that outlives the group may abort the process: see trainers/distributed.py.
-    assert results[2]["gloo_threads_during"]
-    assert results[2]["gloo_threads_after"] == []
+    # Not with FSDP, whose caches keep the group (torch 2.15): two ranks run it too.
+    assert results[3]["gloo_threads_during"]
+    assert results[3]["gloo_threads_after"] == []
