@@ -10,7 +10,7 @@ from hypothesis import strategies
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import errors, ranks  # noqa: E402
+from trainers import distributed, errors  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -40,24 +40,24 @@ SRUN = {
     "MASTER_PORT": "20123",
 }
 
-SINGLE = ranks.Ranks(
-    launcher=ranks.Launcher.SINGLE,
+SINGLE = distributed.DistInfo(
+    launcher=distributed.Launcher.SINGLE,
     rank=0,
     local_rank=0,
     world_size=1,
     local_world_size=1,
     num_nodes=1,
 )
-TORCHRUN_RANKS = ranks.Ranks(
-    launcher=ranks.Launcher.TORCHRUN,
+TORCHRUN_RANKS = distributed.DistInfo(
+    launcher=distributed.Launcher.TORCHRUN,
     rank=3,
     local_rank=1,
     world_size=4,
     local_world_size=2,
     num_nodes=2,
 )
-SRUN_RANKS = ranks.Ranks(
-    launcher=ranks.Launcher.SRUN,
+SRUN_RANKS = distributed.DistInfo(
+    launcher=distributed.Launcher.SRUN,
     rank=2,
     local_rank=0,
     world_size=3,
@@ -80,8 +80,10 @@ SRUN_RANKS = ranks.Ranks(
         (SRUN | {"SLURM_STEP_ID": "4294967290"}, SINGLE),
     ],
 )
-def test_environment_gives_ranks(environ: dict[str, str], expected: ranks.Ranks) -> None:
-    assert ranks.read_ranks(environ) == expected
+def test_environment_gives_the_rank(
+    environ: dict[str, str], expected: distributed.DistInfo
+) -> None:
+    assert distributed.read_dist_info(environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_environment_gives_ranks(environ: dict[str, str], expected: ranks.Ranks)
 )
 def test_bad_launch_is_one_sentence(environ: dict[str, str], message: str) -> None:
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        ranks.read_ranks(environ)
+        distributed.read_dist_info(environ)
 
 
 @hypothesis.settings(deadline=None)
@@ -129,20 +131,20 @@ def test_bad_launch_is_one_sentence(environ: dict[str, str], message: str) -> No
 def test_tasks_per_node_expands(groups: list[tuple[int, int]]) -> None:
     text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups)
     expected = [tasks for tasks, nodes in groups for _ in range(nodes)]
-    assert ranks.expand_tasks_per_node(text) == expected
+    assert distributed.expand_tasks_per_node(text) == expected
 
 
 @hypothesis.settings(deadline=None)
 @hypothesis.given(strategies.text())
 def test_tasks_per_node_never_fails_otherwise(text: str) -> None:
     try:
-        assert ranks.expand_tasks_per_node(text)
+        assert distributed.expand_tasks_per_node(text)
     except errors.UsageError as error:
         assert repr(text) in str(error)
 
 
 @pytest.mark.parametrize(
-    ("choice", "place", "num_cuda_devices", "expected"),
+    ("choice", "dist", "num_cuda_devices", "expected"),
     [
         ("auto", SINGLE, 0, "cpu"),
         ("auto", SINGLE, 4, "cuda:0"),
@@ -152,8 +154,10 @@ def test_tasks_per_node_never_fails_otherwise(text: str) -> None:
         ("cuda", SRUN_RANKS, 1, "cuda:0"),
     ],
 )
-def test_device(choice: str, place: ranks.Ranks, num_cuda_devices: int, expected: str) -> None:
-    device = ranks.select_device(choice, place, num_cuda_devices=num_cuda_devices)
+def test_device(
+    choice: str, dist: distributed.DistInfo, num_cuda_devices: int, expected: str
+) -> None:
+    device = distributed.select_device(choice, dist, num_cuda_devices=num_cuda_devices)
     assert str(device) == expected
 
 
@@ -163,7 +167,7 @@ def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
-        monkeypatch.setattr(ranks, "COLLECTIVE_TIMEOUT", datetime.timedelta(seconds=1))
+        monkeypatch.setattr(distributed, "COLLECTIVE_TIMEOUT", datetime.timedelta(seconds=1))
         message = (
             "rank 3 of 4 could not connect to the other ranks: see the first error of another rank,"
             " or check MASTER_ADDR and MASTER_PORT, which must be a reachable host and a free port"
@@ -171,7 +175,7 @@ def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         with (
             pytest.raises(errors.LostRankError, match=f"^{re.escape(message)}"),
-            ranks.process_group(TORCHRUN_RANKS, torch.device("cpu")),
+            distributed.process_group(TORCHRUN_RANKS, torch.device("cpu")),
         ):
             pass
 
@@ -182,4 +186,4 @@ def test_more_ranks_than_gpus() -> None:
         " more GPUs, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        ranks.select_device("auto", TORCHRUN_RANKS, num_cuda_devices=1)
+        distributed.select_device("auto", TORCHRUN_RANKS, num_cuda_devices=1)
