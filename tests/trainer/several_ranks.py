@@ -3,8 +3,8 @@
 Usage: several_ranks.py OUTPUT
 """
 
-import contextlib
-import dataclasses
+from __future__ import annotations
+
 import importlib
 import pathlib
 import sys
@@ -13,123 +13,182 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-from tests.trainer import forked
-from trainers import batches, data_paths, datasets, evaluation, models, ranks, steps
+from tests.trainer import forked, one_rank
+from trainers import distributed, parallel, tasks, train
+from trainers.data import memory, order
 
-CPU = torch.device("cpu")
 # Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
-STEPS = ((12, 1), (7, 1), (2, 1), (1, 1), (12, 2), (11, 2), (7, 2), (12, 4), (10, 4), (1, 4))
-BATCH_SIZE = 12
+STEPS = ((24, 1), (7, 1), (2, 1), (1, 1), (24, 2), (11, 2), (23, 2), (24, 4), (20, 4), (1, 4))
+BATCH_SIZE = 24
+NUM_CLASSES = 10
+#: Options of DDP and of the model, each in a step of two passes.
+OPTIONS = {
+    "plain": [],
+    "compressed": ["--gradient-compression=bf16"],
+    "static": ["--static-graph"],
+    "averaged": ["--ema-decay=0.5"],
+    "recomputed": ["--activation-checkpointing"],
+}
 
 
-def random_dataset(num_test: int) -> datasets.Dataset:
+def random_data(count: int) -> memory.TensorData:
     generator = torch.Generator().manual_seed(1)
-
-    def images(count: int) -> torch.Tensor:
-        pixels = torch.randint(0, 256, (count, 1, 8, 8), generator=generator)
-        return pixels.to(torch.uint8)
-
-    def labels(count: int) -> torch.Tensor:
-        return torch.randint(0, 10, (count,), generator=generator)
-
-    return datasets.Dataset(
-        name="random",
-        train_samples=images(BATCH_SIZE),
-        train_labels=labels(BATCH_SIZE),
-        test_samples=images(num_test),
-        test_labels=labels(num_test),
-        num_classes=10,
-        mean=127.5,
-        std=73.6,
+    return memory.TensorData(
+        samples=torch.randn(count, 1, 8, 8, generator=generator),
+        labels=torch.randint(0, NUM_CLASSES, (count,), generator=generator),
+        mean=torch.zeros(1, 1, 1),
+        std=torch.ones(1, 1, 1),
     )
 
 
-def one_step(
-    place: ranks.Ranks, mode: str, size: int, passes: int, **rules: Any
-) -> tuple[float, dict[str, torch.Tensor]]:
-    """The loss of a step over all ranks, and its gradients."""
-    data = random_dataset(num_test=1)
-    data = dataclasses.replace(
-        data, train_samples=data.train_samples[:size], train_labels=data.train_labels[:size]
+class Branches(nn.Module):
+    """Two linear layers, of which the second is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(64, NUM_CLASSES)
+        self.unused = nn.Linear(64, NUM_CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.used(inputs.flatten(1))
+        return result
+
+
+def make_model(kind: str) -> nn.Module:
+    if kind == "branches":
+        return Branches()
+    norm = nn.BatchNorm2d(4) if kind == "norm" else nn.Identity()
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), norm, nn.Tanh()),
+        nn.Flatten(),
+        nn.Linear(256, NUM_CLASSES),
     )
-    plan = batches.Plan(
-        num_samples=size,
-        global_batch_size=BATCH_SIZE,
-        gradient_accumulation_steps=passes,
-        rank=place.rank,
-        world_size=place.world_size,
+
+
+class Random(tasks.Task):
+    """A step of BATCH_SIZE samples, and one of `size`."""
+
+    best_metric = "accuracy"
+
+    def __init__(self, size: int = BATCH_SIZE, num_eval: int = 3, kind: str = "plain") -> None:
+        self.size, self.num_eval, self.kind = size, num_eval, kind
+
+    def model(self) -> nn.Module:
+        return make_model(self.kind)
+
+    def train_data(self) -> memory.TensorData:
+        return random_data(BATCH_SIZE + self.size)
+
+    def eval_data(self) -> memory.TensorData:
+        return random_data(self.num_eval)
+
+    def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        inputs, labels = batch
+        logits = model(inputs)
+        losses = functional.cross_entropy(logits, labels, reduction="none")
+        return losses, {"accuracy": logits.argmax(dim=1) == labels}
+
+
+def make(
+    dist: distributed.DistInfo, mode: str, *words: str, passes: int = 1, **options: Any
+) -> train.Trainer:
+    task_options = [f"{name}={value!r}" for name, value in options.items()]
+    return one_rank.make(
+        [
+            *("--device=cpu", "--task=tests.trainer.several_ranks:Random", "--base-lr=0.1"),
+            *(f"--batch-size={BATCH_SIZE}", f"--gradient-accumulation-steps={passes}", *words),
+            *(("--task-options", *task_options) if options else ()),
+        ],
+        dist=dist,
+        mode=mode,
     )
+
+
+def one_step(trainer: train.Trainer) -> tuple[float, dict[str, torch.Tensor]]:
+    """The mean loss of the second step over all ranks, and its gradients."""
+    trainer.wrapped.train()
+    trainer.source.begin_epoch(1, 1)
+    trainer.progress.step_in_epoch = 1
+    trainer.meter.start()
+    trainer.train_step()
+    span = trainer.meter.read()
+    assert span.num_samples == trainer.plan.batch_size(1)
+    return span.means["loss"], {
+        name: full(value.grad).clone()
+        for name, value in trainer.model.named_parameters()
+        if value.grad is not None
+    }
+
+
+def full(tensor: Any) -> torch.Tensor:
+    result: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return result
+
+
+def whole_batch(size: int) -> tuple[float, dict[str, torch.Tensor]]:
+    """The same by PyTorch alone, in one pass."""
+    data = random_data(BATCH_SIZE + size)
+    indices = order.permutation(0, 1, len(data))[BATCH_SIZE:]
     torch.manual_seed(0)
-    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
-    trained = steps.wrap(model, mode, CPU)
-    source = data_paths.DevicePath(data, plan, 0, torch.contiguous_format)
-    source.begin_epoch(1, 0)
-    sums = steps.train_step(
-        trained,
-        torch.optim.SGD(trained.parameters(), lr=0.0),
-        source.micro_batches(0),
-        batch_size=plan.batch_size(0),
-        rules=steps.Rules(
-            world_size=place.world_size,
-            autocast=contextlib.nullcontext(),
-            **{"scaler": torch.amp.GradScaler("cpu", enabled=False)} | rules,
-        ),
-    )
-    count = ranks.sum_over_ranks(torch.tensor(sums.num_samples))
-    assert count == size
-    gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
-    return ranks.sum_over_ranks(sums.loss).item(), gradients
-
-
-def whole_batch(size: int) -> dict[str, Any]:
-    """The same gradients by PyTorch alone, in one pass."""
-    data = random_dataset(num_test=1)
-    torch.manual_seed(0)
-    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
-    logits = model(data.normalise(data.train_samples[:size]))
-    loss = nn.functional.cross_entropy(logits, data.train_labels[:size])
+    model = make_model("plain")
+    loss = functional.cross_entropy(model(data.samples[indices]), data.labels[indices])
     loss.backward()
     gradients = {name: value.grad for name, value in model.named_parameters()}
-    return {"loss": loss.item() * size, "gradients": gradients}
+    return loss.item(), gradients
 
 
-def measure(place: ranks.Ranks) -> dict[str, Any]:
-    data = random_dataset(num_test=1)
-    torch.manual_seed(0)
-    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
-    mode = "ddp" if place.world_size > 1 else "single"
-    done = {step: one_step(place, mode, *step) for step in STEPS}
-    clipped = {
-        scale: one_step(
-            place,
-            mode,
-            12,
-            2,
-            max_gradient_norm=0.05,
-            scaler=torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0),
-        )[1]
-        for scale in (1.0, 1024.0)
-    }
-    norm = torch.nn.BatchNorm1d(2)
-    norm.running_mean += place.rank
-    norm.running_var *= 1 + place.rank
-    evaluation.average_batch_norm(norm, place.world_size)
+def clipped(dist: distributed.DistInfo, mode: str, scale: float) -> dict[str, torch.Tensor]:
+    trainer = make(dist, mode, "--max-gradient-norm=0.05", passes=2)
+    trainer.scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0)
+    return one_step(trainer)[1]
+
+
+def with_options(dist: distributed.DistInfo, mode: str, words: list[str]) -> dict[str, Any]:
+    trainer = make(dist, mode, *words, passes=2, kind="norm")
+    before = [weight.detach().clone() for weight in trainer.model.parameters()]
+    loss, gradients = one_step(trainer)
+    norm = trainer.model.get_submodule("0.1")
     return {
-        "losses": {step: loss for step, (loss, _) in done.items()},
-        "gradients": {step: gradients for step, (_, gradients) in done.items()},
-        "clipped": clipped,
-        "evaluations": [
-            evaluation.evaluate(
-                model, random_dataset(num_test), place, CPU, contextlib.nullcontext()
-            )
-            for num_test in (101, 2, 1)
-        ],
+        "loss": loss,
+        "gradients": gradients,
+        "num_batches": norm.num_batches_tracked.item(),
+        "running_mean": norm.running_mean.clone(),
+        "before": before,
+        "after": [weight.detach().clone() for weight in trainer.model.parameters()],
+        "averages": trainer.ema.averages if trainer.ema is not None else None,
+    }
+
+
+def measure(dist: distributed.DistInfo) -> dict[str, Any]:
+    mode = "ddp" if dist.world_size > 1 else "single"
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean += dist.rank
+    norm.running_var *= 1 + dist.rank
+    parallel.average_batch_norm(norm)
+    return {
+        "steps": {
+            (size, passes): one_step(make(dist, mode, passes=passes, size=size))
+            for size, passes in STEPS
+        },
+        "clipped": {scale: clipped(dist, mode, scale) for scale in (1.0, 1024.0)},
+        "evaluations": [make(dist, mode, num_eval=n).evaluate() for n in (101, 2, 1)],
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
-        "spread": ranks.spread_from_rank_0(b"whole" if place.rank == 0 else None),
-        "alike": (ranks.alike(7), ranks.alike(place.rank)),
-        "decision": ranks.decide_on_rank_0(place.rank == 0),
+        "broadcast": distributed.broadcast(b"whole" if dist.rank == 0 else None),
+        "is_same": [distributed.is_same_on_all_ranks(number) for number in (7, dist.rank)],
+    }
+
+
+def measure_two(dist: distributed.DistInfo) -> dict[str, Any]:
+    sharded = make(dist, "fsdp", "--mode=fsdp", passes=2, size=23)
+    evaluation = sharded.evaluate()
+    unused = make(dist, "ddp", "--find-unused-parameters", kind="branches")
+    return {
+        "fsdp": (one_step(sharded), evaluation),
+        "unused": one_step(unused)[0],
+        "options": {name: with_options(dist, "ddp", words) for name, words in OPTIONS.items()},
     }
 
 
@@ -139,8 +198,8 @@ def gloo_threads() -> list[str]:
 
 
 def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
-    place = ranks.Ranks(
-        launcher=ranks.Launcher.TORCHRUN,
+    dist = distributed.DistInfo(
+        launcher=distributed.Launcher.TORCHRUN,
         rank=rank,
         local_rank=rank,
         world_size=world_size,
@@ -148,12 +207,17 @@ def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> No
         num_nodes=1,
     )
     with forked.process_group(rank, world_size, store):
-        results = measure(place)
+        results = measure(dist)
         results["gloo_threads_during"] = gloo_threads()
         if world_size == 1:
             results["whole"] = {size: whole_batch(size) for size, _ in STEPS}
-            results["dp"] = {step: one_step(place, "dp", *step) for step in STEPS}
+            results["unused"] = one_step(make(dist, "single", kind="branches"))[0]
+            results["evaluation"] = make(dist, "single").evaluate()
     results["gloo_threads_after"] = gloo_threads()
+    if world_size == 2:
+        # Another group: FSDP and static graphs keep theirs.
+        with forked.process_group(rank, world_size, f"{store}.two"):
+            results |= measure_two(dist)
     if rank == 0:
         torch.save(results, f"{output}.{world_size}")
 

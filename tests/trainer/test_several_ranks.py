@@ -29,27 +29,22 @@ def results(
     }
 
 
+def assert_equal_gradients(gradients: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert gradients.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert gradient.abs().max() > 0
+        torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-6, msg=name)
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_gradients_equal_those_of_one_process(results: Results, world_size: int) -> None:
-    several = results[world_size]
-    assert len(several["gradients"]) == 10
-    for (size, passes), gradients in several["gradients"].items():
-        # One process with the whole batch in one pass.
-        single = results[1]["whole"][size]
-        assert several["losses"][size, passes] == pytest.approx(single["loss"], rel=1e-5)
-        for name, gradient in single["gradients"].items():
-            assert gradient.abs().max() > 0
-            torch.testing.assert_close(
-                gradients[name], gradient, rtol=0, atol=1e-6, msg=f"{name} {size} {passes}"
-            )
-
-
-def test_data_parallel_equals_single(results: Results) -> None:
-    # On a CPU DataParallel is the model itself; with GPUs see test_gpu.py.
-    for step, (loss, gradients) in results[1]["dp"].items():
-        assert loss == results[1]["losses"][step]
-        for name, gradient in gradients.items():
-            assert torch.equal(gradient, results[1]["gradients"][step][name])
+    steps = results[world_size]["steps"]
+    assert len(steps) == 10
+    for (size, _), (loss, gradients) in steps.items():
+        # One process with the whole batch in one pass, without the trainer.
+        whole_loss, whole_gradients = results[1]["whole"][size]
+        assert loss == pytest.approx(whole_loss, rel=1e-5)
+        assert_equal_gradients(gradients, whole_gradients)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -62,22 +57,20 @@ def test_clipping_is_of_the_true_gradient(results: Results, world_size: int) -> 
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_evaluation_sees_each_image_once(results: Results, world_size: int) -> None:
+def test_evaluation_counts_each_sample_once(results: Results, world_size: int) -> None:
     several, single = results[world_size]["evaluations"], results[1]["evaluations"]
-    assert [item.count for item in several] == [101, 2, 1]
-    assert [item.correct for item in several] == [item.correct for item in single]
-    assert [item.loss for item in several] == pytest.approx(
-        [item.loss for item in single], rel=1e-6
-    )
+    for count, one, other in zip((101, 2, 1), several, single, strict=True):
+        assert one["accuracy"] * count == pytest.approx(round(one["accuracy"] * count))
+        assert one == pytest.approx(other, rel=1e-6)
 
 
-def test_bytes_of_rank_0_reach_all(results: Results) -> None:
-    assert [results[world_size]["spread"] for world_size in (1, 2, 3)] == [b"whole"] * 3
+def test_object_of_rank_0_reaches_all(results: Results) -> None:
+    assert [results[world_size]["broadcast"] for world_size in (1, 2, 3)] == [b"whole"] * 3
 
 
 def test_ranks_that_differ_are_seen(results: Results) -> None:
-    result = [results[world_size]["alike"] for world_size in (1, 2, 3)]
-    assert result == [(True, True), (True, False), (True, False)]
+    result = [results[world_size]["is_same"] for world_size in (1, 2, 3)]
+    assert result == [[True, True], [True, False], [True, False]]
 
 
 @pytest.mark.parametrize(("world_size", "mean", "var"), [(1, 0, 1), (2, 0.5, 1.5), (3, 1, 2)])
@@ -87,6 +80,48 @@ def test_batch_norm_is_averaged(results: Results, world_size: int, mean: float, 
 
 
 def test_group_ends_with_its_threads(results: Results) -> None:
-    # A thread that outlives the group may abort the process at its end: see trainers/ranks.py.
+    # A thread that outlives the group may abort the process at its end: see distributed.py.
     assert results[2]["gloo_threads_during"]
     assert results[2]["gloo_threads_after"] == []
+
+
+def test_fsdp_equals_one_rank(results: Results) -> None:
+    (loss, gradients), evaluation = results[2]["fsdp"]
+    whole_loss, whole_gradients = results[1]["whole"][23]
+    assert loss == pytest.approx(whole_loss, rel=1e-5)
+    assert_equal_gradients(gradients, whole_gradients)
+    # Three samples: a rank repeats its sample, which does not count.
+    assert evaluation == pytest.approx(results[1]["evaluation"], rel=1e-6)
+
+
+def test_unused_parameters(results: Results) -> None:
+    assert results[2]["unused"] == pytest.approx(results[1]["unused"], rel=1e-6)
+
+
+def test_compressed_gradients_are_rounded_to_bf16(results: Results) -> None:
+    options = results[2]["options"]
+    for name, gradient in options["plain"]["gradients"].items():
+        compressed = options["compressed"]["gradients"][name]
+        assert torch.equal(compressed, compressed.bfloat16().float())
+        # bf16 has 8 significant bits; the bias before batch norm has no gradient.
+        torch.testing.assert_close(compressed, gradient, rtol=2**-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["static", "recomputed", "averaged"])
+def test_option_does_not_change_the_step(results: Results, name: str) -> None:
+    plain, other = (results[2]["options"][key] for key in ("plain", name))
+    assert other["loss"] == plain["loss"]
+    for key, gradient in plain["gradients"].items():
+        torch.testing.assert_close(other["gradients"][key], gradient, rtol=0, atol=1e-6, msg=key)
+    # Two passes: recomputation does not update the statistics again.
+    assert other["num_batches"] == plain["num_batches"] == 2
+    assert torch.equal(other["running_mean"], plain["running_mean"])
+
+
+def test_average_of_weights(results: Results) -> None:
+    averaged = results[2]["options"]["averaged"]
+    for before, after, average in zip(
+        averaged["before"], averaged["after"], averaged["averages"], strict=True
+    ):
+        assert not torch.equal(before, after)
+        torch.testing.assert_close(average, 0.5 * before + 0.5 * after)
