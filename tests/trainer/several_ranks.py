@@ -3,6 +3,8 @@
 Usage: several_ranks.py OUTPUT
 """
 
+from __future__ import annotations
+
 import importlib
 import pathlib
 import sys
@@ -14,62 +16,67 @@ from torch import nn
 from torch.nn import functional
 
 from tests.trainer import forked, one_rank
-from trainers import distributed, metrics, models, parallel, tasks, train
+from trainers import distributed, parallel, tasks, train
 from trainers.data import memory, order
 
 # Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
-STEPS = ((24, 1), (13, 1), (2, 1), (1, 1), (24, 2), (23, 2), (13, 2), (24, 4), (20, 4), (1, 4))
+STEPS = ((24, 1), (7, 1), (2, 1), (1, 1), (24, 2), (11, 2), (23, 2), (24, 4), (20, 4), (1, 4))
 BATCH_SIZE = 24
-# Options of two ranks; each gives the same gradients, bf16 only nearly.
-OPTIONS = (
-    ("ddp", "--static-graph"),
-    ("ddp", "--find-unused-parameters"),
-    ("ddp", "--activation-checkpointing"),
-    ("ddp", "--gradient-compression=bf16"),
-    ("fsdp", "--activation-checkpointing"),
-    ("fsdp", "--max-gradient-norm=1e9"),
-)
-BASE = (
-    "--device=cpu", f"--batch-size={BATCH_SIZE}", "--base-lr=1e-30", "--momentum=0",
-    "--weight-decay=0",
-)  # fmt: skip
+NUM_CLASSES = 10
+#: Options of DDP and of the model, each in a step of two passes.
+OPTIONS = {
+    "plain": [],
+    "compressed": ["--gradient-compression=bf16"],
+    "static": ["--static-graph"],
+    "averaged": ["--ema-decay=0.5"],
+    "recomputed": ["--activation-checkpointing"],
+}
 
 
 def random_data(count: int) -> memory.TensorData:
     generator = torch.Generator().manual_seed(1)
-    pixels = torch.randint(0, 256, (count, 1, 8, 8), generator=generator).to(torch.uint8)
-    labels = torch.randint(0, 10, (count,), generator=generator)
-    mean, std = torch.full((1, 1, 1), 127.5), torch.full((1, 1, 1), 73.6)
-    return memory.TensorData(samples=pixels, labels=labels, mean=mean, std=std)
+    return memory.TensorData(
+        samples=torch.randn(count, 1, 8, 8, generator=generator),
+        labels=torch.randint(0, NUM_CLASSES, (count,), generator=generator),
+        mean=torch.zeros(1, 1, 1),
+        std=torch.ones(1, 1, 1),
+    )
 
 
-class Blocks(nn.Module):
-    """A block with batch norm, and a layer that no step uses."""
+class Branches(nn.Module):
+    """Two linear layers, of which the second is not used."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts = nn.Sequential(
-            nn.Sequential(nn.Flatten(), nn.Linear(64, 16)),
-            nn.Sequential(nn.BatchNorm1d(16), nn.ReLU()),
-        )
-        self.head = nn.Linear(16, 10)
-        self.unused = nn.Linear(16, 10)
+        self.used = nn.Linear(64, NUM_CLASSES)
+        self.unused = nn.Linear(64, NUM_CLASSES)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(self.parts(inputs))
+        result: torch.Tensor = self.used(inputs.flatten(1))
+        return result
+
+
+def make_model(kind: str) -> nn.Module:
+    if kind == "branches":
+        return Branches()
+    norm = nn.BatchNorm2d(4) if kind == "norm" else nn.Identity()
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), norm, nn.Tanh()),
+        nn.Flatten(),
+        nn.Linear(256, NUM_CLASSES),
+    )
 
 
 class Random(tasks.Task):
-    """A whole batch, and a step of `size` samples after it."""
+    """A step of BATCH_SIZE samples, and one of `size`."""
 
     best_metric = "accuracy"
 
-    def __init__(self, size: int, num_eval: int = 1, model: nn.Module | None = None) -> None:
-        self.size, self.num_eval, self._model = size, num_eval, model
+    def __init__(self, size: int = BATCH_SIZE, num_eval: int = 3, kind: str = "plain") -> None:
+        self.size, self.num_eval, self.kind = size, num_eval, kind
 
     def model(self) -> nn.Module:
-        torch.manual_seed(0)
-        return self._model or models.build("cnn", torch.Size((1, 8, 8)), 10)
+        return make_model(self.kind)
 
     def train_data(self) -> memory.TensorData:
         return random_data(BATCH_SIZE + self.size)
@@ -80,97 +87,108 @@ class Random(tasks.Task):
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         inputs, labels = batch
         logits = model(inputs)
-        losses = functional.cross_entropy(logits.float(), labels, reduction="none")
+        losses = functional.cross_entropy(logits, labels, reduction="none")
         return losses, {"accuracy": logits.argmax(dim=1) == labels}
 
 
-def make(dist: distributed.DistInfo, task: Random, mode: str, *words: str) -> train.Trainer:
-    tasks.load = lambda args, dist: task
-    return one_rank.make([*BASE, f"--mode={mode}", *words], dist=dist, mode=mode)
+def make(
+    dist: distributed.DistInfo, mode: str, *words: str, passes: int = 1, **options: Any
+) -> train.Trainer:
+    task_options = [f"{name}={value!r}" for name, value in options.items()]
+    return one_rank.make(
+        [
+            *("--device=cpu", "--task=tests.trainer.several_ranks:Random", "--base-lr=0.1"),
+            *(f"--batch-size={BATCH_SIZE}", f"--gradient-accumulation-steps={passes}", *words),
+            *(("--task-options", *task_options) if options else ()),
+        ],
+        dist=dist,
+        mode=mode,
+    )
 
 
 def one_step(trainer: train.Trainer) -> tuple[float, dict[str, torch.Tensor]]:
-    """Return the sum of the losses of the second step over all ranks, and its gradients."""
+    """The mean loss of the second step over all ranks, and its gradients."""
     trainer.wrapped.train()
     trainer.source.begin_epoch(1, 1)
     trainer.progress.step_in_epoch = 1
     trainer.meter.start()
     trainer.train_step()
-    span = trainer.meter.span(metrics.Snapshot(), trainer.meter.snapshot())
-    assert span.num_samples == trainer.task.size
-    gradients = {}
-    for name, weight in trainer.model.named_parameters():
-        if weight.grad is not None:
-            full = getattr(weight.grad, "full_tensor", lambda weight=weight: weight.grad)
-            gradients[name] = full().clone()
-    return span.means["loss"] * span.num_samples, gradients
+    span = trainer.meter.read()
+    assert span.num_samples == trainer.plan.batch_size(1)
+    return span.means["loss"], {
+        name: full(value.grad).clone()
+        for name, value in trainer.model.named_parameters()
+        if value.grad is not None
+    }
 
 
-def whole_batch(size: int) -> dict[str, Any]:
-    """Return the same by PyTorch alone, in one pass."""
-    task = Random(size)
-    data, model = task.train_data(), task.model()
-    index = order.permutation(0, 1, len(data))[BATCH_SIZE:]
-    loss = functional.cross_entropy(model(data.normalize(data.samples[index])), data.labels[index])
-    loss.backward()
-    gradients = {name: weight.grad for name, weight in model.named_parameters()}
-    return {"loss": loss.item() * size, "gradients": gradients}
+def full(tensor: Any) -> torch.Tensor:
+    result: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return result
 
 
-def with_options(dist: distributed.DistInfo, mode: str, *words: str) -> dict[str, Any]:
+def whole_batch(size: int) -> tuple[float, dict[str, torch.Tensor]]:
+    """The same by PyTorch alone, in one pass."""
+    data = random_data(BATCH_SIZE + size)
+    indices = order.permutation(0, 1, len(data))[BATCH_SIZE:]
     torch.manual_seed(0)
-    model = Blocks()
-    if "--find-unused-parameters" not in words:
-        model.unused.requires_grad_(False)
-    trainer = make(dist, Random(BATCH_SIZE, 3, model), mode, *words)
+    model = make_model("plain")
+    loss = functional.cross_entropy(model(data.samples[indices]), data.labels[indices])
+    loss.backward()
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    return loss.item(), gradients
+
+
+def clipped(dist: distributed.DistInfo, mode: str, scale: float) -> dict[str, torch.Tensor]:
+    trainer = make(dist, mode, "--max-gradient-norm=0.05", passes=2)
+    trainer.scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0)
+    return one_step(trainer)[1]
+
+
+def with_options(dist: distributed.DistInfo, mode: str, words: list[str]) -> dict[str, Any]:
+    trainer = make(dist, mode, *words, passes=2, kind="norm")
+    before = [weight.detach().clone() for weight in trainer.model.parameters()]
     loss, gradients = one_step(trainer)
-    norm = model.parts[1][0]
+    norm = trainer.model.get_submodule("0.1")
     return {
         "loss": loss,
         "gradients": gradients,
         "num_batches": norm.num_batches_tracked.item(),
-        # Before an evaluation, of this rank.
         "running_mean": norm.running_mean.clone(),
-        "evaluation": trainer.evaluate(),
+        "before": before,
+        "after": [weight.detach().clone() for weight in trainer.model.parameters()],
+        "averages": trainer.ema.averages if trainer.ema is not None else None,
     }
 
 
 def measure(dist: distributed.DistInfo) -> dict[str, Any]:
     mode = "ddp" if dist.world_size > 1 else "single"
-    done = {}
-    for size, passes in STEPS:
-        words = f"--gradient-accumulation-steps={passes}"
-        done[size, passes] = one_step(make(dist, Random(size), mode, words))
-    clipped = {}
-    for scale in (1.0, 1024.0):
-        words = ("--gradient-accumulation-steps=2", "--max-gradient-norm=0.05")
-        trainer = make(dist, Random(BATCH_SIZE), mode, *words)
-        trainer.scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0)
-        clipped[scale] = one_step(trainer)[1]
-    norm = torch.nn.BatchNorm1d(2)
+    norm = nn.BatchNorm1d(2)
     norm.running_mean += dist.rank
     norm.running_var *= 1 + dist.rank
     parallel.average_batch_norm(norm)
-    options = {}
-    if dist.world_size < 3:
-        for way, word in OPTIONS:
-            chosen = (way, word) if dist.world_size == 2 else ("single",)
-            options[way, word] = with_options(dist, *chosen)
     return {
-        "losses": {step: loss for step, (loss, _) in done.items()},
-        "gradients": {step: gradients for step, (_, gradients) in done.items()},
-        "clipped": clipped,
-        "evaluations": [
-            make(dist, Random(BATCH_SIZE, count), mode).evaluate() for count in (101, 2, 1)
-        ],
-        "options": options,
+        "steps": {
+            (size, passes): one_step(make(dist, mode, passes=passes, size=size))
+            for size, passes in STEPS
+        },
+        "clipped": {scale: clipped(dist, mode, scale) for scale in (1.0, 1024.0)},
+        "evaluations": [make(dist, mode, num_eval=n).evaluate() for n in (101, 2, 1)],
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
         "broadcast": distributed.broadcast(b"whole" if dist.rank == 0 else None),
-        "is_same": (
-            distributed.is_same_on_all_ranks(7),
-            distributed.is_same_on_all_ranks(dist.rank),
-        ),
+        "is_same": [distributed.is_same_on_all_ranks(number) for number in (7, dist.rank)],
+    }
+
+
+def measure_two(dist: distributed.DistInfo) -> dict[str, Any]:
+    sharded = make(dist, "fsdp", "--mode=fsdp", passes=2, size=23)
+    evaluation = sharded.evaluate()
+    unused = make(dist, "ddp", "--find-unused-parameters", kind="branches")
+    return {
+        "fsdp": (one_step(sharded), evaluation),
+        "unused": one_step(unused)[0],
+        "options": {name: with_options(dist, "ddp", words) for name, words in OPTIONS.items()},
     }
 
 
@@ -193,7 +211,13 @@ def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> No
         results["gloo_threads_during"] = gloo_threads()
         if world_size == 1:
             results["whole"] = {size: whole_batch(size) for size, _ in STEPS}
+            results["unused"] = one_step(make(dist, "single", kind="branches"))[0]
+            results["evaluation"] = make(dist, "single").evaluate()
     results["gloo_threads_after"] = gloo_threads()
+    if world_size == 2:
+        # Another group: FSDP and static graphs keep theirs.
+        with forked.process_group(rank, world_size, f"{store}.two"):
+            results |= measure_two(dist)
     if rank == 0:
         torch.save(results, f"{output}.{world_size}")
 
@@ -202,8 +226,9 @@ def main(output: pathlib.Path) -> int:
     assert threading.active_count() == 1, "a fork would lose the other threads"
     good = True
     for world_size in (1, 2, 3):
-        if world_size == 2:
+        if world_size == 3:
             # DDP imports it at its first use, which takes seconds: once here, not in each fork.
+            # With 2 ranks DDP does it, as in a real run, where the order of imports matters.
             importlib.import_module("torch._dynamo")
         good &= forked.run(run_rank, world_size, output)
     return 0 if good else 1

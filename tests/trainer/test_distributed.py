@@ -80,7 +80,9 @@ SRUN_RANKS = distributed.DistInfo(
         (SRUN | {"SLURM_STEP_ID": "4294967290"}, SINGLE),
     ],
 )
-def test_environment_gives_ranks(environ: dict[str, str], expected: distributed.DistInfo) -> None:
+def test_environment_gives_the_rank(
+    environ: dict[str, str], expected: distributed.DistInfo
+) -> None:
     assert distributed.read_dist_info(environ) == expected
 
 

@@ -77,7 +77,12 @@ def test_fsdp_equals_ddp(output: pathlib.Path) -> None:
     for part in ("model", "ema"):
         assert replicated[part].keys() == sharded[part].keys()
         for name, weight in replicated[part].items():
-            torch.testing.assert_close(sharded[part][name], weight, rtol=1e-3, atol=1e-4, msg=name)
+            # Batch norm subtracts the bias of the convolution, so its gradient is rounding, which
+            # AdamW scales to whole steps. They differ by 0.0015, all other weights by 5e-5.
+            is_free = name in ("0.0.bias", "0.1.running_mean")
+            torch.testing.assert_close(
+                sharded[part][name], weight, rtol=1e-3, atol=1e-2 if is_free else 1e-4, msg=name
+            )
     for one, other in zip(
         sharded["progress"]["history"], replicated["progress"]["history"], strict=True
     ):
@@ -195,7 +200,7 @@ def test_another_number_of_ranks_sees_the_same_samples(
     assert before == {step: steps[step] for step in before}
     steps = expected(after_size, is_stream=is_stream)
     assert min(after) > 0 and after == {step: steps[step] for step in range(min(after), 15)}
-    # Dropout and batch norm differ: weights and averages continue from the checkpoint.
+    # Dropout and batch norm differ slightly: weights and averages continue from the checkpoint.
     state, whole = final(folder), final(output / str(before_size) / name.partition(".")[0])
     for part in ("model", "ema"):
         for key, weight in whole[part].items():
