@@ -329,6 +329,8 @@ def _value(
         is_time = by_unit is not None and by_unit.kind == "time" and found.kind == "rate"
         is_rate_or_time = is_explicit and not is_result and not is_time
         if found.kind == "counter":
+            if readings.is_batch_time(name, match):
+                return Value(Meaning("step_time", "time"), number, "", is_explicit)
             if by_unit is None and unit not in _SECONDS and readings.is_count(match):
                 printed = vocabulary.snake(name["words"])
                 if printed not in _BARE:

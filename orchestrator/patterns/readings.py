@@ -162,6 +162,12 @@ def with_times(values: Sequence[Value]) -> list[Value]:
     ]
 
 
+def is_batch_time(name: re.Match[str], match: re.Match[str]) -> bool:
+    """Tell whether a batch is a time with its mean behind it: Batch 0.818 (3.887)."""
+    is_batch = name["words"].rpartition(" ")[2].lower() == "batch"
+    return is_batch and "." in match["number"] and "." in (match["mean"] or "")
+
+
 def unknown(name: re.Match[str], match: re.Match[str], before: str, behind: str) -> Value | None:
     """Return the value of a name that is none of the known ones: l_g_pix: 3.2e-03.
 

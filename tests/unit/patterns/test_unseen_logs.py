@@ -75,6 +75,9 @@ def found(*lines: str) -> str:
         ("Algo mappo Exp check updates 5/1000 episodes, total num timesteps 1800/300000, FPS 38.",
          "step=5updates, timesteps=1800timesteps, throughput=38"),
         ("Episode    1: Reward=-27.687 | Lives:14 | Waves:1/3", "episode=1episode, reward=-27.687"),
+        # mahaoxiang822/Boundary-Guided-Context-Aggregation
+        ("Epoch: [1/120][180/3368] Data 0.002 (0.574) Batch 0.818 (3.887) Loss 11.8774",
+         "step=180step, epoch=1epoch, data_time=0.002, step_time=0.818, loss=11.8774"),
     ],
 )  # fmt: skip
 def test_lines(line: str, expected: str) -> None:
