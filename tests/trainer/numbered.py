@@ -28,7 +28,7 @@ class Tiny(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(
-            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
             nn.Flatten(),
             nn.Dropout(0.3),
             nn.Linear(256, NUM_CLASSES),

@@ -157,8 +157,6 @@ def run_stopped(rank: int, world_size: int, store: str, output: pathlib.Path) ->
             run_once(folder, rank, world_size, words, stop_by_file(folder, rank, stop_pass))
             if stop_pass is not None:
                 go_on(folder, rank, words, world_size)
-        for name, words in KILLS.items():
-            run_once(root / name, rank, world_size, words)
         diverge(root, rank, world_size)
         if world_size == 2:
             # The signal reaches one rank only, and not rank 0.
@@ -204,6 +202,13 @@ def die_at(number: int) -> Callable[[int, nn.Module], None]:
     return lambda number, model: count()
 
 
+def run_whole(
+    rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str]
+) -> None:
+    with forked.process_group(rank, world_size, store):
+        run_once(folder, rank, world_size, words)
+
+
 def run_killed(
     rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str], seed: int
 ) -> None:
@@ -232,6 +237,10 @@ def main(output: pathlib.Path) -> int:
     results = []
     for world_size in (1, 2):
         results.append(forked.run(run_stopped, world_size, output))
+        # Processes of their own: workers are slow to end when Python collects their loader.
+        for name, words in KILLS.items():
+            folder = output / str(world_size) / name
+            results.append(forked.run(run_whole, world_size, folder, words))
         for name, seed in SEEDS:
             folder = output / str(world_size) / f"{name}.{seed}"
             results.append(not forked.run(run_killed, world_size, folder, KILLS[name], seed))
