@@ -35,6 +35,13 @@ class Tiny(nn.Sequential):
         )
 
 
+class Vectors(nn.Sequential):
+    """With a batch norm that cannot normalize a single sample."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, NUM_CLASSES))
+
+
 class Images(torch_data.Dataset[Any]):
     """Map-style; each sample is changed at random, with the generators that transforms use."""
 
@@ -77,7 +84,7 @@ class Numbered(tasks.Task):
         self.on_pass: Callable[[nn.Module], None] = lambda model: None
 
     def model(self) -> nn.Module:
-        return Tiny()
+        return Vectors() if self.kind == "vectors" else Tiny()
 
     def train_data(self) -> torch_data.Dataset[Any]:
         if self.kind == "map":

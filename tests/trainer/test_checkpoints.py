@@ -253,6 +253,14 @@ def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
     assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
 
 
+def test_forced_run_has_its_own_precision(tmp_path: pathlib.Path) -> None:
+    words = ("--dataset=synthetic", "--synthetic-samples=64", "--model=mlp", "--resume=force")
+    for epochs, precision in ((1, "fp32"), (2, "fp16"), (3, "fp32")):
+        train_here(tmp_path, *words, f"--epochs={epochs}", f"--precision={precision}")
+        path = tmp_path / "checkpoints" / f"checkpoint-{epochs:010d}.pt"
+        assert bool(checkpoint.load(path)["scaler"]) is (precision == "fp16")
+
+
 def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_files: object) -> None:
     (tmp_path / "stop").touch()
     environ = {
