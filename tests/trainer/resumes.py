@@ -254,7 +254,7 @@ def run_killed(
     rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str], seed: int
 ) -> None:
     generator = random.Random(seed)
-    victim, number = generator.randrange(world_size), generator.randrange(16, 39)
+    victim, number = generator.randrange(world_size), generator.randrange(24, 39)
     with forked.process_group(rank, world_size, store):
         on_pass = die_at(number) if rank == victim else lambda number, model: None
         run_once(folder, rank, world_size, words, on_pass)

@@ -268,8 +268,8 @@ def test_killed_run_resumes_bit_identically(
     before, after = seen(folder, 0), seen(folder, 1)
     steps = expected(world_size, is_stream=name.startswith("stream"))
     assert before == {step: steps[step] for step in before}
-    # Resumed from a checkpoint, at most a step and a half before the kill.
-    assert 0 < min(after) <= max(before) + 1 <= min(after) + 3
+    # Saved every two steps, and the last checkpoint may not have been complete.
+    assert 0 < min(after) <= max(before) + 1 <= min(after) + 4
     assert after == {step: steps[step] for step in range(min(after), 15)}
     assert_same(*states(output / str(world_size), name))
     assert not list(folder.glob("checkpoints/*.draft.*"))
