@@ -26,7 +26,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 KILLER = """
 import builtins, os, pathlib, signal, sys
 import torch
-from trainers import checkpoint
+from trainers import checkpoint, durable
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -50,7 +50,7 @@ def die_at(number):
     for name in ("fsync", "replace", "link", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
     pathlib.Path.unlink = counted(pathlib.Path.unlink)
-    checkpoint._HashingWriter.write = counted(checkpoint._HashingWriter.write)
+    durable.HashingWriter.write = counted(durable.HashingWriter.write)
 
 def newest():
     store = checkpoint.Store(folder, keep=2)
