@@ -9,21 +9,19 @@ import argparse
 import concurrent.futures
 import contextlib
 import errno
-import hashlib
 import os
 import pathlib
 import pickle
 import re
-import shutil
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint import state_dict as dcp_state
 
-from trainers import distributed, errors, metrics, optim
+from trainers import distributed, durable, errors, metrics, optim
 
 BEST_NAME = "best"
 NAME = re.compile(r"checkpoint-([0-9]{10})(\.pt)?")
@@ -62,7 +60,7 @@ class Store:
         """Create the folder, and remove unfinished files of killed writers (rank 0)."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for draft in self.folder.glob("*.draft.*"):
-            _remove(draft)
+            durable.remove(draft)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, newest first."""
@@ -104,16 +102,16 @@ class Store:
         try:
             dcp.save(sharded, checkpoint_id=draft)
             rank = torch.distributed.get_rank()
-            mine = {file.name: sha256(file) for file in draft.glob(f"__{rank}_*")}
+            mine = {file.name: durable.sha256(file) for file in draft.glob(f"__{rank}_*")}
             parts = distributed.gather(mine)
             if rank == 0:
                 torch.save(state, draft / REST_NAME)
                 sums = {name: digest for part in parts for name, digest in part.items()}
                 for name in (".metadata", REST_NAME):
-                    sums[name] = sha256(draft / name)
+                    sums[name] = durable.sha256(draft / name)
                 lines = (f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
                 (draft / CHECKSUMS_NAME).write_text("".join(lines))
-                _sync(draft, *draft.iterdir())
+                durable.sync(draft, *draft.iterdir())
                 self._publish(draft, path, is_best)
             self.failure = None
         # CheckpointException of PyTorch is a BaseException.
@@ -121,7 +119,7 @@ class Store:
             self._fail(path, error)
         distributed.barrier()
         if torch.distributed.get_rank() == 0:
-            _remove(draft)
+            durable.remove(draft)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk, or has failed."""
@@ -139,7 +137,7 @@ class Store:
         draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
         try:
             with open(draft, "wb") as file:
-                writer = _HashingWriter(file)
+                writer = durable.HashingWriter(file)
                 torch.save(state, writer)
                 file.flush()
                 os.fsync(file.fileno())
@@ -160,14 +158,14 @@ class Store:
             # Before the rename: a run that resumes from this checkpoint does not mark it again.
             best = path.with_name(BEST_NAME + path.suffix)
             copy = best.with_name(f"{best.name}.draft.{os.getpid()}")
-            _copy(draft, copy)
-            _replace(copy, best, digest)
-        _replace(draft, path, digest)
-        _sync(path.parent)
+            durable.copy(draft, copy)
+            durable.replace(copy, best, digest)
+        durable.replace(draft, path, digest)
+        durable.sync(path.parent)
         paths = self._paths()
         for step in sorted(paths, reverse=True)[self._keep :]:
-            checksum_path(paths[step]).unlink(missing_ok=True)
-            _remove(paths[step])
+            durable.checksum_path(paths[step]).unlink(missing_ok=True)
+            durable.remove(paths[step])
 
     def _fail(self, path: pathlib.Path, error: BaseException) -> None:
         cause = _cause(error)
@@ -233,8 +231,10 @@ def verify(path: pathlib.Path) -> None:
             lines = (path / CHECKSUMS_NAME).read_text().splitlines()
             files = {path / line[66:]: line[:64] for line in lines}
         else:
-            files = {path: " ".join(_digests(path))}
-        damaged = [file.name for file, digests in files.items() if sha256(file) not in digests]
+            files = {path: " ".join(durable.digests(path))}
+        damaged = [
+            file.name for file, digests in files.items() if durable.sha256(file) not in digests
+        ]
     except OSError as error:
         raise errors.CheckpointError(f"cannot read {path}: {error}.") from error
     if damaged or not files:
@@ -322,35 +322,6 @@ def copied(tree: Any) -> Any:
     return tree
 
 
-def checksum_path(path: pathlib.Path) -> pathlib.Path:
-    """Return the file with the checksum of a checkpoint."""
-    return path.with_name(f"{path.name}.sha256")
-
-
-def sha256(path: pathlib.Path) -> str:
-    """Return the SHA-256 of a file, 64 digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class _HashingWriter:
-    """A file for torch.save that hashes what is written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self._hash.update(content)
-        return self._file.write(content)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-
 def _cause(error: BaseException) -> BaseException:
     """Return the OSError that PyTorch wrapped in another exception, else the exception itself."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
@@ -364,65 +335,3 @@ def _cause(error: BaseException) -> BaseException:
             return error
         within = following
     return within
-
-
-def _replace(draft: pathlib.Path, path: pathlib.Path, digest: str) -> None:
-    """Give a complete file, with its digest, or a folder its name; it may replace another one."""
-    if draft.is_dir():
-        old = draft.with_name(f"{draft.name}.old")
-        if path.is_dir():
-            os.replace(path, old)
-        os.replace(draft, path)
-        _remove(old)
-        return
-    # Between the two calls, the digests of both files are valid.
-    before = _digests(path) if path.exists() and checksum_path(path).exists() else []
-    _write_checksum(path, digest, *before)
-    os.replace(draft, path)
-    if before:
-        _write_checksum(path, digest)
-
-
-def _digests(path: pathlib.Path) -> list[str]:
-    return [line[:64] for line in checksum_path(path).read_text().splitlines()]
-
-
-def _write_checksum(path: pathlib.Path, *digests: str) -> None:
-    target = checksum_path(path)
-    draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
-    draft.write_text("".join(f"{digest}  {path.name}\n" for digest in digests))
-    _sync(draft)
-    os.replace(draft, target)
-
-
-def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy a file or folder, with hard links where the file system has them."""
-    _remove(target)
-    if source.is_dir():
-        shutil.copytree(source, target, copy_function=_link)
-    else:
-        _link(source, target)
-
-
-def _link(source: str | pathlib.Path, target: str | pathlib.Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _remove(path: pathlib.Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _sync(*paths: pathlib.Path) -> None:
-    # A name is durable only after its folder is synced.
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

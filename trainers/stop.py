@@ -178,12 +178,17 @@ def end_attempt(
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage only where gc.collect is called: otherwise ranks pause at different times."""
+    """Collect garbage only where gc.collect is called: otherwise ranks pause at different times.
+
+    Only objects that are created in the body are examined; PyTorch's own take 0.2 s.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

@@ -28,11 +28,18 @@ class Tiny(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(
-            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
             nn.Flatten(),
             nn.Dropout(0.3),
             nn.Linear(256, NUM_CLASSES),
         )
+
+
+class Vectors(nn.Sequential):
+    """With a batch norm that cannot normalize a single sample."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, NUM_CLASSES))
 
 
 class Images(torch_data.Dataset[Any]):
@@ -77,7 +84,7 @@ class Numbered(tasks.Task):
         self.on_pass: Callable[[nn.Module], None] = lambda model: None
 
     def model(self) -> nn.Module:
-        return Tiny()
+        return Vectors() if self.kind == "vectors" else Tiny()
 
     def train_data(self) -> torch_data.Dataset[Any]:
         if self.kind == "map":

@@ -4,6 +4,7 @@ Usage: resumes.py OUTPUT. Each run leaves its folder with the checkpoints. In it
 leaves `seen.ATTEMPT.RANK`, a line for each step: its number and the labels of its samples.
 """
 
+import errno
 import importlib
 import json
 import os
@@ -157,29 +158,67 @@ def run_stopped(rank: int, world_size: int, store: str, output: pathlib.Path) ->
             run_once(folder, rank, world_size, words, stop_by_file(folder, rank, stop_pass))
             if stop_pass is not None:
                 go_on(folder, rank, words, world_size)
-        for name, words in KILLS.items():
-            run_once(root / name, rank, world_size, words)
         diverge(root, rank, world_size)
+        run_once(root / "one_sample", rank, world_size, ["--task-options", "kind='vectors'"])
+        run_once(
+            root / "drop_last",
+            rank,
+            world_size,
+            ["--drop-last", "--epochs=1", "--task-options", "kind='vectors'"],
+        )
         if world_size == 2:
             # The signal reaches one rank only, and not rank 0.
             folder = root / "signalled"
             run_once(folder, rank, world_size, [], stop_by_signal(rank, 17))
             go_on(folder, rank, [], world_size)
             run_once(root / "ddp", rank, world_size, ADAM)
+            words = ["--mode=fsdp", "--checkpoint-steps=4"]
+            run_once(root / "nan_fsdp", rank, world_size, words, spoil_statistic(rank, world_size))
+            # The last, because it leaves a disk that stays full.
+            run_once(root / "full_disk", rank, world_size, words, fill_disk(rank))
 
 
 def diverge(root: pathlib.Path, rank: int, world_size: int) -> None:
     """Run what becomes NaN: the loss, and a weight or a statistic before a checkpoint."""
     large = ["--base-lr=1e30", "--warmup-steps=0", "--checkpoint-steps=1"]
     run_once(root / "nan_loss", rank, world_size, [*large, "--max-gradient-norm=1e30"])
-
-    def spoil(number: int, model: nn.Module) -> None:
-        norm = model.get_submodule("module.0.1" if world_size > 1 else "0.1")
-        # The last pass of step 4, and only one rank. The losses of this step are still numbers.
-        if number == 12 and rank == world_size - 1:
-            norm.running_var.fill_(torch.nan)
-
+    spoil = spoil_statistic(rank, world_size)
     run_once(root / "nan_weight", rank, world_size, ["--checkpoint-steps=4"], spoil)
+
+    def spoil_average(number: int, model: nn.Module) -> None:
+        # The last pass of the first epoch. Training does not use it, the evaluation does.
+        if number == 13:
+            norm_of(model).running_mean.fill_(torch.inf)
+
+    run_once(root / "nan_evaluation", rank, world_size, [], spoil_average)
+
+
+def norm_of(model: nn.Module) -> nn.Module:
+    return next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d))
+
+
+def spoil_statistic(rank: int, world_size: int) -> Callable[[int, nn.Module], None]:
+    """Make a statistic NaN on one rank, before a checkpoint; the losses are still numbers."""
+
+    def on_pass(number: int, model: nn.Module) -> None:
+        # The last pass of step 4.
+        if number == 12 and rank == world_size - 1:
+            norm_of(model).running_var.fill_(torch.nan)
+
+    return on_pass
+
+
+def fill_disk(rank: int) -> Callable[[int, nn.Module], None]:
+    """Fill the disk of one rank in the second epoch."""
+
+    def fail(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def on_pass(number: int, model: nn.Module) -> None:
+        if number == 14 and rank == 1:
+            os.fsync = fail
+
+    return on_pass
 
 
 def die_at(number: int) -> Callable[[int, nn.Module], None]:
@@ -204,11 +243,18 @@ def die_at(number: int) -> Callable[[int, nn.Module], None]:
     return lambda number, model: count()
 
 
+def run_whole(
+    rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str]
+) -> None:
+    with forked.process_group(rank, world_size, store):
+        run_once(folder, rank, world_size, words)
+
+
 def run_killed(
     rank: int, world_size: int, store: str, folder: pathlib.Path, words: list[str], seed: int
 ) -> None:
     generator = random.Random(seed)
-    victim, number = generator.randrange(world_size), generator.randrange(16, 39)
+    victim, number = generator.randrange(world_size), generator.randrange(24, 39)
     with forked.process_group(rank, world_size, store):
         on_pass = die_at(number) if rank == victim else lambda number, model: None
         run_once(folder, rank, world_size, words, on_pass)
@@ -232,6 +278,10 @@ def main(output: pathlib.Path) -> int:
     results = []
     for world_size in (1, 2):
         results.append(forked.run(run_stopped, world_size, output))
+        # Processes of their own: workers are slow to end when Python collects their loader.
+        for name, words in KILLS.items():
+            folder = output / str(world_size) / name
+            results.append(forked.run(run_whole, world_size, folder, words))
         for name, seed in SEEDS:
             folder = output / str(world_size) / f"{name}.{seed}"
             results.append(not forked.run(run_killed, world_size, folder, KILLS[name], seed))

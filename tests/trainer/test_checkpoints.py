@@ -26,7 +26,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 KILLER = """
 import builtins, os, pathlib, signal, sys
 import torch
-from trainers import checkpoint
+from trainers import checkpoint, durable
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -50,7 +50,7 @@ def die_at(number):
     for name in ("fsync", "replace", "link", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
     pathlib.Path.unlink = counted(pathlib.Path.unlink)
-    checkpoint._HashingWriter.write = counted(checkpoint._HashingWriter.write)
+    durable.HashingWriter.write = counted(durable.HashingWriter.write)
 
 def newest():
     store = checkpoint.Store(folder, keep=2)
@@ -251,6 +251,14 @@ def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "checkpoints" / "checkpoint-0000000046.pt"
     (group,) = checkpoint.load(path)["optimizer"]["param_groups"]
     assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
+
+
+def test_forced_run_has_its_own_precision(tmp_path: pathlib.Path) -> None:
+    words = ("--dataset=synthetic", "--synthetic-samples=64", "--model=mlp", "--resume=force")
+    for epochs, precision in ((1, "fp32"), (2, "fp16"), (3, "fp32")):
+        train_here(tmp_path, *words, f"--epochs={epochs}", f"--precision={precision}")
+        path = tmp_path / "checkpoints" / f"checkpoint-{epochs:010d}.pt"
+        assert bool(checkpoint.load(path)["scaler"]) is (precision == "fp16")
 
 
 def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_files: object) -> None:
