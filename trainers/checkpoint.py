@@ -158,8 +158,12 @@ class Store:
             # Before the rename: a run that resumes from this checkpoint does not mark it again.
             best = path.with_name(BEST_NAME + path.suffix)
             copy = best.with_name(f"{best.name}.draft.{os.getpid()}")
-            durable.copy(draft, copy)
-            durable.replace(copy, best, digest)
+            try:
+                durable.copy(draft, copy)
+                durable.replace(copy, best, digest)
+            finally:
+                # As a hard link it would keep the space of a failed checkpoint on a full disk.
+                durable.remove(copy)
         durable.replace(draft, path, digest)
         durable.sync(path.parent)
         paths = self._paths()

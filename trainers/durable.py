@@ -64,9 +64,12 @@ def digests(path: pathlib.Path) -> list[str]:
 def _write_checksum(path: pathlib.Path, *valid: str) -> None:
     target = checksum_path(path)
     draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
-    draft.write_text("".join(f"{digest}  {path.name}\n" for digest in valid))
-    sync(draft)
-    os.replace(draft, target)
+    try:
+        draft.write_text("".join(f"{digest}  {path.name}\n" for digest in valid))
+        sync(draft)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def copy(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """A checkpoint is complete or does not exist, even if writing is interrupted."""
 
+import errno
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, checkpoint, errors, train  # noqa: E402
+from trainers import arguments, checkpoint, durable, errors, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -203,6 +204,24 @@ def test_full_disk_keeps_the_old_file(
     store.close()
 
 
+@pytest.mark.parametrize("is_best", [False, True])
+def test_full_disk_at_the_checksum_leaves_no_draft(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_best: bool
+) -> None:
+    store = make_store(tmp_path / "checkpoints", 2)
+    before = sorted(os.listdir(store.folder))
+
+    def full(*paths: pathlib.Path) -> None:
+        if any(".sha256" in path.name for path in paths):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "sync", full)
+    store.save({"step": 3}, step=3, is_best=is_best)
+    store.close()
+    assert "the disk is full" in str(store.failure)
+    assert sorted(os.listdir(store.folder)) == before
+
+
 def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
     def superseded() -> None:
         raise errors.SupersededError("attempt 2 of this job has begun")
@@ -343,11 +362,14 @@ def test_full_disk_is_named_and_the_results_are_written(
     folder.mkdir()
     # One checkpoint of 470 KB fits, and no second one.
     script = f"""
-import os, sys
-from trainers import train
+import pathlib
+from trainers import checkpoint, train
+folder = pathlib.Path("{folder}/run/checkpoints")
 try:
     train.main(["--device=cpu", "--epochs=2", "--run-dir={folder}/run", "--ema-decay=0.9"])
 finally:
+    checkpoint.verify(folder / "best.pt")
+    print("newest:", checkpoint.Store(folder, keep=3).newest().name)
     print(open("{folder}/run/result.json").read())
 """
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
@@ -368,6 +390,7 @@ finally:
         f"trainers.train: error: {failure}",
     ]
     assert "Training Summary:\n" in done.stdout
+    assert "newest: checkpoint-0000000023.pt\n" in done.stdout
     assert "Training completed successfully." not in done.stdout
     result = json.loads(done.stdout[done.stdout.index("{") :])
     assert (result["finished"], result["checkpoint_failure"]) == (True, failure)
