@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import data as torch_data
 
-from trainers import distributed, errors
+from trainers import distributed, errors, models
 from trainers.data import loading, memory
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def describe(
         unit = "samples"
     sizes = [loading.num_samples_of(each) for each in (train_data, eval_data)]
     train_size, eval_size = ("a stream" if size is None else f"{size:,} {unit}" for size in sizes)
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    parameters = models.num_parameters(trainer.model)
     device = "CPU"
     if trainer.device.type == "cuda":
         device = torch.cuda.get_device_name(trainer.device)

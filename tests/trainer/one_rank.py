@@ -9,14 +9,7 @@ import torch
 
 from trainers import arguments, checkpoint, distributed, metrics, train
 
-ONE_RANK = distributed.DistInfo(
-    launcher=distributed.Launcher.SINGLE,
-    rank=0,
-    local_rank=0,
-    world_size=1,
-    local_world_size=1,
-    num_nodes=1,
-)
+ONE_RANK = distributed.read_dist_info({})
 
 
 def make(

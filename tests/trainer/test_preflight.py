@@ -16,14 +16,7 @@ from trainers.tools import collectives, preflight  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
-DIST = distributed.DistInfo(
-    launcher=distributed.Launcher.SINGLE,
-    rank=0,
-    local_rank=0,
-    world_size=1,
-    local_world_size=1,
-    num_nodes=1,
-)
+DIST = distributed.read_dist_info({})
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
             "--local-addr=127.0.0.1"]  # fmt: skip
 

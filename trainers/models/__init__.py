@@ -66,5 +66,5 @@ def build(name: str, sample_shape: torch.Size, num_classes: int) -> nn.Module:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Return the number of trainable parameters."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    """Return the number of parameters, including those that are not trained."""
+    return sum(parameter.numel() for parameter in model.parameters())
