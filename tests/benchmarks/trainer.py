@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from tests.benchmarks import ratios
+from tests.benchmarks import ratios, trainings
 from trainers import arguments, distributed, optim, parallel, train
 from trainers.data import loading
-from trainers.tools import benchmark, mfu
+from trainers.tools import mfu
 
 #: The source's loop takes at least this many times as long as the trainer's.
 SOURCE_BUDGET = 1.2
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         print("script/bench trainer --gpu: PyTorch sees no GPU.", file=sys.stderr)
         return 2
     print(
-        f"{benchmark.describe_machine()}; {args.threads} threads, {args.num_workers} workers,"
+        f"{trainings.describe_machine()}; {args.threads} threads, {args.num_workers} workers,"
         f" {args.samples} images, batch {args.batch_size}, {args.repeats} pairs",
         flush=True,
     )
@@ -64,7 +64,7 @@ def measure_cpu(args: argparse.Namespace) -> int:
     if any(outcome.failure for outcomes in results for outcome in outcomes):
         return 1
     pairs = [
-        benchmark.median_rate([ours]) / benchmark.median_rate([source])
+        trainings.median_rate([ours]) / trainings.median_rate([source])
         for source, ours in zip(*results, strict=True)
     ]
     speedup = statistics.median(pairs)
@@ -81,27 +81,27 @@ def measure_cpu(args: argparse.Namespace) -> int:
 
 
 def compare(
-    arms: Sequence[benchmark.Arm], args: argparse.Namespace
-) -> list[list[benchmark.Outcome]]:
+    arms: Sequence[trainings.Arm], args: argparse.Namespace
+) -> list[list[trainings.Outcome]]:
     """Run the commands in turn, and print the table."""
     environ = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    results = benchmark.compare(arms, repeats=args.repeats, environ=environ)
-    print(benchmark.table(arms, results), flush=True)
+    results = trainings.compare(arms, repeats=args.repeats, environ=environ)
+    print(trainings.table(arms, results), flush=True)
     return results
 
 
-def source_and_trainer(args: argparse.Namespace, num_gpus: int = 1) -> list[benchmark.Arm]:
+def source_and_trainer(args: argparse.Namespace, num_gpus: int = 1) -> list[trainings.Arm]:
     """Return the loop of S2 and the trainer with the same data, model, optimizer and batch."""
     options = [*OLIVIA, f"--synthetic-samples={args.samples}", f"--epochs={args.epochs}"]
     options += ["--base-lr=0.02", f"--num-workers={args.num_workers}"]
     batch = f"--batch-size={args.batch_size}"
     source = (sys.executable, "-m", "tests.benchmarks.source_s2", *options, batch)
-    arms = [benchmark.Arm(name="loop as in S2", command=source)]
+    arms = [trainings.Arm(name="loop as in S2", command=source)]
     for num_ranks in sorted({1, num_gpus}):
         batch = f"--batch-size={args.batch_size * num_ranks}"
-        command = benchmark.train_command([*options, batch], num_ranks=num_ranks)
+        command = trainings.train_command([*options, batch], num_ranks=num_ranks)
         name = "trainer" if num_ranks == 1 else f"trainer, {num_ranks} GPUs"
-        arms.append(benchmark.Arm(name=name, command=command))
+        arms.append(trainings.Arm(name=name, command=command))
     return arms
 
 
@@ -169,7 +169,7 @@ def measure_gpus(args: argparse.Namespace) -> int:
     trainer = make_trainer(options)
     peak = mfu.peak_flops(torch.cuda.get_device_name())
     for arm, outcomes, num_gpus in zip(arms, results, counts, strict=True):
-        show(arm.name, benchmark.median_rate(outcomes) / num_gpus, trainer, peak)
+        show(arm.name, trainings.median_rate(outcomes) / num_gpus, trainer, peak)
     show("data path alone", rate(trainer, data_path(trainer), args.repeats), trainer, None)
     show("step alone", rate(trainer, steps(trainer, trainer.compiled), args.repeats), trainer, peak)
     overhead = against_bare_loop(options, args.repeats)

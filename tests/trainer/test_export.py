@@ -151,14 +151,13 @@ def test_the_weights_of_a_folder_of_fsdp(
             lambda path: None,
             ["--ema"],
             2,
-            "best.pt has no averaged weights, because the run used no EMA: omit --ema.",
+            "best.pt has no averaged weights, as the run used no EMA: omit --ema.",
         ),
         (
-            lambda path: _save(path, ema={"model": {}}),
-            ["--ema"],
+            lambda path: (torch.save({}, path), path.with_name("best.pt.sha256").unlink()),
+            [],
             1,
-            "best.pt: the EMA has weights that the model does not have: model. Export without"
-            " --ema.",
+            "best.pt is not a checkpoint of this trainer: it has no model.",
         ),
         (
             lambda path: path.with_name("weights.pt").mkdir(),

@@ -27,6 +27,11 @@ TWO = """\
 """
 
 
+@pytest.fixture(autouse=True)
+def short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "INTERVAL_SECONDS", 0.01)
+
+
 def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -56,21 +61,18 @@ def _nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> P
 
 def test_each_reading_is_a_row_until_the_monitor_is_stopped(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
-    watched = monitor.Monitor(lambda: TWO, path, interval_seconds=0.01)
-    watched.start()
-    _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
-    usages = watched.stop()
+    with monitor.record(lambda: TWO, path, "node1"):
+        _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
     assert path.read_text().splitlines()[:3] == [
         "timestamp,index,name,utilization.gpu [%],utilization.memory [%],"
         "memory.total [MiB],memory.used [MiB],power.draw [W]",
         "2026/11/21 12:00:00.000,2,NVIDIA H100,97,41,81559,2000,412.34",
         "2026/11/21 12:00:00.000,3,NVIDIA H100 MIG 1g.10gb,[N/A],[N/A],81559,3000,[N/A]",
     ]
-    assert [usage.index for usage in usages] == [2, 3]
     assert not any(thread.name == "gpu-monitor" for thread in threading.enumerate())
 
 
-def test_the_line_has_mean_and_peak(tmp_path: Path) -> None:
+def test_the_line_has_mean_and_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = iter(
         [
             "2026/11/21 12:00:00.000, 0, NVIDIA H200, 10, 5, 143771, 500, 70.5\n",
@@ -79,16 +81,16 @@ def test_the_line_has_mean_and_peak(tmp_path: Path) -> None:
         ]
     )
     path = tmp_path / "gpu.csv"
-    watched = monitor.Monitor(lambda: next(texts, ""), path, interval_seconds=0.01)
-    watched.start()
-    _wait_for(lambda: path.exists() and path.read_text().count("\n") == 4)
-    (usage,) = watched.stop()
-    assert usage.line("node1") == (
-        "GPU 0 of node1 (NVIDIA H200): mean utilization 50 %, peak memory 700 of 143771 MiB"
+    with monitor.record(lambda: next(texts, ""), path, "node1"):
+        _wait_for(lambda: path.exists() and path.read_text().count("\n") == 4)
+    assert capsys.readouterr().out == (
+        "GPU 0 of node1 (NVIDIA H200): mean utilization 50 %, peak memory 700 of 143771 MiB\n"
     )
 
 
-def test_values_that_the_gpu_does_not_report(tmp_path: Path) -> None:
+def test_values_that_the_gpu_does_not_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # GPUs that share the host's memory (GB10) report no memory; older drivers and MIG slices print
     # other words.
     text = (
@@ -97,11 +99,9 @@ def test_values_that_the_gpu_does_not_report(tmp_path: Path) -> None:
         " [Not Supported]\n"
     )
     path = tmp_path / "gpu.csv"
-    watched = monitor.Monitor(lambda: text, path, interval_seconds=0.01)
-    watched.start()
-    _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
-    lines = [usage.line("node1") for usage in watched.stop()]
-    assert lines == [
+    with monitor.record(lambda: text, path, "node1"):
+        _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
+    assert capsys.readouterr().out.splitlines() == [
         "GPU 0 of node1 (NVIDIA GB10): mean utilization 37 %, peak memory unknown",
         "GPU 1 of node1 (Tesla K80): utilization unknown, peak memory unknown",
     ]
@@ -118,10 +118,11 @@ def test_a_failure_stops_only_the_monitor(
     _nvidia_smi(tmp_path, monkeypatch, "echo No devices were found; exit 6")
 
     def messages(nvidia_smi: Callable[[], str], path: Path) -> str:
-        watched = monitor.Monitor(nvidia_smi, path)
-        watched.start()
-        assert watched.stop() == []
-        return capsys.readouterr().err
+        with monitor.record(nvidia_smi, path, "node1"):
+            pass
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return printed.err
 
     begin = "trainers.tools.monitor: GPU monitoring stopped: "
     assert messages(lambda: TWO, tmp_path) == (f"{begin}[Errno 21] Is a directory: '{tmp_path}'\n")

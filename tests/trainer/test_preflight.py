@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from trainers import distributed  # noqa: E402
-from trainers.tools import collectives, preflight  # noqa: E402
+from trainers.tools import preflight  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -114,26 +114,25 @@ def test_gpus_of_the_job_that_pytorch_does_not_see(
     assert preflight.check_device(DIST, torch.device("cpu"), "cpu").level == "ok"
 
 
-def test_one_wrong_element_is_detected() -> None:
+def test_one_wrong_element_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def corrupt(tensor: torch.Tensor) -> None:
         if tensor.numel() > 1000:
             tensor[777] += 1
 
-    results = [
-        collectives.measure(DIST, torch.device("cpu"), size, reduce=corrupt)
-        for size in (1, 4096, 4098)
-    ]
-    assert [result.num_wrong for result in results] == [0, 6, 6]
-    right, wrong, _ = preflight.check_collectives(results)
-    assert right.level == preflight.OK
-    assert wrong.level == preflight.FAILED
-    assert "6 WRONG" in wrong.text and "NCCL_PROTO=^LL128" in wrong.text
+    monkeypatch.setattr(torch.distributed, "all_reduce", corrupt)
+    right, wrong, odd = (
+        preflight.check_all_reduce(DIST, torch.device("cpu"), size) for size in (1, 4096, 4098)
+    )
+    assert right.level == preflight.OK and "WRONG" not in right.text
+    # The first all-reduce and five repeats.
+    assert wrong.level == odd.level == preflight.FAILED
+    assert "GB/s  6 WRONG" in wrong.text and "GB/s  6 WRONG" in odd.text
+    assert "NCCL_PROTO=^LL128" in wrong.text
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
-    result = collectives.Result(num_bytes=1_000_000, num_wrong=0, seconds=0.001, world_size=4)
-    assert result.bus_bytes_per_second == pytest.approx(1.5e9)
-    assert collectives.sizes(128 << 20)[-2:] == [64 << 20, 128 << 20]
+    assert preflight.bus_bandwidth(1_000_000, 0.001, 4) == pytest.approx(1.5e9)
+    assert preflight.all_reduce_sizes(128 << 20)[-2:] == [64 << 20, 128 << 20]
 
 
 def _sif(code: bytes) -> bytes:
@@ -155,6 +154,13 @@ def test_an_image_for_another_architecture_fails(tmp_path: Path) -> None:
 def test_equal_results_of_ranks_are_reported_once() -> None:
     good = preflight.Outcome(preflight.OK, "device", "CPU")
     bad = preflight.Outcome(preflight.FAILED, "device", "none")
-    assert preflight.merge([("a rank 0", good), ("b rank 1", good)]) == [good]
-    lines = [each.line() for each in preflight.merge([("a rank 0", good), ("b rank 1", bad)])]
-    assert lines == ["ok       device: CPU (a rank 0)", "FAILED   device: none (b rank 1)"]
+    assert preflight.merge([[("a rank 0", good)], [("b rank 1", good)]]) == [good]
+    cores = preflight.Outcome(preflight.OK, "cores", "4 core(s)")
+    merged = preflight.merge(
+        [[("a rank 0", good), ("a rank 0", cores)], [("b rank 1", bad), ("b rank 1", cores)]]
+    )
+    assert [each.line() for each in merged] == [
+        "ok       device: CPU (a rank 0)",
+        "FAILED   device: none (b rank 1)",
+        "ok       cores: 4 core(s)",
+    ]

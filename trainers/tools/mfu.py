@@ -42,11 +42,10 @@ class Utilization:
         source: loading.Source,
         device: torch.device,
     ) -> None:
+        is_gpu = device.type == "cuda"
+        self._peak = peak_flops(torch.cuda.get_device_name(device)) if is_gpu else None
         #: Floating-point operations of training on one sample; 0 if they are not counted.
         self.flops_per_sample = 0.0
-        self._peak: float | None = None
-        if device.type == "cuda":
-            self._peak = peak_flops(torch.cuda.get_device_name(device))
         batch = None if self._peak is None else next(source.eval_batches(), None)
         if batch is not None:
             self.flops_per_sample = training_flops_per_sample(losses, model, batch)

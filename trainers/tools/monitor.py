@@ -11,6 +11,7 @@ import functools
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -22,15 +23,9 @@ from trainers import distributed
 
 INTERVAL_SECONDS = 5.0
 HEADER = (
-    "timestamp",
-    "index",
-    "name",
-    "utilization.gpu [%]",
-    "utilization.memory [%]",
-    "memory.total [MiB]",
-    "memory.used [MiB]",
-    "power.draw [W]",
-)
+    "timestamp,index,name,utilization.gpu [%],utilization.memory [%],"
+    "memory.total [MiB],memory.used [MiB],power.draw [W]"
+).split(",")
 QUERY = ",".join(name.split(" ")[0] for name in HEADER)
 # Written for a value that the device does not report, such as the use of a MIG slice.
 NOT_AVAILABLE = "[N/A]"
@@ -40,47 +35,41 @@ UNREPORTED = re.compile(r"\[.*\]|N/A")
 NVIDIA_SMI_SECONDS = 30
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass
 class Usage:
-    """Statistics of one GPU over the monitored time."""
+    """Statistics of one GPU over the monitored time; None is what the device does not report."""
 
-    #: Number of the GPU on the node, as nvidia-smi counts.
-    index: int
     #: Product name.
     name: str
-    #: Readings of the share of time in which a kernel ran; empty if the device reports none.
-    utilization_percents: list[float] = dataclasses.field(default_factory=list)
-    #: The largest reading; None if the device reports none.
+    #: Readings of the share of time in which a kernel ran.
+    percents: list[float] = dataclasses.field(default_factory=list)
     peak_memory_mib: float | None = None
-    #: Total memory; None if not reported, as by GPUs that share the memory of the host.
+    #: GPUs that share the memory of the host report none.
     memory_total_mib: float | None = None
 
     def add(self, row: Sequence[str]) -> None:
         """Add a reading, in the order of HEADER."""
-        percent, _, total, used = map(reported, row[3:7])
+        percent, _, total, used = (
+            None if field == NOT_AVAILABLE else float(field) for field in row[3:7]
+        )
         if percent is not None:
-            self.utilization_percents.append(percent)
+            self.percents.append(percent)
         if used is not None:
             self.peak_memory_mib = max(used, self.peak_memory_mib or 0.0)
         self.memory_total_mib = total
 
-    def line(self, host: str) -> str:
-        """Return one line with the utilization and peak memory of the GPU."""
-        percents = self.utilization_percents
-        busy, memory = "utilization unknown", "peak memory unknown"
-        if percents:
-            busy = f"mean utilization {sum(percents) / len(percents):.0f} %"
-        if self.peak_memory_mib is not None:
-            total = "" if self.memory_total_mib is None else f" of {self.memory_total_mib:.0f}"
-            memory = f"peak memory {self.peak_memory_mib:.0f}{total} MiB"
-        return f"GPU {self.index} of {host} ({self.name}): {busy}, {memory}"
+    def text(self) -> str:
+        """Return the utilization and peak memory of the GPU."""
+        percents, peak, total = self.percents, self.peak_memory_mib, self.memory_total_mib
+        busy = f"mean utilization {statistics.fmean(percents):.0f} %" if percents else ""
+        of_total = "" if total is None else f" of {total:.0f}"
+        memory = "unknown" if peak is None else f"{peak:.0f}{of_total} MiB"
+        return f"({self.name}): {busy or 'utilization unknown'}, peak memory {memory}"
 
 
 def visible_uuids() -> list[str]:
     """Return the UUIDs of the GPUs that are visible to this process."""
-    if not torch.cuda.is_available():
-        return []
-    count = torch.cuda.device_count()
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
 
 
@@ -103,62 +92,46 @@ def parse_nvidia_smi(text: str) -> list[list[str]]:
         row = [field.strip() for field in line.split(",")]
         if len(row) != len(HEADER):
             raise ValueError(f"nvidia-smi printed {line!r}")
-        values = (NOT_AVAILABLE if reported(field) is None else field for field in row[3:])
+        values = (NOT_AVAILABLE if UNREPORTED.fullmatch(field) else field for field in row[3:])
         rows.append([*row[:3], *values])
     return rows
 
 
-def reported(field: str) -> float | None:
-    """Parse a number of nvidia-smi; None if the device does not report it."""
-    return None if UNREPORTED.fullmatch(field) else float(field)
+@contextlib.contextmanager
+def record(nvidia_smi: Callable[[], str], path: pathlib.Path, host: str) -> Iterator[None]:
+    """Append readings to a CSV file in a thread while the body runs, then print statistics."""
+    stopping = threading.Event()
+    # By the number of the GPU on the node, as nvidia-smi counts.
+    usages: dict[int, Usage] = {}
 
-
-class Monitor:
-    """Reads the GPUs in a thread and appends to a CSV file until it is stopped."""
-
-    def __init__(
-        self,
-        nvidia_smi: Callable[[], str],
-        path: pathlib.Path,
-        *,
-        interval_seconds: float = INTERVAL_SECONDS,
-    ) -> None:
-        self._nvidia_smi = nvidia_smi
-        self._path = path
-        self._interval_seconds = interval_seconds
-        self._stopping = threading.Event()
-        self._usages: dict[int, Usage] = {}
-        # A daemon thread does not keep the program alive if it ends without `stop`.
-        self._thread = threading.Thread(target=self._run, name="gpu-monitor", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> list[Usage]:
-        """Stop the thread; return the statistics of each GPU."""
-        self._stopping.set()
-        self._thread.join(timeout=NVIDIA_SMI_SECONDS + 1)
-        return [self._usages[index] for index in sorted(self._usages)]
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
             # An existing file is that of an earlier attempt.
-            with self._path.open("a", newline="") as file:
+            with path.open("a", newline="") as file:
                 writer = csv.writer(file)
                 if file.tell() == 0:
                     writer.writerow(HEADER)
                 while True:
-                    for row in parse_nvidia_smi(self._nvidia_smi()):
+                    for row in parse_nvidia_smi(nvidia_smi()):
                         writer.writerow(row)
-                        index = int(row[1])
-                        self._usages.setdefault(index, Usage(index=index, name=row[2])).add(row)
+                        usages.setdefault(int(row[1]), Usage(row[2])).add(row)
                     file.flush()
-                    if self._stopping.wait(self._interval_seconds):
+                    if stopping.wait(INTERVAL_SECONDS):
                         return
         # After any error (driver failure, full disk) training continues without the monitor.
         except Exception as error:
             sys.stderr.write(f"trainers.tools.monitor: GPU monitoring stopped: {error}\n")
+
+    # A daemon thread does not keep the program alive if the body never ends.
+    thread = threading.Thread(target=run, name="gpu-monitor", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(timeout=NVIDIA_SMI_SECONDS + 1)
+        for index, usage in sorted(usages.items()):
+            print(f"GPU {index} of {host} {usage.text()}", flush=True)
 
 
 @contextlib.contextmanager
@@ -177,10 +150,5 @@ def watch(
         yield
         return
     path = folder / f"{name}.{host}{f'.{dist.local_rank}' if has_own_gpu else ''}.csv"
-    monitor = Monitor(functools.partial(run_nvidia_smi, program, uuids), path)
-    monitor.start()
-    try:
+    with record(functools.partial(run_nvidia_smi, program, uuids), path, host):
         yield
-    finally:
-        for usage in monitor.stop():
-            print(usage.line(host), flush=True)

@@ -9,26 +9,26 @@ Prints one line per check: `ok`, `warning` or `FAILED`. The exit code is 1 if a 
 """
 
 import argparse
+import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 import platform
 import re
+import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from trainers import bounds, data, distributed, errors
 from trainers.data import memory
-from trainers.tools import collectives
 
-OK = "ok"
-WARNING = "warning"
-FAILED = "FAILED"
+OK, WARNING, FAILED = "ok", "warning", "FAILED"
 
 # NTP keeps nodes within milliseconds; logs and certificates tolerate a second.
 CLOCK_SECONDS = 1.0
@@ -36,11 +36,12 @@ CLOCK_SECONDS = 1.0
 VALID_DEVICE = re.compile(r"[0-9]|GPU-|MIG-", re.IGNORECASE)
 # DataLoader workers pass batches through shared memory; containers often have only 64 MiB.
 SHARED_MEMORY_BYTES = 1 << 30
+# DDP's buckets usually have up to 25 MiB, but a whole model may be one bucket.
+LARGEST_BYTES = 128 << 20
+REPEATS = 5
 # SIF's header, after 32 bytes of launch script: magic, version, architecture
 # (github.com/sylabs/sif, pkg/sif/arch.go).
-SIF_MAGIC_OFFSET = 32
-SIF_MAGIC = b"SIF_MAGIC\0"
-SIF_ARCHITECTURE_OFFSET = SIF_MAGIC_OFFSET + len(SIF_MAGIC) + 3
+SIF_HEADER = re.compile(rb".{32}SIF_MAGIC\0.{3}(..)", re.DOTALL)
 SIF_ARCHITECTURES = {b"02": "x86_64", b"04": "aarch64", b"06": "ppc64le", b"12": "riscv64"}
 
 
@@ -112,10 +113,9 @@ def check_cpus(dist: distributed.DistInfo) -> Outcome:
 def check_shared_memory(folder: pathlib.Path = pathlib.Path("/dev/shm")) -> Outcome:
     """Check whether there is enough shared memory for DataLoader workers."""
     try:
-        status = os.statvfs(folder)
+        free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         return Outcome(WARNING, "shared memory", f"{folder}: {error}")
-    free_bytes = status.f_frsize * status.f_bavail
     text = f"{free_bytes / 2**30:.1f} GiB free in {folder}"
     if free_bytes < SHARED_MEMORY_BYTES:
         text += ": DataLoader workers may be killed; enlarge it, or use --num-workers 0"
@@ -146,23 +146,17 @@ def check_run_dir(folder: pathlib.Path) -> Outcome:
     return Outcome(OK, "run folder", f"{folder} is writable")
 
 
-def image_architecture(head: bytes) -> str | None:
-    """Return the architecture in the header of a SIF image; None if it is not a SIF file."""
-    if head[SIF_MAGIC_OFFSET : SIF_MAGIC_OFFSET + len(SIF_MAGIC)] != SIF_MAGIC:
-        return None
-    code = head[SIF_ARCHITECTURE_OFFSET : SIF_ARCHITECTURE_OFFSET + 2]
-    return SIF_ARCHITECTURES.get(code, f"architecture {code.decode(errors='replace')}")
-
-
 def check_image(path: pathlib.Path, machine: str) -> Outcome:
     """Check whether an image is for the architecture of this node."""
     try:
         with path.open("rb") as file:
-            architecture = image_architecture(file.read(64))
+            header = SIF_HEADER.match(file.read(64))
     except OSError as error:
         return Outcome(FAILED, "image", str(error))
-    if architecture is None:
+    if header is None:
         return Outcome(WARNING, "image", f"{path} is not a SIF file: architecture unknown")
+    unknown = f"architecture {header[1].decode(errors='replace')}"
+    architecture = SIF_ARCHITECTURES.get(header[1], unknown)
     if architecture != machine:
         text = f"{path} is for {architecture}, this node is {machine}: build it for {machine}"
         return Outcome(FAILED, "image", text)
@@ -194,22 +188,50 @@ def check_software(device: torch.device) -> Outcome:
     return Outcome(OK, "software", software)
 
 
-def check_collectives(results: Iterable[collectives.Result]) -> list[Outcome]:
-    """Return one outcome per size of all-reduce."""
-    outcomes = []
-    for result in results:
-        text = (
-            f"{size_text(result.num_bytes):>8}  {result.seconds * 1e6:>10.1f} us"
-            f"  {result.bus_bytes_per_second / 1e9:>8.3f} GB/s"
+def check_all_reduce(dist: distributed.DistInfo, device: torch.device, num_bytes: int) -> Outcome:
+    """Sum integers over all ranks, compare every element, measure; all ranks must call it.
+
+    The sum of integers does not depend on their order, so a single wrong bit is detected.
+    """
+    dtype = torch.int32 if num_bytes % 4 == 0 else torch.uint8
+    pattern = (torch.arange(num_bytes // dtype.itemsize, device=device) % 13).to(dtype)
+    expected = pattern * sum(range(1, dist.world_size + 1))
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    num_wrong = torch.zeros(1, dtype=torch.int64, device=device)
+    seconds = []
+    for _ in range(1 + REPEATS):
+        tensor = pattern * (dist.rank + 1)
+        distributed.barrier()
+        synchronize()
+        started = time.perf_counter()
+        torch.distributed.all_reduce(tensor)
+        synchronize()
+        seconds.append(time.perf_counter() - started)
+        num_wrong += (tensor != expected).sum()
+    wrong = int(distributed.all_reduce(num_wrong).item())
+    # The first all-reduce sets up connections: it is verified but not timed.
+    timed = torch.tensor(seconds[1:], dtype=torch.float64, device=device)
+    median = distributed.all_reduce(timed, "max").median().item()
+    bandwidth = bus_bandwidth(num_bytes, median, dist.world_size)
+    text = f"{size_text(num_bytes):>8}  {median * 1e6:>10.1f} us  {bandwidth / 1e9:>8.3f} GB/s"
+    if wrong:
+        # NVIDIA/nccl#2001: LL128 over Slingshot corrupts messages of DDP's sizes.
+        text += (
+            f"  {wrong} WRONG: training results would be wrong without an error."
+            " On Slingshot set NCCL_PROTO=^LL128 or the vendor's variables"
         )
-        if result.num_wrong:
-            # NVIDIA/nccl#2001: LL128 over Slingshot corrupts messages of DDP's sizes.
-            text += (
-                f"  {result.num_wrong} WRONG: training results would be wrong without an error."
-                " On Slingshot set NCCL_PROTO=^LL128 or the vendor's variables"
-            )
-        outcomes.append(Outcome(FAILED if result.num_wrong else OK, "all-reduce", text))
-    return outcomes
+    return Outcome(FAILED if wrong else OK, "all-reduce", text)
+
+
+def bus_bandwidth(num_bytes: int, seconds: float, world_size: int) -> float:
+    """Return bytes/s as nccl-tests: 2 (n - 1) / n times the size, divided by the time."""
+    return 2 * (world_size - 1) / world_size * num_bytes / seconds
+
+
+def all_reduce_sizes(largest_bytes: int) -> list[int]:
+    """Return the powers of 4 below `largest_bytes`, and `largest_bytes`."""
+    powers = (4**power for power in range(largest_bytes.bit_length()))
+    return [*(size for size in powers if size < largest_bytes), largest_bytes]
 
 
 def size_text(num_bytes: int) -> str:
@@ -222,20 +244,20 @@ def size_text(num_bytes: int) -> str:
 
 def all_gather(value: Any) -> list[Any]:
     """Return the values of all ranks, on every rank; all ranks must call it."""
-    values: list[Any] = distributed.broadcast(distributed.gather(value))
-    return values
+    return list(distributed.broadcast(distributed.gather(value)))
 
 
-def merge(outcomes: Sequence[tuple[str, Outcome]]) -> list[Outcome]:
-    """Merge equal outcomes of several ranks; name the ranks if outcomes differ."""
+def merge(gathered: Sequence[Sequence[tuple[str, Outcome]]]) -> list[Outcome]:
+    """Merge equal outcomes of several ranks; name the ranks if outcomes of a check differ."""
     ranks: dict[Outcome, list[str]] = {}
-    for rank, outcome in outcomes:
+    for rank, outcome in itertools.chain.from_iterable(gathered):
         ranks.setdefault(outcome, []).append(rank)
-    if len(ranks) <= 1:
-        return list(ranks)
+    counts = collections.Counter(outcome.subject for outcome in ranks)
     return [
-        dataclasses.replace(outcome, text=f"{outcome.text} ({', '.join(names)})")
-        for outcome, names in ranks.items()
+        outcome
+        if counts[outcome.subject] == 1
+        else dataclasses.replace(outcome, text=f"{outcome.text} ({', '.join(ranks[outcome])})")
+        for outcome in sorted(ranks, key=lambda outcome: list(counts).index(outcome.subject))
     ]
 
 
@@ -255,29 +277,25 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             if args.dataset is not None:
                 own.append(check_data(args.dataset, data.read_options(args)))
         name = f"{socket.gethostname()} rank {dist.rank}"
-        gathered = [pair for pairs in all_gather([(name, each) for each in own]) for pair in pairs]
-        outcomes = [check_software(device), check_clock(dist)]
-        for subject in dict.fromkeys(outcome.subject for _, outcome in gathered):
-            outcomes += merge([pair for pair in gathered if pair[1].subject == subject])
+        gathered = all_gather([(name, outcome) for outcome in own])
+        outcomes = [check_software(device), check_clock(dist), *merge(gathered)]
         if dist.world_size > 1:
-            sizes = collectives.sizes(args.largest_bytes)
-            outcomes += check_collectives(collectives.measure(dist, device, size) for size in sizes)
+            sizes = all_reduce_sizes(args.largest_bytes)
+            outcomes += [check_all_reduce(dist, device, size) for size in sizes]
         return report(dist.rank, outcomes)
 
 
 def report(rank: int, outcomes: Sequence[Outcome]) -> int:
     """Print the outcomes on rank 0; return the number of failures."""
     failures = sum(outcome.level == FAILED for outcome in outcomes)
+    summary = f"preflight: {failures} check(s) FAILED" if failures else "preflight: ready"
     if rank == 0:
-        for outcome in outcomes:
-            print(outcome.line())
-        print(f"preflight: {failures} check(s) FAILED" if failures else "preflight: ready")
-        sys.stdout.flush()
+        print(*(outcome.line() for outcome in outcomes), summary, sep="\n", flush=True)
     return failures
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="trainers.tools.preflight",
         description="Check devices, collectives, data, image and clock before a job.",
@@ -285,24 +303,13 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     data.add_arguments(parser)
     parser.set_defaults(dataset=None)
-    parser.add_argument(
-        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check"
-    )
-    parser.add_argument("--run-dir", type=pathlib.Path, help="run folder to check")
-    parser.add_argument("--image", type=pathlib.Path, help="check only this SIF image")
-    parser.add_argument(
-        "--largest-bytes",
-        type=bounds.positive,
-        default=collectives.LARGEST_BYTES,
-        help="largest message of the all-reduce check",
-    )
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit code."""
+    add = parser.add_argument
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check")
+    add("--run-dir", type=pathlib.Path, help="run folder to check")
+    add("--image", type=pathlib.Path, help="check only this SIF image")
+    add("--largest-bytes", type=bounds.positive, default=LARGEST_BYTES, help="largest all-reduce")
     try:
-        return 1 if run(parse_arguments(argv), os.environ) else 0
+        return 1 if run(parser.parse_args(argv), os.environ) else 0
     except errors.TrainerError as error:
         print(Outcome(FAILED, "start", str(error)).line(), flush=True)
         return error.exit_code

@@ -16,7 +16,9 @@ from orchestrator.config import profiles
 from orchestrator.rendering import job_script, templates
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples"
-EXAMPLES = sorted([*FOLDER.glob("*.toml"), FOLDER / "own_task/train.toml"])
+EXAMPLES = sorted(
+    [*FOLDER.glob("*.toml"), *FOLDER.glob("compare/*.toml"), FOLDER / "own_task/train.toml"]
+)
 
 
 def _render(spec: jobs.JobSpec) -> str:
