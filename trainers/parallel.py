@@ -295,12 +295,6 @@ def compile_model(model: nn.Module, mode: str) -> nn.Module:
     return result
 
 
-def begin_step(compile_mode: str) -> None:
-    """Tell CUDA graphs that they may overwrite the outputs of the last step."""
-    if compile_mode == "reduce-overhead":
-        torch.compiler.cudagraph_mark_step_begin()
-
-
 def check_compiled(mode: str, rank: int) -> str:
     """Return the compile mode; with a warning and a note if code runs uncompiled nevertheless."""
     counts = torch._dynamo.utils.counters["frames"]

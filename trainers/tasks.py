@@ -67,19 +67,16 @@ class Classification(Task):
 
     def __init__(self, args: argparse.Namespace, dist: distributed.DistInfo) -> None:
         self._args = args
-        self._splits = data.load_on_all_ranks(args.dataset, data.read_options(args), dist)
+        self._splits = data.load_on_all_ranks(args, dist)
         self.unit = self._splits.unit
 
     def model(self) -> nn.Module:
-        """Return the model for the shape of the samples and the number of classes."""
         return models.build(self._args.model, self._splits.sample_shape, self._splits.num_classes)
 
     def train_data(self) -> torch_data.Dataset[Any]:
-        """Return the training part."""
         return self._splits.train
 
     def eval_data(self) -> torch_data.Dataset[Any]:
-        """Return the test part."""
         return self._splits.eval
 
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -95,7 +92,6 @@ class Classification(Task):
         return losses, {"accuracy": logits.detach().argmax(dim=1) == labels}
 
     def description(self) -> dict[str, str]:
-        """Return the names as on the command line."""
         return {"model": self._args.model, "data": self._args.dataset}
 
 

@@ -261,10 +261,11 @@ def test_digits_and_our_models_work_without_torchvision(
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     program = (
         "import sys; sys.modules['torchvision'] = None\n"
-        "from trainers import data, models\n"
+        "from trainers import arguments, data, models\n"
         "for name in ('digits', 'synthetic'):\n"
-        "    data.stage(name, data.DataOptions())\n"
-        "    splits = data.load(name, data.DataOptions())\n"
+        "    args = arguments.parse_arguments(['--dataset', name])\n"
+        "    data.stage(args)\n"
+        "    splits = data.load(args)\n"
         "    models.build('cnn', splits.sample_shape, splits.num_classes)\n"
     )
     completed = launch(["-c", program])

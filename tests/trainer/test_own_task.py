@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import errors, tasks  # noqa: E402
+from trainers import arguments, errors, tasks  # noqa: E402
 from trainers.data import loading  # noqa: E402
 
 pytestmark = pytest.mark.trainer
@@ -101,7 +101,8 @@ def test_a_mean_instead_of_losses_is_refused() -> None:
 def test_a_stream_cannot_stay_on_the_device() -> None:
     stream: Any = iter([])
     with pytest.raises(errors.UsageError) as caught:
-        loading.make_source("device", stream, stream, plan=Any, options=Any)
+        args = arguments.parse_arguments(["--data-path=device"])
+        loading.make_source(args, stream, stream, Any, Any, Any)
     assert str(caught.value) == (
         "--data-path device requires a data set in memory (TensorData), and this one is read sample"
         " by sample: use --data-path loader."

@@ -246,7 +246,7 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
     try:
         from torch.utils import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(errors.UsageError, match=r"^--tensorboard requires the package"):
+        with pytest.raises(errors.UsageError, match=r"^--tensorboard requires tensorboard, which"):
             train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
         train.run(arguments.parse_arguments(words), {})
     else:

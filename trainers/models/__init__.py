@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
-from trainers import errors, names
+from trainers import errors
 from trainers.models import small, vit, wide_resnet
+
+TORCHVISION = "torchvision:"
 
 MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
     "cnn": small.cnn,
@@ -35,18 +37,18 @@ MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
 
 def check_name(name: str) -> str:
     """Return the name of a model; raise UsageError if it is unknown."""
-    if name.startswith(names.TORCHVISION):
+    if name.startswith(TORCHVISION):
         return name  # torchvision is imported when the model is built
-    return names.check("--model ", name, [*MODELS, f"{names.TORCHVISION}NAME"])
+    return errors.check_name("--model ", name, [*MODELS, f"{TORCHVISION}NAME"])
 
 
 def build(name: str, sample_shape: torch.Size, num_classes: int) -> nn.Module:
     """Return the model with random weights; raise UsageError if it does not accept the samples."""
     if check_name(name) in MODELS:
         return MODELS[name](sample_shape, num_classes)
-    module = names.import_package("torchvision.models", "torchvision", f"--model {name}")
-    builder = name.removeprefix(names.TORCHVISION)
-    names.check(f"--model {names.TORCHVISION}", builder, module.list_models(module=module))
+    module = errors.import_package("torchvision.models", "torchvision", f"--model {name}")
+    builder = name.removeprefix(TORCHVISION)
+    errors.check_name(f"--model {TORCHVISION}", builder, module.list_models(module=module))
     options = {}
     if builder.startswith("vit_"):
         options["image_size"] = sample_shape[-1]

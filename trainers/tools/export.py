@@ -21,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.api as dcp_api
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from trainers import checkpoint, durable, errors
+from trainers import checkpoint, errors
 
 Weights = dict[str, torch.Tensor]
 
@@ -38,7 +38,7 @@ def read_weights(path: pathlib.Path, *, ema: bool) -> Weights:
             f"{path} does not exist: name a file such as best.pt or checkpoint-0000000120.pt, or"
             " with FSDP a folder such as checkpoint-0000000120."
         )
-    if path.is_dir() or durable.checksum_path(path).exists():
+    if path.is_dir() or checkpoint.checksum_path(path).exists():
         checkpoint.verify(path)
     state = read_folder(path) if path.is_dir() else read_file(path)
     if "model" not in state:
@@ -125,7 +125,7 @@ def write(path: pathlib.Path, weights: Weights) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export; raise TrainerError if it is not possible."""
-    has_checksum = durable.checksum_path(args.output).exists()
+    has_checksum = checkpoint.checksum_path(args.output).exists()
     is_checkpoint = args.checkpoint.resolve() in (
         args.output.resolve(),
         args.output.resolve().parent,
