@@ -104,14 +104,9 @@ def parser() -> argparse.ArgumentParser:
         help="named set of arguments; arguments on the command line override it",
     )
     add_data(result)
-    _add_task(_Group(result, "task"))
-    _add_length(_Group(result, "length"))
-    _add_batch(_Group(result, "batch (one optimizer step per batch)"))
-    _add_optimizer(_Group(result, "optimizer and learning rate"))
-    _add_devices(_Group(result, "devices and precision"))
-    _add_loading(_Group(result, "data loading"))
-    _add_checkpoints(_Group(result, "checkpoints and stopping"))
-    _add_output(_Group(result, "output"))
+    _add_training(result)
+    _add_execution(result)
+    _add_files(result)
     return result
 
 
@@ -169,7 +164,8 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group.value("--synthetic-samples", positive, 10_000, "number of training samples")
 
 
-def _add_task(group: _Group) -> None:
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    group = _Group(parser, "task")
     names = ", ".join(sorted(models.MODELS))
     text = f"model to train: {names}, or torchvision:NAME with a name of torchvision.models"
     group.value("--model", models.check_name, "cnn", text, metavar="NAME")
@@ -178,9 +174,7 @@ def _add_task(group: _Group) -> None:
     # A list in a spec repeats the option.
     more = {"nargs": "+", "action": "extend", "metavar": "NAME=VALUE"}
     group.value("--task-options", str, None, "arguments of the class of --task", **more)
-
-
-def _add_length(group: _Group) -> None:
+    group = _Group(parser, "length")
     group.value("--epochs", positive, 10, "number of epochs")
     text = (
         "optimizer steps of an epoch; default: all data. Required for a stream without num_samples"
@@ -193,9 +187,7 @@ def _add_length(group: _Group) -> None:
     text = "stop after so many epochs without a better result (accuracy, or the task's best_metric)"
     group.value("--early-stopping-patience", positive, None, text)
     group.value("--early-stopping-min-delta", share, 0.0, "smallest improvement that counts")
-
-
-def _add_batch(group: _Group) -> None:
+    group = _Group(parser, "batch (one optimizer step per batch)")
     # Strong scaling fixes --batch-size, weak scaling fixes --per-device-batch-size.
     text = "samples per step over all ranks; default: 64, unless --per-device-batch-size is set"
     group.value("--batch-size", positive, None, text)
@@ -206,9 +198,7 @@ def _add_batch(group: _Group) -> None:
     group.flag("--drop-last", "leave out the last batch of an epoch if it is incomplete")
     text = "the same for evaluation; default: 1000 for data in memory, else the training batch"
     group.value("--eval-batch-size", positive, None, text)
-
-
-def _add_optimizer(group: _Group) -> None:
+    group = _Group(parser, "optimizer and learning rate")
     group.choice("--optimizer", optim.OPTIMIZERS, "sgd", "optimizer")
     group.value("--base-lr", positive_real, 0.05, "learning rate before --lr-scaling")
     group.choice("--lr-scaling", optim.LR_SCALINGS, "none", "scaling with the global batch size")
@@ -231,7 +221,8 @@ def _add_optimizer(group: _Group) -> None:
     group.value("--ema-decay", share, None, text)
 
 
-def _add_devices(group: _Group) -> None:
+def _add_execution(parser: argparse.ArgumentParser) -> None:
+    group = _Group(parser, "devices and precision")
     text = (
         "auto: ddp with several ranks, else single. fsdp: FSDP2, shards model and optimizer. dp:"
         " DataParallel, one process for all GPUs of the node, for comparison only"
@@ -253,9 +244,7 @@ def _add_devices(group: _Group) -> None:
     group.flag("--find-unused-parameters", "DDP: some steps do not use all parameters")
     group.flag("--static-graph", "DDP: the set of used parameters never changes")
     group.value("--bucket-cap-mb", positive, None, "DDP's gradient buckets; default: PyTorch's, 25")
-
-
-def _add_loading(group: _Group) -> None:
+    group = _Group(parser, "data loading")
     text = "device: all data stays there. loader: workers read it. auto: device if it fits"
     group.choice("--data-path", ("auto", "device", "loader"), "auto", text)
     text = "worker processes per rank of data path loader; default: 4"
@@ -263,7 +252,8 @@ def _add_loading(group: _Group) -> None:
     group.value("--prefetch-factor", positive, 2, "batches that each worker prefetches")
 
 
-def _add_checkpoints(group: _Group) -> None:
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    group = _Group(parser, "checkpoints and stopping")
     text = "folder of checkpoints; default: `checkpoints` in the run folder, if there is one"
     group.value("--checkpoint-dir", pathlib.Path, None, text)
     group.value("--checkpoint-epochs", positive, 1, "epochs between two checkpoints")
@@ -277,9 +267,7 @@ def _add_checkpoints(group: _Group) -> None:
     group.choice("--resume", ("auto", "force", "never"), "auto", text)
     text = "how long before the job's time limit to save and stop; at most a tenth of the limit"
     group.value("--stop-margin-seconds", natural_real, 90.0, text)
-
-
-def _add_output(group: _Group) -> None:
+    group = _Group(parser, "output")
     text = "folder of the output; default: that of the orchestrator job. Without one, no files"
     group.value("--run-dir", pathlib.Path, None, text)
     text = "write loss and throughput to metrics.jsonl about this often"

@@ -191,11 +191,6 @@ def gather(item: Any) -> list[Any]:
     return items or []
 
 
-def world_size() -> int:
-    """Return the number of ranks."""
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-
-
 def barrier() -> None:
     """Wait for all ranks."""
     if torch.distributed.is_initialized():

@@ -159,13 +159,14 @@ class Meter:
             "wait_seconds": current.wait_seconds,
         }
 
-    def restore(self, states: Sequence[Mapping[str, Any]], rank: int) -> None:
+    def restore(self, states: Sequence[Mapping[str, Any]], dist: distributed.DistInfo) -> None:
         """Continue the epoch of an earlier attempt, of the same or another number of ranks.
 
         With another number, rank 0 continues the sums of all.
         """
-        same = len(states) == distributed.world_size()
-        mine = [states[rank]] if same else (states if rank == 0 else [])
+        mine = states if dist.rank == 0 else []
+        if len(states) == dist.world_size:
+            mine = [states[dist.rank]]
         self.names = list(states[0]["names"])
         self._pending = []
         self._num_samples = sum(state["num_samples"] for state in mine)
@@ -356,8 +357,7 @@ def file_path(
 
 def warn(message: str) -> None:
     """Print a warning to stderr."""
-    sys.stderr.write(f"trainers.train: warning: {message}\n")
-    sys.stderr.flush()
+    print(f"trainers.train: warning: {message}\n", end="", file=sys.stderr, flush=True)
 
 
 def _finite(tree: Any) -> Any:

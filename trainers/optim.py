@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from trainers import errors
+from trainers.data import batches
 
 OPTIMIZERS = ("adadelta", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "linear", "step")
@@ -46,18 +47,16 @@ class Schedule:
     Raises UsageError if --lr-scaling lacks its base batch size.
     """
 
-    def __init__(
-        self, args: argparse.Namespace, *, steps_per_epoch: int, global_batch_size: int
-    ) -> None:
+    def __init__(self, args: argparse.Namespace, plan: batches.Plan) -> None:
         self._args = args
         #: Learning rate at the end of the warm-up.
-        self.peak = _scale(args, global_batch_size)
+        self.peak = _scale(args, plan.global_batch_size)
         #: Number of warm-up steps; step `warmup_steps - 1` has the peak.
         self.warmup_steps: int = args.warmup_steps
         if self.warmup_steps is None:
-            self.warmup_steps = round(args.warmup_epochs * steps_per_epoch)
-        self._num_steps = args.epochs * steps_per_epoch
-        self._decay_every_steps = args.lr_step_epochs * steps_per_epoch
+            self.warmup_steps = round(args.warmup_epochs * plan.steps_per_epoch)
+        self._num_steps = args.epochs * plan.steps_per_epoch
+        self._decay_every_steps = args.lr_step_epochs * plan.steps_per_epoch
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""

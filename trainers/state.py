@@ -195,12 +195,13 @@ def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.Stat
         # With another number of ranks, random states cannot be restored, and batch-norm statistics
         # are averaged as at the end of an epoch.
         seed_rank(trainer.args.seed, rank, trainer.progress.step)
-        buffers = {
-            name: _mean([each["buffers"][name] for each in ranks]) for name in ranks[0]["buffers"]
-        }
+        buffers = {}
+        for name in ranks[0]["buffers"]:
+            values = torch.stack([each["buffers"][name] for each in ranks])
+            buffers[name] = values.double().mean(dim=0).to(values.dtype)
     for name, buffer in batch_norm_buffers(trainer.model):
         buffer.copy_(buffers[name])
-    trainer.meter.restore([each["meter"] for each in ranks], rank)
+    trainer.meter.restore([each["meter"] for each in ranks], trainer.dist)
 
 
 def sharded(trainer: "train.Trainer") -> checkpoint.State:
@@ -274,8 +275,3 @@ def is_finite(model: nn.Module) -> bool:
     finite = [value.isfinite().all() for value in local if value.is_floating_point()]
     bad = 0 if not finite or torch.stack(finite).all() else 1
     return not distributed.all_reduce(torch.tensor(bad), "max").item()
-
-
-def _mean(tensors: list[torch.Tensor]) -> torch.Tensor:
-    stacked = torch.stack(tensors)
-    return stacked.double().mean(dim=0).to(stacked.dtype)

@@ -165,15 +165,13 @@ def no_garbage_collection() -> Iterator[None]:
 
     Only objects that are created in the body are examined; PyTorch's own take 0.2 s.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -71,18 +71,9 @@ class Trainer:
         self.task = tasks.load(args, dist)
         train_data, eval_data = self.task.train_data(), self.task.eval_data()
         fingerprint = settings.data_fingerprint(self, train_data, eval_data)
-        self.plan = batches.make_plan(
-            args,
-            num_samples=loading.num_samples_of(train_data),
-            rank=dist.rank,
-            world_size=dist.world_size,
-            num_devices=self.num_devices,
-        )
-        self.schedule = optim.Schedule(
-            args,
-            steps_per_epoch=self.plan.steps_per_epoch,
-            global_batch_size=self.plan.global_batch_size,
-        )
+        num_samples = loading.num_samples_of(train_data)
+        self.plan = batches.make_plan(args, num_samples, dist, self.num_devices)
+        self.schedule = optim.Schedule(args, self.plan)
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
         self.model = self.task.model()
@@ -378,7 +369,7 @@ class Trainer:
     def _print(self, lines: str) -> None:
         if self.bar is not None:  # rank 0
             self.bar.end()
-            report.write(lines)
+            print(lines, end="", flush=True)
 
     def _close(self, ending: str) -> None:
         """Write result.json and the summary; raise CheckpointError if the last save failed."""
@@ -418,10 +409,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if outputs is not None:
         outputs.close()
     if reason is not None:
-        is_writer = dist.rank == 0
-        stop.end_attempt(
-            reason, environ, step, num_steps, is_saved=store is not None, is_writer=is_writer
-        )
+        is_saved, is_writer = store is not None, dist.rank == 0
+        stop.end_attempt(reason, environ, step, num_steps, is_saved=is_saved, is_writer=is_writer)
 
 
 def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
@@ -440,8 +429,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         run(arguments.parse_arguments(argv), os.environ)
     except errors.TrainerError as error:
-        sys.stderr.write(f"trainers.train: error: {error}\n")
-        sys.stderr.flush()
+        print(f"trainers.train: error: {error}\n", end="", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code) from error
 
 

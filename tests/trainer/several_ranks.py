@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.trainer import forked, one_rank
-from trainers import distributed, parallel, tasks, train
+from trainers import distributed, errors, parallel, settings, tasks, train
 from trainers.data import batches, memory
 
 # Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
@@ -185,10 +185,21 @@ def measure_two(dist: distributed.DistInfo) -> dict[str, Any]:
     evaluation = sharded.evaluate()
     unused = make(dist, "ddp", "--find-unused-parameters", kind="branches")
     return {
+        "differing": differing_data(dist),
         "fsdp": (one_step(sharded), evaluation),
         "unused": one_step(unused)[0],
         "options": {name: with_options(dist, "ddp", words) for name, words in OPTIONS.items()},
     }
+
+
+def differing_data(dist: distributed.DistInfo) -> list[str]:
+    """Return the errors of all ranks if rank 1's copy of the data lacks a sample."""
+    trainer = make(dist, "ddp")
+    try:
+        settings.data_fingerprint(trainer, random_data(20), random_data(20 - dist.rank))
+    except errors.DataError as error:
+        return distributed.gather(str(error))
+    return []
 
 
 def gloo_threads() -> list[str]:

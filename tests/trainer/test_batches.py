@@ -8,7 +8,7 @@ from hypothesis import strategies
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, errors, optim  # noqa: E402
+from trainers import arguments, distributed, errors, optim  # noqa: E402
 from trainers.data import batches  # noqa: E402
 
 pytestmark = pytest.mark.trainer
@@ -69,11 +69,21 @@ def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> 
     assert batches.batch_size(args, num_devices) == expected
 
 
+def make_lengths(steps_per_epoch: int, batch_size: int = 64) -> batches.Plan:
+    return batches.Plan(
+        num_samples=steps_per_epoch * batch_size,
+        global_batch_size=batch_size,
+        gradient_accumulation_steps=1,
+        rank=0,
+        world_size=1,
+    )
+
+
 def make_schedule(name: str, *words: str, steps_per_epoch: int) -> optim.Schedule:
     """Return the schedule of two epochs from 1.0 to 0.1."""
     options = ["--base-lr=1", "--min-lr=0.1", "--epochs=2", "--lr-gamma=0.5", "--lr-step-epochs=1"]
     args = arguments.parse_arguments([f"--schedule={name}", *options, *words])
-    return optim.Schedule(args, steps_per_epoch=steps_per_epoch, global_batch_size=64)
+    return optim.Schedule(args, make_lengths(steps_per_epoch))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +116,7 @@ def test_cosine_equals_that_of_pytorch() -> None:
 def test_scaling_is_by_the_effective_batch() -> None:
     def peak(*words: str) -> float:
         args = arguments.parse_arguments(["--base-lr=0.1", *words])
-        return optim.Schedule(args, steps_per_epoch=10, global_batch_size=512).peak
+        return optim.Schedule(args, make_lengths(10, batch_size=512)).peak
 
     rates = [peak(f"--lr-scaling={rule}", "--lr-base-batch-size=128") for rule in optim.LR_SCALINGS]
     assert rates == pytest.approx([0.1, 0.4, 0.2])
@@ -128,16 +138,13 @@ def test_scaling_is_by_the_effective_batch() -> None:
 )
 def test_length_of_the_warm_up(words: list[str], expected: int) -> None:
     args = arguments.parse_arguments(words)
-    schedule = optim.Schedule(args, steps_per_epoch=10, global_batch_size=64)
+    schedule = optim.Schedule(args, make_lengths(10))
     assert schedule.warmup_steps == expected
 
 
-def make_plan(*words: str, num_samples: int | None = 50, **sizes: int) -> batches.Plan:
-    return batches.make_plan(
-        arguments.parse_arguments(["--batch-size=12", *words]),
-        num_samples=num_samples,
-        **({"rank": 0, "world_size": 1, "num_devices": 1} | sizes),
-    )
+def make_plan(*words: str, num_samples: int | None = 50) -> batches.Plan:
+    args = arguments.parse_arguments(["--batch-size=12", *words])
+    return batches.make_plan(args, num_samples, distributed.DistInfo(), 1)
 
 
 def test_the_incomplete_last_batch_can_be_left_out() -> None:

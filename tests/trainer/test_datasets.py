@@ -70,7 +70,7 @@ def test_har_is_read_as_numpy_reads_it(shared_data: Path) -> None:
 
 def test_a_damaged_har_file_is_named_with_its_line(shared_data: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(shared_data / har.ROOT, tmp_path / har.ROOT)
-    path = folder / "test/Inertial Signals/total_acc_z_test.txt"
+    path = folder / "train/Inertial Signals/body_acc_x_train.txt"
     path.chmod(0o600)
     lines = path.read_text().splitlines()
     for change in (
@@ -84,9 +84,9 @@ def test_a_damaged_har_file_is_named_with_its_line(shared_data: Path, tmp_path: 
             f"{path} is damaged (line 42 is not 128 finite number(s)): replace it."
         )
     path.write_text("\n".join(lines[:-1]) + "\n")
-    assert _error("har", tmp_path) == f"{path} is damaged (949 windows, 950 labels): replace it."
+    assert _error("har", tmp_path) == f"{path} is damaged (2399 windows, 2400 labels): replace it."
     path.write_text("")
-    assert _error("har", tmp_path) == f"{path} is damaged (0 windows, 950 labels): replace it."
+    assert _error("har", tmp_path) == f"{path} is damaged (0 windows, 2400 labels): replace it."
     path = folder / "train/y_train.txt"
     path.chmod(0o600)
     path.write_text(path.read_text().replace("6", "7"))

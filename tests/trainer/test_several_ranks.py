@@ -1,6 +1,7 @@
 """One rank and several ranks compute the same."""
 
 import pathlib
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,16 @@ def test_evaluation_counts_each_sample_once(results: Results, world_size: int) -
     for count, one, other in zip((101, 2, 1), several, single, strict=True):
         assert one["accuracy"] * count == pytest.approx(round(one["accuracy"] * count))
         assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_ranks_with_different_data_end(results: Results) -> None:
+    for rank, message in enumerate(results[2]["differing"]):
+        assert re.fullmatch(
+            rf"The ranks have different data for Random: on rank {rank} \(\S+\) its fingerprint is"
+            r" [0-9a-f]{32}\. Stage the data set again on the nodes that differ\.",
+            message,
+        )
+    assert len(set(results[2]["differing"])) == 2
 
 
 def test_object_of_rank_0_reaches_all(results: Results) -> None:

@@ -7,15 +7,16 @@ import gzip
 import hashlib
 import http.server
 import io
-import multiprocessing
+import json
 import pickle
 import re
 import shutil
 import socket
+import subprocess
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -329,14 +330,30 @@ def test_a_download_is_checked_and_moved_into_place(
     assert server.requests == []
 
 
-def _stage_in_process(attributes: Mapping[str, Any], folder: Path) -> None:
-    for name, value in attributes.items():
-        setattr(datasets.CIFAR100, name, value)
-    _stage("cifar100", folder, download=True)
+TWO_PROCESSES = """
+import json, os, sys
+from torchvision import datasets
+from trainers import arguments, data
+
+for name, value in json.loads(sys.argv[1]).items():
+    setattr(datasets.CIFAR100, name, value)
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        data.stage(arguments.parse_arguments(sys.argv[2:]))
+        os._exit(0)
+    children.append(child)
+sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
+"""
 
 
 def test_two_processes_download_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, cifar: bytes
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    cifar: bytes,
 ) -> None:
     name = "cifar-100-python.tar.gz"
     server.files[name] = cifar
@@ -344,14 +361,10 @@ def test_two_processes_download_once(
     _stage("cifar100", tmp_path / "one", download=True)
     requests_of_one = list(server.requests)
     server.requests.clear()
-    context = multiprocessing.get_context("spawn")
-    arguments = (_cifar_attributes(cifar, server.address(name)), tmp_path / "two")
-    processes = [context.Process(target=_stage_in_process, args=arguments) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    attributes = json.dumps(_cifar_attributes(cifar, server.address(name)))
+    words = ["--dataset=cifar100", f"--data-dir={tmp_path}/two", "--download"]
+    done = launch(["-c", TWO_PROCESSES, attributes, *words])
+    assert done.returncode == 0, done.stderr
     assert server.requests == requests_of_one
 
 

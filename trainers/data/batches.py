@@ -6,7 +6,7 @@ import hashlib
 
 import torch
 
-from trainers import errors
+from trainers import distributed, errors
 
 DEFAULT_BATCH_SIZE = 64
 
@@ -57,7 +57,7 @@ class Plan:
     gradient_accumulation_steps: int
     rank: int
     world_size: int
-    drop_last: bool
+    drop_last: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
@@ -94,10 +94,8 @@ class Plan:
 
 def make_plan(
     args: argparse.Namespace,
-    *,
     num_samples: int | None,
-    rank: int,
-    world_size: int,
+    dist: distributed.DistInfo,
     num_devices: int,
 ) -> Plan:
     """Compute the batch from the arguments; raise UsageError if they do not fit together.
@@ -127,8 +125,8 @@ def make_plan(
         num_samples=num_samples,
         global_batch_size=total,
         gradient_accumulation_steps=passes,
-        rank=rank,
-        world_size=world_size,
+        rank=dist.rank,
+        world_size=dist.world_size,
         drop_last=args.drop_last,
     )
 

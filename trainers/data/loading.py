@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -90,8 +91,9 @@ def make_source(
     """Return the source for `--data-path`; the data is in host memory."""
     kind: type[Source] = LoaderSource
     if isinstance(train, memory.TensorData) and isinstance(evaluation, memory.TensorData):
-        size = train.num_bytes + evaluation.num_bytes
-        if args.data_path == "device" or (args.data_path == "auto" and fits(size, device)):
+        free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
+        fits = train.num_bytes + evaluation.num_bytes <= free_bytes * DEVICE_FRACTION
+        if args.data_path == "device" or (args.data_path == "auto" and fits):
             kind = DeviceSource
     elif args.data_path == "device":
         raise errors.UsageError(
@@ -129,14 +131,6 @@ def num_samples_of(dataset: Any) -> int | None:
     if isinstance(dataset, torch_data.IterableDataset):
         return getattr(dataset, "num_samples", None)
     return len(dataset)
-
-
-def fits(num_bytes: int, device: torch.device) -> bool:
-    """Return whether data of this size fits on the device."""
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return num_bytes <= free * DEVICE_FRACTION
 
 
 class DeviceSource(Source):
@@ -190,13 +184,11 @@ class LoaderSource(Source):
     def __init__(self, args: argparse.Namespace, train: Any, evaluation: Any, *others: Any) -> None:
         super().__init__(args, train, evaluation, *others)
         self._requests = workers.TrainRequests(self._plan, args.seed, num_samples_of(train))
-        self._loader = self._make_loader(train, self._requests, is_finite=True)
-        num_samples = num_samples_of(evaluation)
-        self._eval_loader = self._make_loader(
-            evaluation,
-            workers.EvalRequests(num_samples, self._plan, self._eval_batch_size),
-            is_finite=num_samples is not None,
+        eval_requests = workers.EvalRequests(
+            num_samples_of(evaluation), self._plan, self._eval_batch_size
         )
+        self._loader = self._make_loader(train, self._requests)
+        self._eval_loader = self._make_loader(evaluation, eval_requests)
         self._train, self._eval = (on_device(each, self._device) for each in (train, evaluation))
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
@@ -211,13 +203,11 @@ class LoaderSource(Source):
         self,
         dataset: torch_data.Dataset[Any],
         requests: workers.TrainRequests | workers.EvalRequests,
-        *,
-        is_finite: bool,
     ) -> torch_data.DataLoader[Any]:
         args, count = self._args, num_workers(self._args)
         is_stream = isinstance(dataset, torch_data.IterableDataset)
         return torch_data.DataLoader(
-            workers.StreamBatches(dataset, requests, args.seed, is_finite)
+            workers.StreamBatches(dataset, requests, args.seed)
             if is_stream
             else workers.Batches(dataset, args.seed),
             sampler=None if is_stream else requests,
@@ -255,13 +245,15 @@ class LoaderSource(Source):
             current = ahead
             if batch is not None:
                 with torch.cuda.stream(stream):
-                    copied = to_device(batch, self._device)
+                    copied = map_tensors(
+                        batch, lambda tensor: tensor.to(self._device, non_blocking=True)
+                    )
                     ahead = copied, stream.record_event()
             if current is not None:
-                torch.cuda.current_stream(self._device).wait_event(current[1])
-                # The allocator must not reuse the memory before the current stream has read it.
-                for tensor in tensors(current[0]):
-                    tensor.record_stream(torch.cuda.current_stream(self._device))
+                reader = torch.cuda.current_stream(self._device)
+                reader.wait_event(current[1])
+                # The allocator must not reuse the memory before the reader has read it.
+                map_tensors(current[0], lambda tensor, reader=reader: tensor.record_stream(reader))
                 yield self._finish(current[0], dataset)
 
     def _finish(self, batch: Any, dataset: Any) -> Any:
@@ -297,15 +289,3 @@ def map_tensors(batch: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(batch, list | tuple):
         return type(batch)(map_tensors(value, function) for value in batch)
     return batch
-
-
-def tensors(batch: Any) -> list[torch.Tensor]:
-    """Return the tensors of a batch."""
-    result: list[torch.Tensor] = []
-    map_tensors(batch, result.append)
-    return result
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """Copy the tensors of a batch to the device, without waiting."""
-    return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))

@@ -26,6 +26,8 @@ Request = tuple[torch.Tensor, int]
 class TrainRequests(torch_data.Sampler[Request]):
     """This rank's forward passes, starting at a step of an epoch."""
 
+    is_finite = True
+
     def __init__(self, plan: batches.Plan, seed: int, num_samples: int | None) -> None:
         self.epoch = 0
         self.first_step = 0
@@ -52,6 +54,7 @@ class EvalRequests(torch_data.Sampler[Request]):
     epoch = 0
 
     def __init__(self, num_samples: int | None, plan: batches.Plan, size: int) -> None:
+        self.is_finite = num_samples is not None
         self._num_samples = num_samples
         self._plan = plan
         self._size = size
@@ -102,13 +105,10 @@ class StreamBatches(torch_data.IterableDataset[Any]):
     stream has a method `samples_at(positions)` that yields the samples at ascending positions.
     """
 
-    def __init__(
-        self, stream: Any, requests: TrainRequests | EvalRequests, seed: int, is_finite: bool
-    ) -> None:
+    def __init__(self, stream: Any, requests: TrainRequests | EvalRequests, seed: int) -> None:
         self._stream = stream
         self._requests = requests
         self._seed = seed
-        self._is_finite = is_finite
         self._collate = getattr(stream, "collate_fn", torch_data.default_collate)
 
     def __iter__(self) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class StreamBatches(torch_data.IterableDataset[Any]):
         for part in mine():
             with states:
                 batch = list(itertools.islice(samples, len(part)))
-            if len(batch) < len(part) and self._is_finite:
+            if len(batch) < len(part) and self._requests.is_finite:
                 raise errors.DataError(
                     f"The stream ended before position {part.stop}: correct its"
                     " num_samples, or set a smaller --steps-per-epoch."

@@ -20,15 +20,17 @@ MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
     "mlp": functools.partial(small.mlp, width=128),
     "cnn1d": small.cnn1d,
     "vit": vit.VisionTransformer,
-    "wrn-16-4": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=4),
-    "wrn-16-8": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=8),
-    "wrn-16-10": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=10),
-    "wrn-28-10": functools.partial(wide_resnet.wide_resnet, depth=28, widen_factor=10),
-    "wrn-40-4": functools.partial(wide_resnet.wide_resnet, depth=40, widen_factor=4),
+    **{
+        f"wrn-{depth}-{factor}": functools.partial(
+            wide_resnet.wide_resnet, depth=depth, widen_factor=factor
+        )
+        for depth, factor in ((16, 4), (16, 8), (16, 10), (28, 10), (40, 4))
+    },
     "sca-cnn": small.sca_cnn,
-    "har-flatten": functools.partial(small.ChannelClassifier, mode="flatten"),
-    "har-average": functools.partial(small.ChannelClassifier, mode="average"),
-    "har-first": functools.partial(small.ChannelClassifier, mode="first"),
+    **{
+        f"har-{mode}": functools.partial(small.ChannelClassifier, mode=mode)
+        for mode in ("flatten", "average", "first")
+    },
     "olivia-wrn": wide_resnet.olivia_wrn,
     # SimpleModel of Lesson 05, there with 20 numbers and 10 classes.
     "lesson-mlp": functools.partial(small.mlp, width=64),
