@@ -45,3 +45,8 @@ share = real(lambda number: 0 <= number <= 1, "between 0 and 1")
 def naturals(text: str) -> list[int]:
     """Parse `0,1,3`."""
     return [natural(part) for part in text.split(",")]
+
+
+def positives(text: str) -> tuple[int, ...]:
+    """Parse `3,32,32`."""
+    return tuple(positive(part) for part in text.split(","))

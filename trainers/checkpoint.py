@@ -9,26 +9,24 @@ import argparse
 import concurrent.futures
 import contextlib
 import errno
+import hashlib
 import os
 import pathlib
 import pickle
 import re
+import shutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch import nn
-from torch.distributed.checkpoint import state_dict as dcp_state
 
-from trainers import distributed, durable, errors, metrics, optim
+from trainers import distributed, errors, metrics
 
-BEST_NAME = "best"
 NAME = re.compile(r"checkpoint-([0-9]{10})(\.pt)?")
 #: The part of a folder that is not a model or an optimizer.
 REST_NAME = "trainer.pt"
 CHECKSUMS_NAME = "SHA256SUMS"
-BLOCK_BYTES = 1 << 24
 
 State = dict[str, Any]
 
@@ -60,11 +58,11 @@ class Store:
         """Create the folder, and remove unfinished files of killed writers (rank 0)."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for draft in self.folder.glob("*.draft.*"):
-            durable.remove(draft)
+            remove(draft)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, newest first."""
-        return sorted(self._paths(), reverse=True)
+        return list(self._paths())
 
     def newest(self) -> pathlib.Path | None:
         """Return the newest intact checkpoint, or None if there is no checkpoint (rank 0).
@@ -73,13 +71,16 @@ class Store:
         CheckpointError if all are damaged: the user must decide whether to start from scratch.
         """
         paths = self._paths()
-        for step in sorted(paths, reverse=True):
+        for path in paths.values():
             try:
-                verify(paths[step])
-                return paths[step]
+                verify(path)
+                return path
             except errors.CheckpointError as error:
-                metrics.warn(f"{error} Renamed to {paths[step].name}.damaged.")
-                self._set_aside(paths[step])
+                metrics.warn(f"{error} Renamed to {path.name}.damaged.")
+                try:
+                    path.rename(f"{path}.damaged")
+                except OSError as failure:
+                    raise errors.CheckpointError(f"cannot rename {path}: {failure}.") from failure
         if paths:
             raise errors.CheckpointError(
                 f"all checkpoints in {self.folder} are damaged; they were renamed to *.damaged."
@@ -102,16 +103,16 @@ class Store:
         try:
             dcp.save(sharded, checkpoint_id=draft)
             rank = torch.distributed.get_rank()
-            mine = {file.name: durable.sha256(file) for file in draft.glob(f"__{rank}_*")}
+            mine = {file.name: sha256(file) for file in draft.glob(f"__{rank}_*")}
             parts = distributed.gather(mine)
             if rank == 0:
                 torch.save(state, draft / REST_NAME)
                 sums = {name: digest for part in parts for name, digest in part.items()}
                 for name in (".metadata", REST_NAME):
-                    sums[name] = durable.sha256(draft / name)
+                    sums[name] = sha256(draft / name)
                 lines = (f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
                 (draft / CHECKSUMS_NAME).write_text("".join(lines))
-                durable.sync(draft, *draft.iterdir())
+                sync(draft, *draft.iterdir())
                 self._publish(draft, path, is_best)
             self.failure = None
         # CheckpointException of PyTorch is a BaseException.
@@ -119,7 +120,7 @@ class Store:
             self._fail(path, error)
         distributed.barrier()
         if torch.distributed.get_rank() == 0:
-            durable.remove(draft)
+            remove(draft)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk, or has failed."""
@@ -137,7 +138,7 @@ class Store:
         draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
         try:
             with open(draft, "wb") as file:
-                writer = durable.HashingWriter(file)
+                writer = HashingWriter(file)
                 torch.save(state, writer)
                 file.flush()
                 os.fsync(file.fileno())
@@ -156,20 +157,22 @@ class Store:
         self._check()
         if is_best:
             # Before the rename: a run that resumes from this checkpoint does not mark it again.
-            best = path.with_name(BEST_NAME + path.suffix)
+            best = path.with_name(f"best{path.suffix}")
             copy = best.with_name(f"{best.name}.draft.{os.getpid()}")
             try:
-                durable.copy(draft, copy)
-                durable.replace(copy, best, digest)
+                if draft.is_dir():
+                    shutil.copytree(draft, copy, copy_function=_link)
+                else:
+                    _link(draft, copy)
+                replace(copy, best, digest)
             finally:
                 # As a hard link it would keep the space of a failed checkpoint on a full disk.
-                durable.remove(copy)
-        durable.replace(draft, path, digest)
-        durable.sync(path.parent)
-        paths = self._paths()
-        for step in sorted(paths, reverse=True)[self._keep :]:
-            durable.checksum_path(paths[step]).unlink(missing_ok=True)
-            durable.remove(paths[step])
+                remove(copy)
+        replace(draft, path, digest)
+        sync(path.parent)
+        for old in list(self._paths().values())[self._keep :]:
+            checksum_path(old).unlink(missing_ok=True)
+            remove(old)
 
     def _fail(self, path: pathlib.Path, error: BaseException) -> None:
         cause = _cause(error)
@@ -182,14 +185,9 @@ class Store:
         if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
             metrics.warn(f"{self.failure} Training continues; earlier checkpoints are kept.")
 
-    def _set_aside(self, path: pathlib.Path) -> None:
-        try:
-            path.rename(path.with_name(f"{path.name}.damaged"))
-        except OSError as error:
-            raise errors.CheckpointError(f"cannot rename {path}: {error}.") from error
-
     def _paths(self) -> dict[int, pathlib.Path]:
-        matches = (NAME.fullmatch(name) for name in os.listdir(self.folder))
+        names = sorted(os.listdir(self.folder), reverse=True)
+        matches = (NAME.fullmatch(name) for name in names)
         return {int(match[1]): self.folder / match[0] for match in matches if match}
 
     def _path(self, step: int) -> pathlib.Path:
@@ -207,10 +205,10 @@ def open_store(
     """Return the checkpoints; None without --checkpoint-dir and without a run folder."""
     folder = args.checkpoint_dir
     if folder is None:
-        path = metrics.file_path(args.run_dir, environ)
+        path, suffix = metrics.file_path(args.run_dir, environ)
         if path is None:
             return None
-        folder = path.parent / f"checkpoints{metrics.task_suffix(args.run_dir, environ)}"
+        folder = path.parent / f"checkpoints{suffix}"
     check = outputs.check if outputs is not None else lambda: None
     store = Store(folder, keep=args.keep_checkpoints, sharded=sharded, check=check)
     if dist.rank == 0:
@@ -235,10 +233,8 @@ def verify(path: pathlib.Path) -> None:
             lines = (path / CHECKSUMS_NAME).read_text().splitlines()
             files = {path / line[66:]: line[:64] for line in lines}
         else:
-            files = {path: " ".join(durable.digests(path))}
-        damaged = [
-            file.name for file, digests in files.items() if durable.sha256(file) not in digests
-        ]
+            files = {path: " ".join(_digests(path))}
+        damaged = [file.name for file, digests in files.items() if sha256(file) not in digests]
     except OSError as error:
         raise errors.CheckpointError(f"cannot read {path}: {error}.") from error
     if damaged or not files:
@@ -259,73 +255,6 @@ def load(path: pathlib.Path) -> State:
     return state
 
 
-def sharded_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, ema: optim.ExponentialMovingAverage | None
-) -> State:
-    """Return this rank's parts of the model, the optimizer and the averages."""
-    model_state, optimizer_state = dcp_state.get_state_dict(model, optimizer)
-    state = {"model": model_state, "optimizer": optimizer_state}
-    return state if ema is None else {**state, "ema": ema.state_dict()}
-
-
-def load_sharded(
-    path: pathlib.Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    ema: optim.ExponentialMovingAverage | None,
-) -> None:
-    """Load this rank's parts from a folder written by any number of ranks."""
-    state = sharded_state(model, optimizer, ema)
-    dcp.load(state, checkpoint_id=path)
-    dcp_state.set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-
-
-def load_unsharded(
-    state: State,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    ema: optim.ExponentialMovingAverage | None,
-) -> None:
-    """Load this rank's parts from the state of a run without FSDP."""
-    names = [name for name, _ in model.named_parameters()]
-    saved = state["optimizer"]
-    optimizer_state = {
-        "state": {names[number]: values for number, values in saved["state"].items()},
-        "param_groups": [
-            {**group, "params": [names[number] for number in group["params"]]}
-            for group in saved["param_groups"]
-        ],
-    }
-    options = dcp_state.StateDictOptions(full_state_dict=True)
-    dcp_state.set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=optimizer_state,
-        options=options,
-    )
-    if ema is not None:
-        averages = {**state["model"], **state.get("ema", {})}
-        with ema.applied():
-            dcp_state.set_model_state_dict(model, averages, options=options)
-
-
-def copied(tree: Any) -> Any:
-    """Return a copy in host memory, which further training does not change."""
-    if isinstance(tree, torch.Tensor):
-        return tree.detach().to("cpu", copy=True)
-    if isinstance(tree, dict):
-        return {key: copied(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(copied(value) for value in tree)
-    return tree
-
-
 def _cause(error: BaseException) -> BaseException:
     """Return the OSError that PyTorch wrapped in another exception, else the exception itself."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
@@ -339,3 +268,91 @@ def _cause(error: BaseException) -> BaseException:
             return error
         within = following
     return within
+
+
+def checksum_path(path: pathlib.Path) -> pathlib.Path:
+    """Return the file with the checksum of a checkpoint."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def sha256(path: pathlib.Path) -> str:
+    """Return the SHA-256 of a file, 64 digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class HashingWriter:
+    """A file for torch.save, with the SHA-256 of what is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self._hash.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def replace(draft: pathlib.Path, path: pathlib.Path, digest: str) -> None:
+    """Give a complete file, with its digest, or a folder its name; it may replace another one."""
+    if draft.is_dir():
+        old = draft.with_name(f"{draft.name}.old")
+        if path.is_dir():
+            os.replace(path, old)
+        os.replace(draft, path)
+        remove(old)
+        return
+    # Between the two calls, the digests of both files are valid.
+    before = _digests(path) if path.exists() and checksum_path(path).exists() else []
+    _write_checksum(path, digest, *before)
+    os.replace(draft, path)
+    if before:
+        _write_checksum(path, digest)
+
+
+def _digests(path: pathlib.Path) -> list[str]:
+    """Return the valid digests in the file beside a checkpoint."""
+    return [line[:64] for line in checksum_path(path).read_text().splitlines()]
+
+
+def _write_checksum(path: pathlib.Path, *valid: str) -> None:
+    target = checksum_path(path)
+    draft = target.with_name(f"{target.name}.draft.{os.getpid()}")
+    try:
+        draft.write_text("".join(f"{digest}  {path.name}\n" for digest in valid))
+        sync(draft)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _link(source: str | pathlib.Path, target: str | pathlib.Path) -> None:
+    """Copy a file, as a hard link if the file system has them."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Remove a file or folder, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(*paths: pathlib.Path) -> None:
+    """Write files and folders to disk; a name is durable only after its folder is synced."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

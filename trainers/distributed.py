@@ -21,26 +21,22 @@ from trainers import errors
 # (pytorch pull request 179291).
 
 # Set by torchrun for its workers (docs, torchrun, "Environment Variables").
-TORCHRUN_VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+TORCHRUN_VARIABLES = {
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "world_size": "WORLD_SIZE",
+    "local_world_size": "LOCAL_WORLD_SIZE",
+    "num_nodes": "GROUP_WORLD_SIZE",
+}
 
 # Set by srun for its tasks (man srun, OUTPUT ENVIRONMENT VARIABLES). The values of the step are
 # read because SLURM_NTASKS and SLURM_NNODES may be those of the whole job.
-SRUN_VARIABLES = (
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NUM_NODES",
-    "SLURM_STEP_TASKS_PER_NODE",
-)
+SRUN_VARIABLES = {
+    "rank": "SLURM_PROCID",
+    "local_rank": "SLURM_LOCALID",
+    "world_size": "SLURM_STEP_NUM_TASKS",
+    "num_nodes": "SLURM_STEP_NUM_NODES",
+}
 
 # slurm.h: SLURM_MAX_NORMAL_STEP_ID is 0xfffffff0; batch, extern and interactive steps are above it.
 SLURM_MAX_NORMAL_STEP_ID = 0xFFFFFFF0
@@ -60,32 +56,23 @@ LOST_PEER = (
 
 
 class Launcher(enum.Enum):
-    """What started this process."""
+    """What started this process: torchrun, srun with one task per rank, or neither."""
 
-    #: torchrun, one agent per node.
     TORCHRUN = "torchrun"
-    #: srun, one task per rank.
     SRUN = "srun"
-    #: No launcher: a single process.
     SINGLE = "single"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistInfo:
-    """Rank of this process, and the size of the run."""
+    """Rank of this process and size of the run; `local` counts the processes of this node."""
 
-    #: What started this process.
-    launcher: Launcher
-    #: Rank among all processes of the run.
-    rank: int
-    #: Rank among the processes of this node.
-    local_rank: int
-    #: Number of processes of the run.
-    world_size: int
-    #: Number of processes on this node.
-    local_world_size: int
-    #: Number of nodes of the run.
-    num_nodes: int
+    launcher: Launcher = Launcher.SINGLE
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    num_nodes: int = 1
 
 
 def read_dist_info(environ: Mapping[str, str]) -> DistInfo:
@@ -99,14 +86,7 @@ def read_dist_info(environ: Mapping[str, str]) -> DistInfo:
     step_id = environ.get("SLURM_STEP_ID", "")
     if step_id.isascii() and step_id.isdigit() and int(step_id) < SLURM_MAX_NORMAL_STEP_ID:
         return _srun_ranks(environ)
-    return DistInfo(
-        launcher=Launcher.SINGLE,
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        local_world_size=1,
-        num_nodes=1,
-    )
+    return DistInfo()
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
@@ -187,17 +167,10 @@ def process_group(dist: DistInfo, device: torch.device) -> Iterator[None]:
 def all_reduce(tensor: torch.Tensor, op: str = "sum") -> torch.Tensor:
     """Reduce the tensors of all ranks in place; `op` is `sum` or `max`."""
     if torch.distributed.is_initialized():
-        operation = (
-            torch.distributed.ReduceOp.MAX if op == "max" else torch.distributed.ReduceOp.SUM
-        )
+        operations = torch.distributed.ReduceOp
+        operation = operations.MAX if op == "max" else operations.SUM
         torch.distributed.all_reduce(tensor, op=operation)
     return tensor
-
-
-def is_same_on_all_ranks(number: int) -> bool:
-    """Return whether all ranks have the same 63-bit number; all ranks must call it."""
-    largest, smallest = all_reduce(torch.tensor([number, -number]), "max").tolist()
-    return bool(largest == -smallest)
 
 
 def broadcast(item: Any) -> Any:
@@ -218,11 +191,6 @@ def gather(item: Any) -> list[Any]:
     return items or []
 
 
-def world_size() -> int:
-    """Return the number of ranks."""
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-
-
 def barrier() -> None:
     """Wait for all ranks."""
     if torch.distributed.is_initialized():
@@ -230,27 +198,20 @@ def barrier() -> None:
 
 
 def _torchrun_ranks(environ: Mapping[str, str]) -> DistInfo:
-    present = [name for name in TORCHRUN_VARIABLES if name in environ]
-    missing = [name for name in TORCHRUN_VARIABLES if name not in environ]
+    required = [*TORCHRUN_VARIABLES.values(), "MASTER_ADDR", "MASTER_PORT"]
+    missing = [name for name in required if name not in environ]
     if missing:
+        present = [name for name in required if name in environ]
         raise errors.UsageError(
             f"{', '.join(present)} set, but not {', '.join(missing)}: start with torchrun"
             " or with srun (one task per rank), or unset these variables."
         )
-    return _checked(
-        DistInfo(
-            launcher=Launcher.TORCHRUN,
-            rank=_integer(environ, "RANK"),
-            local_rank=_integer(environ, "LOCAL_RANK"),
-            world_size=_integer(environ, "WORLD_SIZE"),
-            local_world_size=_integer(environ, "LOCAL_WORLD_SIZE"),
-            num_nodes=_integer(environ, "GROUP_WORLD_SIZE"),
-        )
-    )
+    return _dist_info(Launcher.TORCHRUN, environ, TORCHRUN_VARIABLES)
 
 
 def _srun_ranks(environ: Mapping[str, str]) -> DistInfo:
-    missing = [name for name in SRUN_VARIABLES if name not in environ]
+    required = [*SRUN_VARIABLES.values(), "SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE"]
+    missing = [name for name in required if name not in environ]
     if missing:
         raise errors.UsageError(
             f"SLURM_STEP_ID set, but not {', '.join(missing)}: pass on the variables of srun"
@@ -263,16 +224,7 @@ def _srun_ranks(environ: Mapping[str, str]) -> DistInfo:
             f"SLURM_NODEID={node}, but SLURM_STEP_TASKS_PER_NODE lists"
             f" {len(tasks_per_node)} node(s)."
         )
-    dist = _checked(
-        DistInfo(
-            launcher=Launcher.SRUN,
-            rank=_integer(environ, "SLURM_PROCID"),
-            local_rank=_integer(environ, "SLURM_LOCALID"),
-            world_size=_integer(environ, "SLURM_STEP_NUM_TASKS"),
-            local_world_size=tasks_per_node[node],
-            num_nodes=_integer(environ, "SLURM_STEP_NUM_NODES"),
-        )
-    )
+    dist = _dist_info(Launcher.SRUN, environ, SRUN_VARIABLES, local_world_size=tasks_per_node[node])
     unset = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
     if dist.world_size > 1 and unset:
         raise errors.UsageError(
@@ -282,7 +234,12 @@ def _srun_ranks(environ: Mapping[str, str]) -> DistInfo:
     return dist
 
 
-def _checked(dist: DistInfo) -> DistInfo:
+def _dist_info(
+    launcher: Launcher, environ: Mapping[str, str], names: Mapping[str, str], **more: int
+) -> DistInfo:
+    """Return the values of the variables; raise UsageError if they contradict each other."""
+    values = {field: _integer(environ, name) for field, name in names.items()}
+    dist = DistInfo(launcher=launcher, **values, **more)
     if not (
         0 <= dist.rank < dist.world_size
         and 0 <= dist.local_rank < dist.local_world_size <= dist.world_size

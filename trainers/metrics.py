@@ -70,7 +70,6 @@ class Meter:
         self._num_samples = 0
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
         self._pending: list[list[torch.Tensor]] = []
-        self._seconds_before = 0.0
         self._wait_before = 0.0
         self._started = 0.0
 
@@ -78,8 +77,7 @@ class Meter:
         """Start an epoch; waits for the device."""
         self._num_samples = 0
         self._sums.zero_()
-        self._seconds_before = 0.0
-        self._continue()
+        self._continue(seconds=0.0, wait_seconds=0.0)
 
     def add(
         self, num_samples: int, loss: torch.Tensor, metrics: Mapping[str, torch.Tensor]
@@ -113,7 +111,7 @@ class Meter:
             step=step,
             num_samples=self._num_samples,
             sums=sums,
-            seconds=self._seconds_before + time.perf_counter() - self._started,
+            seconds=time.perf_counter() - self._started,
             wait_seconds=self._source.wait_seconds - self._wait_before,
             event=event,
         )
@@ -161,21 +159,23 @@ class Meter:
             "wait_seconds": current.wait_seconds,
         }
 
-    def restore(self, states: Sequence[Mapping[str, Any]], rank: int) -> None:
+    def restore(self, states: Sequence[Mapping[str, Any]], dist: distributed.DistInfo) -> None:
         """Continue the epoch of an earlier attempt, of the same or another number of ranks.
 
         With another number, rank 0 continues the sums of all.
         """
-        same = len(states) == distributed.world_size()
-        mine = [states[rank]] if same else (states if rank == 0 else [])
+        mine = states if dist.rank == 0 else []
+        if len(states) == dist.world_size:
+            mine = [states[dist.rank]]
         self.names = list(states[0]["names"])
         self._pending = []
         self._num_samples = sum(state["num_samples"] for state in mine)
         sums = torch.tensor([state["sums"] for state in mine], dtype=torch.float64)
         self._sums = sums.reshape(-1, len(self.names)).sum(dim=0).to(self._device)
-        self._seconds_before = max(state["seconds"] for state in (mine or states))
-        self._continue()
-        self._wait_before -= max(state["wait_seconds"] for state in (mine or states))
+        self._continue(
+            seconds=max(state["seconds"] for state in (mine or states)),
+            wait_seconds=max(state["wait_seconds"] for state in (mine or states)),
+        )
 
     def _flush(self) -> None:
         if self._pending and self._pending[0]:
@@ -185,10 +185,10 @@ class Meter:
             self._sums += torch.stack(parts)
             self._pending = [[] for _ in self.names]
 
-    def _continue(self) -> None:
+    def _continue(self, *, seconds: float, wait_seconds: float) -> None:
         self._synchronize()
-        self._wait_before = self._source.wait_seconds
-        self._started = time.perf_counter()
+        self._wait_before = self._source.wait_seconds - wait_seconds
+        self._started = time.perf_counter() - seconds
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -212,7 +212,6 @@ class Outputs:
 
     def __init__(
         self,
-        run_dir: pathlib.Path,
         path: pathlib.Path,
         *,
         suffix: str,
@@ -220,12 +219,17 @@ class Outputs:
         world_size: int,
         tensorboard: bool,
     ) -> None:
-        self.run_dir = run_dir
+        self.run_dir = path.parent
         self.suffix = suffix
         self._path = path
         self._fence = fence
         self._world_size = world_size
-        self._board = _open_board(run_dir / f"tensorboard{suffix}") if tensorboard else None
+        self._board: Any = None
+        if tensorboard:
+            package = errors.import_package(
+                "torch.utils.tensorboard", "tensorboard", "--tensorboard"
+            )
+            self._board = package.SummaryWriter(str(self.run_dir / f"tensorboard{suffix}"))
         # In a thread: a write on a shared file system takes milliseconds.
         self._writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="metrics")
         self._writing: concurrent.futures.Future[None] | None = None
@@ -308,7 +312,7 @@ def open_outputs(
     args: argparse.Namespace, environ: Mapping[str, str], dist: distributed.DistInfo
 ) -> Outputs | None:
     """Return rank 0's output files; None on other ranks and without a run folder."""
-    path = file_path(args.run_dir, environ)
+    path, suffix = file_path(args.run_dir, environ)
     if path is None and args.profile_steps:
         raise errors.UsageError("--profile-steps requires --run-dir, the folder for the profile.")
     if path is None or dist.rank != 0:
@@ -322,12 +326,7 @@ def open_outputs(
     if fence is not None:
         fence.check()
     return Outputs(
-        path.parent,
-        path,
-        suffix=task_suffix(args.run_dir, environ),
-        fence=fence,
-        world_size=dist.world_size,
-        tensorboard=args.tensorboard,
+        path, suffix=suffix, fence=fence, world_size=dist.world_size, tensorboard=args.tensorboard
     )
 
 
@@ -335,38 +334,30 @@ def monitor_files(
     args: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[pathlib.Path | None, str]:
     """Return folder and name of the GPU monitor's files; no folder if there is no run folder."""
-    path = file_path(args.run_dir, environ)
-    folder = path.parent if path is not None and path.parent.is_dir() else None
-    return folder, f"gpu{task_suffix(args.run_dir, environ)}"
+    path, suffix = file_path(args.run_dir, environ)
+    return path.parent if path is not None and path.parent.is_dir() else None, f"gpu{suffix}"
 
 
-def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathlib.Path | None:
-    """Return the metrics file: in `run_dir`, else as the job script sets it, else None."""
-    if run_dir is not None:
-        return run_dir / FILE_NAME
-    if named := environ.get("ORCHESTRATOR_METRICS_FILE"):
-        return pathlib.Path(named)
-    if folder := environ.get("ORCHESTRATOR_RUN_DIR"):
-        return pathlib.Path(folder) / FILE_NAME
-    return None
+def file_path(
+    run_dir: pathlib.Path | None, environ: Mapping[str, str]
+) -> tuple[pathlib.Path | None, str]:
+    """Return the metrics file, or None without a run folder, and the suffix of an array task.
 
-
-def task_suffix(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> str:
-    """Return the suffix of an array task's files, such as `.4`, or an empty string.
-
-    The tasks of an array share a run folder. The suffix is that of the metrics file that the job
-    script sets, such as `metrics.4.jsonl`.
+    The file is in `run_dir`, else where the job script sets it. The tasks of an array share a run
+    folder; the file of task 4 is `metrics.4.jsonl`, and the suffix of all its files is `.4`.
     """
-    named = environ.get("ORCHESTRATOR_METRICS_FILE")
-    if run_dir is not None or not named:
-        return ""
-    return pathlib.Path(named).name.removeprefix("metrics").removesuffix(".jsonl")
+    if run_dir is not None:
+        return run_dir / FILE_NAME, ""
+    if named := environ.get("ORCHESTRATOR_METRICS_FILE"):
+        path = pathlib.Path(named)
+        return path, path.name.removeprefix("metrics").removesuffix(".jsonl")
+    folder = environ.get("ORCHESTRATOR_RUN_DIR")
+    return pathlib.Path(folder) / FILE_NAME if folder else None, ""
 
 
 def warn(message: str) -> None:
     """Print a warning to stderr."""
-    sys.stderr.write(f"trainers.train: warning: {message}\n")
-    sys.stderr.flush()
+    print(f"trainers.train: warning: {message}\n", end="", file=sys.stderr, flush=True)
 
 
 def _finite(tree: Any) -> Any:
@@ -377,14 +368,3 @@ def _finite(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [_finite(value) for value in tree]
     return tree
-
-
-def _open_board(folder: pathlib.Path) -> Any:
-    try:
-        from torch.utils import tensorboard
-    except ImportError as error:
-        raise errors.UsageError(
-            f"--tensorboard requires the package tensorboard, which cannot be imported ({error}):"
-            " install it in PyTorch's environment."
-        ) from error
-    return tensorboard.SummaryWriter(str(folder))

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from trainers import errors
+from trainers.data import batches
 
 OPTIMIZERS = ("adadelta", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "linear", "step")
@@ -41,61 +41,42 @@ def make_optimizer(
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The learning rate as a function of the step: a linear warm-up followed by a decay."""
+    """The learning rate as a function of the step: a linear warm-up followed by a decay.
 
-    #: One of SCHEDULES.
-    name: str
-    #: Learning rate at the end of the warm-up.
-    peak: float
-    #: Final value of cosine and linear.
-    minimum: float
-    #: Number of warm-up steps; step `warmup_steps - 1` has the peak.
-    warmup_steps: int
-    #: Number of steps of the whole run.
-    num_steps: int
-    #: Factor of `step`.
-    gamma: float
-    #: Number of steps between two decays of `step`.
-    decay_every_steps: int
+    Raises UsageError if --lr-scaling lacks its base batch size.
+    """
+
+    def __init__(self, args: argparse.Namespace, plan: batches.Plan) -> None:
+        self._args = args
+        #: Learning rate at the end of the warm-up.
+        self.peak = _scale(args, plan.global_batch_size)
+        #: Number of warm-up steps; step `warmup_steps - 1` has the peak.
+        self.warmup_steps: int = args.warmup_steps
+        if self.warmup_steps is None:
+            self.warmup_steps = round(args.warmup_epochs * plan.steps_per_epoch)
+        self._num_steps = args.epochs * plan.steps_per_epoch
+        self._decay_every_steps = args.lr_step_epochs * plan.steps_per_epoch
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
+        name, minimum = self._args.schedule, self._args.min_lr
         if step < self.warmup_steps:
             return self.peak * (step + 1) / self.warmup_steps
-        if self.name == "constant":
+        if name == "constant":
             return self.peak
-        if self.name == "step":
-            return float(self.peak * self.gamma ** (step // self.decay_every_steps))
+        if name == "step":
+            return float(self.peak * self._args.lr_gamma ** (step // self._decay_every_steps))
         # The last step has the minimum, and the last warm-up step has the peak.
-        decay_steps = max(1, self.num_steps - max(1, self.warmup_steps))
+        decay_steps = max(1, self._num_steps - max(1, self.warmup_steps))
         done = min(1.0, (step - max(1, self.warmup_steps) + 1) / decay_steps)
-        factor = (1 + math.cos(math.pi * done)) / 2 if self.name == "cosine" else 1 - done
-        return self.minimum + (self.peak - self.minimum) * factor
+        factor = (1 + math.cos(math.pi * done)) / 2 if name == "cosine" else 1 - done
+        return float(minimum + (self.peak - minimum) * factor)
 
     def describe(self) -> str:
         """Return peak, decay and warm-up in words."""
         warmup = f", {self.warmup_steps} warm-up steps" if self.warmup_steps else ""
-        return f"{self.peak:g} {self.name}{warmup}"
-
-
-def make_schedule(
-    args: argparse.Namespace, *, steps_per_epoch: int, global_batch_size: int
-) -> Schedule:
-    """Return the schedule; raise UsageError if --lr-scaling lacks its base batch size."""
-    warmup_steps = args.warmup_steps
-    if warmup_steps is None:
-        warmup_steps = round(args.warmup_epochs * steps_per_epoch)
-    return Schedule(
-        name=args.schedule,
-        peak=_scale(args, global_batch_size),
-        minimum=args.min_lr,
-        warmup_steps=warmup_steps,
-        num_steps=args.epochs * steps_per_epoch,
-        gamma=args.lr_gamma,
-        decay_every_steps=args.lr_step_epochs * steps_per_epoch,
-    )
+        return f"{self.peak:g} {self._args.schedule}{warmup}"
 
 
 def _scale(args: argparse.Namespace, global_batch_size: int) -> float:
@@ -144,11 +125,6 @@ def set_fp32_precision(precision: str) -> None:
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
-def make_average(model: nn.Module, decay: float | None) -> "ExponentialMovingAverage | None":
-    """Return the moving average of the weights; None without a decay."""
-    return None if decay is None else ExponentialMovingAverage(model, decay)
-
-
 class ExponentialMovingAverage:
     """Moving average of the weights, used for evaluation and saved in checkpoints."""
 
@@ -173,11 +149,9 @@ class ExponentialMovingAverage:
             self._exchange()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the averages by the names of the weights."""
         return dict(zip(self._names, self.averages, strict=True))
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Restore the averages."""
         for name, average in zip(self._names, self.averages, strict=True):
             average.copy_(state[name])
 

@@ -198,35 +198,30 @@ def is_batch_norm(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def pass_contexts(model: nn.Module, *, is_last: bool, is_batch_norm_frozen: bool) -> Iterator[None]:
-    """Hold the contexts of one forward and backward pass; gradients are reduced in the last."""
-    with contextlib.ExitStack() as contexts:
-        if not is_last:
-            contexts.enter_context(no_gradient_sync(model))
-        if is_batch_norm_frozen:
-            contexts.enter_context(frozen_batch_norm(model))
-        yield
+    """Hold the contexts of one forward and backward pass of a step.
 
-
-@contextlib.contextmanager
-def no_gradient_sync(model: nn.Module) -> Iterator[None]:
-    """Accumulate gradients on the rank, in the passes of a step before the last.
-
-    The forward pass must also be inside (docs of DistributedDataParallel).
+    Gradients accumulate on the rank and are reduced in the last pass. Frozen batch norm uses its
+    running statistics and leaves them unchanged.
     """
     module = getattr(model, "_orig_mod", model)  # the module that torch.compile wrapped
-    if isinstance(module, parallel.DistributedDataParallel) and not module.static_graph:
-        # With a static graph, no_sync in the first step fails an assertion of the reducer (torch
-        # 2.15), so every pass reduces: the mean of gradients that are equal changes nothing.
-        with module.no_sync():
+    norms = [
+        norm
+        for norm in (model.modules() if is_batch_norm_frozen else ())
+        if is_batch_norm(norm) and norm.training
+    ]
+    # With a static graph, no_sync in the first step fails an assertion of the reducer (torch 2.15),
+    # so every pass reduces: the mean of gradients that are equal changes nothing.
+    is_ddp = isinstance(module, parallel.DistributedDataParallel) and not module.static_graph
+    if isinstance(module, fsdp.FSDPModule):
+        module.set_requires_gradient_sync(is_last)
+    for norm in norms:
+        norm.eval()
+    try:
+        with contextlib.nullcontext() if is_last or not is_ddp else module.no_sync():
             yield
-    elif isinstance(module, fsdp.FSDPModule):
-        module.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            module.set_requires_gradient_sync(True)
-    else:
-        yield
+    finally:
+        for norm in norms:
+            norm.train()
 
 
 def reshard(model: nn.Module) -> None:
@@ -236,23 +231,6 @@ def reshard(model: nn.Module) -> None:
     """
     if isinstance(model, fsdp.FSDPModule):
         model.reshard()
-
-
-@contextlib.contextmanager
-def frozen_batch_norm(model: nn.Module) -> Iterator[None]:
-    """Let batch norm use its running statistics, and leave them unchanged, in the body.
-
-    For passes with a placeholder, which another rank counts, and with a single sample, of which
-    batch norm cannot compute a variance.
-    """
-    norms = [module for module in model.modules() if is_batch_norm(module) and module.training]
-    for norm in norms:
-        norm.eval()
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.train()
 
 
 @torch.no_grad()
@@ -293,12 +271,6 @@ def compile_model(model: nn.Module, mode: str) -> nn.Module:
     torch._dynamo.config.suppress_errors = True
     result: Any = torch.compile(model, mode=mode)
     return result
-
-
-def begin_step(compile_mode: str) -> None:
-    """Tell CUDA graphs that they may overwrite the outputs of the last step."""
-    if compile_mode == "reduce-overhead":
-        torch.compiler.cudagraph_mark_step_begin()
 
 
 def check_compiled(mode: str, rank: int) -> str:

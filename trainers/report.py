@@ -1,6 +1,6 @@
 """Lines that rank 0 prints, in the format of the published Olivia DDP example.
 
-Each function returns whole lines; `write` prints them with a single write, because the ranks share
+Each function returns whole lines, which are printed with a single write, because the ranks share
 one log file.
 """
 
@@ -111,16 +111,8 @@ def advise(share: float, num_workers: int, prefetch_factor: int) -> None:
             f" --prefetch-factor (now {prefetch_factor}), or use --data-path device if the data"
             " set is in memory."
         )
-        sys.stderr.write(
-            f"trainers.train: {share:.0%} of the epoch was spent waiting for data: {fix}\n"
-        )
-        sys.stderr.flush()
-
-
-def write(lines: str) -> None:
-    """Print lines with a single write."""
-    sys.stdout.write(lines)
-    sys.stdout.flush()
+        text = f"trainers.train: {share:.0%} of the epoch was spent waiting for data: {fix}\n"
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 class EpochProgress:
@@ -154,7 +146,8 @@ class EpochProgress:
             self._bar.update(self._row, completed=step, total=num_steps, description=text)
         elif time.monotonic() - self._last >= self._log_seconds:
             self._last = time.monotonic()
-            write(f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n")
+            text = f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n"
+            print(text, end="", flush=True)
 
     def end(self) -> None:
         """Remove the bar before other lines are printed; short epochs need no progress lines."""

@@ -67,13 +67,12 @@ def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def environment(
-    dist: distributed.DistInfo, device: torch.device, mode: str
-) -> dict[str, str | int | None]:
+def environment(trainer: "train.Trainer") -> dict[str, str | int | None]:
     """Return the environment of a run: launcher, ranks, device and versions."""
+    dist, device = trainer.dist, trainer.device
     on_gpu = device.type == "cuda"
     return {
-        "mode": mode,
+        "mode": trainer.mode,
         "launcher": dist.launcher.value,
         "world_size": dist.world_size,
         "num_nodes": dist.num_nodes,
@@ -145,19 +144,16 @@ def memory_format(choice: str, mode: str, model: torch.nn.Module) -> torch.memor
     return torch.channels_last
 
 
-def data_fingerprint(
-    train_data: torch_data.Dataset[Any],
-    eval_data: torch_data.Dataset[Any],
-    name: str,
-    dist: distributed.DistInfo,
-) -> str:
+def data_fingerprint(trainer: "train.Trainer", *parts: torch_data.Dataset[Any]) -> str:
     """Return a fingerprint of the data; raise DataError if the ranks have different data."""
-    fingerprint = memory.fingerprint(train_data) + memory.fingerprint(eval_data)
-    if not distributed.is_same_on_all_ranks(int(fingerprint, 16) % 2**63):
+    fingerprint = "".join(memory.fingerprint(part) for part in parts)
+    number = int(fingerprint, 16) % 2**63
+    largest, smallest = distributed.all_reduce(torch.tensor([number, -number]), "max").tolist()
+    if largest != -smallest:
         raise errors.DataError(
-            f"The ranks have different data for {name}: on rank {dist.rank}"
-            f" ({socket.gethostname()}) its fingerprint is {fingerprint}. Stage the data set again"
-            " on the nodes that differ."
+            f"The ranks have different data for {trainer.task.description()['data']}: on rank"
+            f" {trainer.dist.rank} ({socket.gethostname()}) its fingerprint is {fingerprint}. Stage"
+            " the data set again on the nodes that differ."
         )
     return fingerprint
 

@@ -5,14 +5,16 @@ import dataclasses
 import hashlib
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import state_dict as dcp_state
 
 from trainers import checkpoint, distributed, errors, metrics, parallel
+from trainers.data import loading
 
 if TYPE_CHECKING:
     from trainers import train
@@ -32,11 +34,9 @@ class Progress:
     num_samples: int = 0
     #: Training time of the completed epochs, without evaluation.
     seconds: float = 0.0
-    #: Time of the evaluations.
     eval_seconds: float = 0.0
     #: Time in which training waited for checkpoints.
     checkpoint_seconds: float = 0.0
-    #: Whether training is complete.
     finished: bool = False
     #: Metrics of each epoch by name.
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
@@ -132,7 +132,7 @@ def capture(trainer: "train.Trainer") -> checkpoint.State:
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         # Saved per rank: they depend on the samples of the rank until the epoch ends.
-        "buffers": checkpoint.copied(dict(batch_norm_buffers(trainer.model))),
+        "buffers": copied(dict(batch_norm_buffers(trainer.model))),
         "meter": trainer.meter.state(),
     }
     ranks = distributed.gather(of_rank)
@@ -147,30 +147,33 @@ def capture(trainer: "train.Trainer") -> checkpoint.State:
         "ranks": ranks,
     }
     if trainer.mode != "fsdp":
-        state["model"] = checkpoint.copied(trainer.model.state_dict())
-        state["optimizer"] = checkpoint.copied(trainer.optimizer.state_dict())
+        state["model"] = copied(trainer.model.state_dict())
+        state["optimizer"] = copied(trainer.optimizer.state_dict())
         if trainer.ema is not None:
-            state["ema"] = checkpoint.copied(trainer.ema.state_dict())
+            state["ema"] = copied(trainer.ema.state_dict())
     return state
 
 
 def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.State) -> None:
     """Continue from a checkpoint of any number of ranks; all ranks must call it."""
     try:
-        if path.is_dir() or trainer.mode == "fsdp":
-            groups = [_hyperparameters(group) for group in trainer.optimizer.param_groups]
-            if path.is_dir():
-                checkpoint.load_sharded(path, trainer.model, trainer.optimizer, trainer.ema)
-            else:
-                checkpoint.load_unsharded(state, trainer.model, trainer.optimizer, trainer.ema)
-            for group, own in zip(trainer.optimizer.param_groups, groups, strict=True):
-                group.update(own)
+        # Own weight decay, momentum and kernels: these may differ with --resume force.
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in trainer.optimizer.param_groups
+        ]
+        if path.is_dir():
+            _load_sharded(trainer, path)
+        elif trainer.mode == "fsdp":
+            _load_unsharded(trainer, state)
         else:
             trainer.model.load_state_dict(state["model"])
-            trainer.optimizer.load_state_dict(_with_own_groups(state["optimizer"], trainer))
+            trainer.optimizer.load_state_dict(state["optimizer"])
             if trainer.ema is not None:
                 # With --resume force, the checkpoint may have no averages.
                 trainer.ema.load_state_dict(state.get("ema", state["model"]))
+        for group, own in zip(trainer.optimizer.param_groups, groups, strict=True):
+            group.update(own)
     # CheckpointException of PyTorch is a BaseException.
     except (RuntimeError, ValueError, KeyError, dcp.api.CheckpointException) as error:
         message = " ".join(str(error).split())
@@ -192,12 +195,62 @@ def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.Stat
         # With another number of ranks, random states cannot be restored, and batch-norm statistics
         # are averaged as at the end of an epoch.
         seed_rank(trainer.args.seed, rank, trainer.progress.step)
-        buffers = {
-            name: _mean([each["buffers"][name] for each in ranks]) for name in ranks[0]["buffers"]
-        }
+        buffers = {}
+        for name in ranks[0]["buffers"]:
+            values = torch.stack([each["buffers"][name] for each in ranks])
+            buffers[name] = values.double().mean(dim=0).to(values.dtype)
     for name, buffer in batch_norm_buffers(trainer.model):
         buffer.copy_(buffers[name])
-    trainer.meter.restore([each["meter"] for each in ranks], rank)
+    trainer.meter.restore([each["meter"] for each in ranks], trainer.dist)
+
+
+def sharded(trainer: "train.Trainer") -> checkpoint.State:
+    """Return this rank's parts of the model, the optimizer and the averages (FSDP)."""
+    model_state, optimizer_state = dcp_state.get_state_dict(trainer.model, trainer.optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state}
+    return state if trainer.ema is None else {**state, "ema": trainer.ema.state_dict()}
+
+
+def _load_sharded(trainer: "train.Trainer", path: pathlib.Path) -> None:
+    """Load this rank's parts from a folder written by any number of ranks."""
+    state = sharded(trainer)
+    dcp.load(state, checkpoint_id=path)
+    dcp_state.set_state_dict(
+        trainer.model,
+        trainer.optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+
+
+def _load_unsharded(trainer: "train.Trainer", state: checkpoint.State) -> None:
+    """Load this rank's parts from the state of a run without FSDP."""
+    names = [name for name, _ in trainer.model.named_parameters()]
+    saved = state["optimizer"]
+    optimizer_state = {
+        "state": {names[number]: values for number, values in saved["state"].items()},
+        "param_groups": [
+            {**group, "params": [names[number] for number in group["params"]]}
+            for group in saved["param_groups"]
+        ],
+    }
+    options = dcp_state.StateDictOptions(full_state_dict=True)
+    dcp_state.set_state_dict(
+        trainer.model,
+        trainer.optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=optimizer_state,
+        options=options,
+    )
+    if trainer.ema is not None:
+        averages = {**state["model"], **state.get("ema", {})}
+        with trainer.ema.applied():
+            dcp_state.set_model_state_dict(trainer.model, averages, options=options)
+
+
+def copied(tree: Any) -> Any:
+    """Return a copy in host memory, which further training does not change."""
+    return loading.map_tensors(tree, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
@@ -222,24 +275,3 @@ def is_finite(model: nn.Module) -> bool:
     finite = [value.isfinite().all() for value in local if value.is_floating_point()]
     bad = 0 if not finite or torch.stack(finite).all() else 1
     return not distributed.all_reduce(torch.tensor(bad), "max").item()
-
-
-def _with_own_groups(saved: Mapping[str, Any], trainer: "train.Trainer") -> dict[str, Any]:
-    """Return a saved optimizer state with this run's weight decay, momentum and kernels.
-
-    These differ after --resume force or on another type of device.
-    """
-    groups = [
-        {**before, **_hyperparameters(now)}
-        for before, now in zip(saved["param_groups"], trainer.optimizer.param_groups, strict=True)
-    ]
-    return {**saved, "param_groups": groups}
-
-
-def _hyperparameters(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in group.items() if key != "params"}
-
-
-def _mean(tensors: list[torch.Tensor]) -> torch.Tensor:
-    stacked = torch.stack(tensors)
-    return stacked.double().mean(dim=0).to(stacked.dtype)

@@ -4,10 +4,6 @@ Ranks notice a signal or the stop file at different times, and a rank that leave
 collective would hang the others. A request is therefore only recorded, and the ranks agree between
 two steps, about once a second, through a value in host memory (gloo) without synchronizing with the
 device. They then save a checkpoint and stop.
-
-The fence: a node that Slurm has lost may continue to run an attempt after Slurm has requeued the
-job. The job script of each attempt creates a link `attempt.TASK.N` in the run folder before it
-starts the trainer; an older attempt stops writing when it sees a newer link.
 """
 
 import contextlib
@@ -32,11 +28,8 @@ MARGIN_SHARE = 0.1
 class Reason(enum.IntEnum):
     """Why a run stops before its end; if ranks differ, the highest value counts."""
 
-    #: The job script created the stop file.
     STOP_FILE = 1
-    #: The time limit of the job is near.
     TIME_LIMIT = 2
-    #: A rank received SIGTERM or SIGUSR1.
     SIGNAL = 3
 
 
@@ -136,18 +129,26 @@ def deadline(environ: Mapping[str, str], *, margin_seconds: float) -> float | No
     return int(end) - min(margin_seconds, MARGIN_SHARE * (int(end) - int(begun)))
 
 
-def request_requeue(
-    environ: Mapping[str, str], *, step: int, first_step: int, is_writer: bool
-) -> bool:
-    """Request a requeue from the job script after everything is saved.
+def end_attempt(
+    reason: Reason,
+    environ: Mapping[str, str],
+    step: int,
+    num_steps: int,
+    *,
+    is_saved: bool,
+    is_writer: bool,
+) -> None:
+    """Request a requeue from the job script after `num_steps` steps of this attempt.
 
-    Returns False outside a job script. Only the writer, rank 0, creates the requeue file. Raises
-    StoppedError if this attempt completed no step: the next attempt would complete none either.
+    Only the writer, rank 0, creates the requeue file. Raises StoppedError if nothing will start the
+    run again: outside a job script, without a checkpoint, or if this attempt completed no step, as
+    the next attempt would complete none either.
     """
     name = environ.get("ORCHESTRATOR_REQUEUE_FILE")
-    if not name:
-        return False
-    if step == first_step:
+    if not name or not is_saved:
+        saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
+        raise errors.StoppedError(f"stopped after step {step} ({REASONS[reason]}); {saved}.")
+    if num_steps == 0:
         raise errors.StoppedError(
             f"stopped at step {step}, the first step of this attempt: not requeued, because the"
             " next attempt would not get further. Increase the time limit."
@@ -156,24 +157,6 @@ def request_requeue(
         draft = pathlib.Path(f"{name}.draft")
         draft.write_text(f"saved at step {step}\n")
         os.replace(draft, name)
-    return True
-
-
-def end_attempt(
-    reason: Reason,
-    environ: Mapping[str, str],
-    step: int,
-    num_steps: int,
-    is_saved: bool,
-    is_writer: bool,
-) -> None:
-    """Request a requeue after `num_steps` steps of this attempt; raise StoppedError without one."""
-    if is_saved and request_requeue(
-        environ, step=step, first_step=step - num_steps, is_writer=is_writer
-    ):
-        return
-    saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
-    raise errors.StoppedError(f"stopped after step {step} ({REASONS[reason]}); {saved}.")
 
 
 @contextlib.contextmanager
@@ -182,22 +165,23 @@ def no_garbage_collection() -> Iterator[None]:
 
     Only objects that are created in the body are examined; PyTorch's own take 0.2 s.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fence:
-    """The attempt of this process, and the folder with the links of all attempts."""
+    """Stops an older attempt, which a node that Slurm has lost may run after the job is requeued.
 
-    #: Folder of the attempt links.
+    The job script of each attempt creates a link `attempt.TASK.N` in the run folder before it
+    starts the trainer; an older attempt stops writing when it sees a newer link.
+    """
+
     run_dir: pathlib.Path
     #: Array task; `0` for a job that is not an array.
     task: str
@@ -205,24 +189,19 @@ class Fence:
     attempt: int
 
     def check(self) -> None:
-        """Raise SupersededError if a newer attempt has started."""
-        newest = newest_attempt(self.run_dir, self.task)
-        if newest is not None and newest > self.attempt:
+        """Raise SupersededError if a newer attempt has started: a link `attempt.TASK.N` exists."""
+        prefix = f"attempt.{self.task}."
+        numbers = [
+            int(name.removeprefix(prefix))
+            for name in os.listdir(self.run_dir)
+            if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
+        ]
+        newest = max(numbers, default=0)
+        if newest > self.attempt:
             raise errors.SupersededError(
                 f"attempt {newest} of this job has started, so attempt {self.attempt} ends without"
                 " writing any more."
             )
-
-
-def newest_attempt(run_dir: pathlib.Path, task: str) -> int | None:
-    """Return the highest N of the links `attempt.TASK.N`, or None if there are none."""
-    prefix = f"attempt.{task}."
-    numbers = [
-        int(name.removeprefix(prefix))
-        for name in os.listdir(run_dir)
-        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
-    ]
-    return max(numbers, default=None)
 
 
 def read_fence(environ: Mapping[str, str], run_dir: pathlib.Path) -> Fence | None:

@@ -31,7 +31,6 @@ class Task(Protocol):
 
     def model(self) -> nn.Module:
         """Return the model, in host memory. Called with the same random seed on every rank."""
-        ...
 
     def train_data(self) -> torch_data.Dataset[Any]:
         """Return the training data: TensorData, a map-style data set, or an IterableDataset.
@@ -41,11 +40,9 @@ class Task(Protocol):
         Optional: `set_epoch(epoch)`; `samples_at(positions)` to skip samples without reading them;
         `collate_fn` of either kind of data set.
         """
-        ...
 
     def eval_data(self) -> torch_data.Dataset[Any]:
         """Return the evaluation data, of the same kinds. A stream must end."""
-        ...
 
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Run the model on a batch of B samples; return their losses [B] and metrics, each [B].
@@ -53,7 +50,6 @@ class Task(Protocol):
         Called for training and for evaluation (`model.training` tells which), within autocast. The
         trainer averages over all samples of a step or of an evaluation, on all ranks.
         """
-        ...
 
     def description(self) -> dict[str, str]:
         """Return the names of model and data, printed at the start of a run."""
@@ -67,19 +63,16 @@ class Classification(Task):
 
     def __init__(self, args: argparse.Namespace, dist: distributed.DistInfo) -> None:
         self._args = args
-        self._splits = data.load_on_all_ranks(args.dataset, data.read_options(args), dist)
+        self._splits = data.load_on_all_ranks(args, dist)
         self.unit = self._splits.unit
 
     def model(self) -> nn.Module:
-        """Return the model for the shape of the samples and the number of classes."""
         return models.build(self._args.model, self._splits.sample_shape, self._splits.num_classes)
 
     def train_data(self) -> torch_data.Dataset[Any]:
-        """Return the training part."""
         return self._splits.train
 
     def eval_data(self) -> torch_data.Dataset[Any]:
-        """Return the test part."""
         return self._splits.eval
 
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -95,7 +88,6 @@ class Classification(Task):
         return losses, {"accuracy": logits.detach().argmax(dim=1) == labels}
 
     def description(self) -> dict[str, str]:
-        """Return the names as on the command line."""
         return {"model": self._args.model, "data": self._args.dataset}
 
 

@@ -70,20 +70,10 @@ class Trainer:
 
         self.task = tasks.load(args, dist)
         train_data, eval_data = self.task.train_data(), self.task.eval_data()
-        name = self.task.description()["data"]
-        fingerprint = settings.data_fingerprint(train_data, eval_data, name, dist)
-        self.plan = batches.make_plan(
-            args,
-            num_samples=loading.num_samples_of(train_data),
-            rank=dist.rank,
-            world_size=dist.world_size,
-            num_devices=self.num_devices,
-        )
-        self.schedule = optim.make_schedule(
-            args,
-            steps_per_epoch=self.plan.steps_per_epoch,
-            global_batch_size=self.plan.global_batch_size,
-        )
+        fingerprint = settings.data_fingerprint(self, train_data, eval_data)
+        num_samples = loading.num_samples_of(train_data)
+        self.plan = batches.make_plan(args, num_samples, dist, self.num_devices)
+        self.schedule = optim.Schedule(args, self.plan)
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
         self.model = self.task.model()
@@ -91,11 +81,7 @@ class Trainer:
         self.model.to(device=device, memory_format=memory_format)
         state.seed_rank(args.seed, dist.rank, 0)
         self.source = loading.make_source(
-            args.data_path,
-            train_data,
-            eval_data,
-            self.plan,
-            loading.read_options(args, device, memory_format),
+            args, train_data, eval_data, self.plan, device, memory_format
         )
         self.description = settings.describe(self, train_data, eval_data)
         # Of the model before it is wrapped or compiled.
@@ -107,11 +93,13 @@ class Trainer:
         self.optimizer = optim.make_optimizer(args, self.wrapped.parameters())
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "fp16")
         self.autocast = optim.autocast(self.precision, device)
-        self.ema = optim.make_average(self.model, args.ema_decay)
+        self.ema = None
+        if args.ema_decay is not None:
+            self.ema = optim.ExponentialMovingAverage(self.model, args.ema_decay)
         self.meter = metrics.Meter(device, self.source)
         self.progress = state.Progress()
         self.settings = settings.decisive(self, fingerprint)
-        self.environment = settings.environment(dist, device, mode)
+        self.environment = settings.environment(self)
         self.first_step = 0
         self.bar = report.EpochProgress(args.log_seconds) if dist.rank == 0 else None
         self.profiler = profiling.make_profiler(outputs, args.profile_steps)
@@ -197,8 +185,9 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.learning_rate(self.progress.step)
         self.optimizer.zero_grad()
-        parallel.begin_step(self.compile_mode)
-        for micro in self.source.micro_batches(step):
+        if self.args.compile == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        for micro, batch in self.source.micro_batches(step):
             with parallel.pass_contexts(
                 model,
                 is_last=micro.is_last,
@@ -206,7 +195,7 @@ class Trainer:
                 is_batch_norm_frozen=micro.num_samples < min(2, self.plan.per_device_batch_size),
             ):
                 with self.autocast:
-                    losses, values = tasks.losses(self.task, model, micro.batch, micro.num_samples)
+                    losses, values = tasks.losses(self.task, model, batch, micro.num_samples)
                 loss = losses.sum()
                 # DDP and FSDP divide the sum of the gradients by the world size. The factor makes
                 # the gradient the mean over the batch, however it is divided. A placeholder has
@@ -330,8 +319,7 @@ class Trainer:
             raise errors.DivergedError(f"a weight became NaN or infinite by step {step}")
         rest = state.capture(self)
         if self.mode == "fsdp":
-            sharded = checkpoint.sharded_state(self.model, self.optimizer, self.ema)
-            self.store.save_sharded(sharded, rest, step=step, is_best=is_best)
+            self.store.save_sharded(state.sharded(self), rest, step=step, is_best=is_best)
         elif self.dist.rank == 0:
             self.store.save(rest, step=step, is_best=is_best)
         seconds = time.perf_counter() - began
@@ -381,7 +369,7 @@ class Trainer:
     def _print(self, lines: str) -> None:
         if self.bar is not None:  # rank 0
             self.bar.end()
-            report.write(lines)
+            print(lines, end="", flush=True)
 
     def _close(self, ending: str) -> None:
         """Write result.json and the summary; raise CheckpointError if the last save failed."""
@@ -421,8 +409,8 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if outputs is not None:
         outputs.close()
     if reason is not None:
-        is_writer = dist.rank == 0
-        stop.end_attempt(reason, environ, step, num_steps, store is not None, is_writer)
+        is_saved, is_writer = store is not None, dist.rank == 0
+        stop.end_attempt(reason, environ, step, num_steps, is_saved=is_saved, is_writer=is_writer)
 
 
 def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
@@ -441,8 +429,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         run(arguments.parse_arguments(argv), os.environ)
     except errors.TrainerError as error:
-        sys.stderr.write(f"trainers.train: error: {error}\n")
-        sys.stderr.flush()
+        print(f"trainers.train: error: {error}\n", end="", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code) from error
 
 

@@ -46,15 +46,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--base-lr", type=float, required=True)
     parser.add_argument("--num-workers", type=int, default=8)
+    parser.set_defaults(synthetic_shape=(3, 32, 32), no_augmentation=True)
     arguments = parser.parse_args()
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    options = trainers_data.DataOptions(
-        folder=arguments.data_dir,
-        synthetic_samples=arguments.synthetic_samples,
-        synthetic_classes=arguments.synthetic_classes,
-    )
-    data = trainers_data.load(arguments.dataset, options)
+    data = trainers_data.load(arguments)
     normalise = transforms.Normalize(
         (data.train.mean / 255).flatten().tolist(), (data.train.std / 255).flatten().tolist()
     )

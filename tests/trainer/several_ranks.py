@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 
 from tests.trainer import forked, one_rank
-from trainers import distributed, parallel, tasks, train
-from trainers.data import memory, order
+from trainers import distributed, errors, parallel, settings, tasks, train
+from trainers.data import batches, memory
 
 # Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
 STEPS = ((24, 1), (7, 1), (2, 1), (1, 1), (24, 2), (11, 2), (23, 2), (24, 4), (20, 4), (1, 4))
@@ -130,7 +130,7 @@ def full(tensor: Any) -> torch.Tensor:
 def whole_batch(size: int) -> tuple[float, dict[str, torch.Tensor]]:
     """The same by PyTorch alone, in one pass."""
     data = random_data(BATCH_SIZE + size)
-    indices = order.permutation(0, 1, len(data))[BATCH_SIZE:]
+    indices = batches.permutation(0, 1, len(data))[BATCH_SIZE:]
     torch.manual_seed(0)
     model = make_model("plain")
     loss = functional.cross_entropy(model(data.samples[indices]), data.labels[indices])
@@ -177,7 +177,6 @@ def measure(dist: distributed.DistInfo) -> dict[str, Any]:
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
         "broadcast": distributed.broadcast(b"whole" if dist.rank == 0 else None),
-        "is_same": [distributed.is_same_on_all_ranks(number) for number in (7, dist.rank)],
     }
 
 
@@ -186,10 +185,21 @@ def measure_two(dist: distributed.DistInfo) -> dict[str, Any]:
     evaluation = sharded.evaluate()
     unused = make(dist, "ddp", "--find-unused-parameters", kind="branches")
     return {
+        "differing": differing_data(dist),
         "fsdp": (one_step(sharded), evaluation),
         "unused": one_step(unused)[0],
         "options": {name: with_options(dist, "ddp", words) for name, words in OPTIONS.items()},
     }
+
+
+def differing_data(dist: distributed.DistInfo) -> list[str]:
+    """Return the errors of all ranks if rank 1's copy of the data lacks a sample."""
+    trainer = make(dist, "ddp")
+    try:
+        settings.data_fingerprint(trainer, random_data(20), random_data(20 - dist.rank))
+    except errors.DataError as error:
+        return distributed.gather(str(error))
+    return []
 
 
 def gloo_threads() -> list[str]:

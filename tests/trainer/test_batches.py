@@ -8,7 +8,7 @@ from hypothesis import strategies
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, errors, optim  # noqa: E402
+from trainers import arguments, distributed, errors, optim  # noqa: E402
 from trainers.data import batches  # noqa: E402
 
 pytestmark = pytest.mark.trainer
@@ -69,12 +69,21 @@ def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> 
     assert batches.batch_size(args, num_devices) == expected
 
 
-def make_schedule(name: str, **changes: float) -> optim.Schedule:
-    options = {
-        "peak": 1.0, "minimum": 0.1, "warmup_steps": 4, "num_steps": 14, "gamma": 0.5,
-        "decay_every_steps": 6,
-    }  # fmt: skip
-    return optim.Schedule(name=name, **(options | changes))
+def make_lengths(steps_per_epoch: int, batch_size: int = 64) -> batches.Plan:
+    return batches.Plan(
+        num_samples=steps_per_epoch * batch_size,
+        global_batch_size=batch_size,
+        gradient_accumulation_steps=1,
+        rank=0,
+        world_size=1,
+    )
+
+
+def make_schedule(name: str, *words: str, steps_per_epoch: int) -> optim.Schedule:
+    """Return the schedule of two epochs from 1.0 to 0.1."""
+    options = ["--base-lr=1", "--min-lr=0.1", "--epochs=2", "--lr-gamma=0.5", "--lr-step-epochs=1"]
+    args = arguments.parse_arguments([f"--schedule={name}", *options, *words])
+    return optim.Schedule(args, make_lengths(steps_per_epoch))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +91,22 @@ def make_schedule(name: str, **changes: float) -> optim.Schedule:
     [
         ("constant", [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
         ("linear", [0.25, 0.5, 0.75, 1, .91, .82, .73, .64, .55, .46, .37, .28, .19, .1]),
-        ("step", [0.25, 0.5, 0.75, 1, 1, 1, .5, .5, .5, .5, .5, .5, .25, .25]),
+        ("step", [0.25, 0.5, 0.75, 1, 1, 1, 1, .5, .5, .5, .5, .5, .5, .5, .25]),
     ],
 )  # fmt: skip
 def test_schedule(name: str, expected: list[float]) -> None:
-    schedule = make_schedule(name)
-    assert [schedule.learning_rate(step) for step in range(14)] == pytest.approx(expected)
+    schedule = make_schedule(name, "--warmup-steps=4", steps_per_epoch=7)
+    assert [schedule.learning_rate(step) for step in range(len(expected))] == pytest.approx(
+        expected
+    )
 
 
 def test_cosine_equals_that_of_pytorch() -> None:
-    schedule = make_schedule("cosine", warmup_steps=0, num_steps=11)
+    schedule = make_schedule("cosine", steps_per_epoch=6)
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10, eta_min=0.1)
-    for step in range(11):
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=11, eta_min=0.1)
+    for step in range(12):
         rate = schedule.learning_rate(step)
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6), step
         optimizer.step()
@@ -105,7 +116,7 @@ def test_cosine_equals_that_of_pytorch() -> None:
 def test_scaling_is_by_the_effective_batch() -> None:
     def peak(*words: str) -> float:
         args = arguments.parse_arguments(["--base-lr=0.1", *words])
-        return optim.make_schedule(args, steps_per_epoch=10, global_batch_size=512).peak
+        return optim.Schedule(args, make_lengths(10, batch_size=512)).peak
 
     rates = [peak(f"--lr-scaling={rule}", "--lr-base-batch-size=128") for rule in optim.LR_SCALINGS]
     assert rates == pytest.approx([0.1, 0.4, 0.2])
@@ -127,16 +138,13 @@ def test_scaling_is_by_the_effective_batch() -> None:
 )
 def test_length_of_the_warm_up(words: list[str], expected: int) -> None:
     args = arguments.parse_arguments(words)
-    schedule = optim.make_schedule(args, steps_per_epoch=10, global_batch_size=64)
+    schedule = optim.Schedule(args, make_lengths(10))
     assert schedule.warmup_steps == expected
 
 
-def make_plan(*words: str, num_samples: int | None = 50, **sizes: int) -> batches.Plan:
-    return batches.make_plan(
-        arguments.parse_arguments(["--batch-size=12", *words]),
-        num_samples=num_samples,
-        **({"rank": 0, "world_size": 1, "num_devices": 1} | sizes),
-    )
+def make_plan(*words: str, num_samples: int | None = 50) -> batches.Plan:
+    args = arguments.parse_arguments(["--batch-size=12", *words])
+    return batches.make_plan(args, num_samples, distributed.DistInfo(), 1)
 
 
 def test_the_incomplete_last_batch_can_be_left_out() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, checkpoint, durable, errors, train  # noqa: E402
+from trainers import arguments, checkpoint, errors, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 KILLER = """
 import builtins, os, pathlib, signal, sys
 import torch
-from trainers import checkpoint, durable
+from trainers import checkpoint
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -51,7 +51,7 @@ def die_at(number):
     for name in ("fsync", "replace", "link", "unlink"):
         setattr(os, name, counted(getattr(os, name)))
     pathlib.Path.unlink = counted(pathlib.Path.unlink)
-    durable.HashingWriter.write = counted(durable.HashingWriter.write)
+    checkpoint.HashingWriter.write = counted(checkpoint.HashingWriter.write)
 
 def newest():
     store = checkpoint.Store(folder, keep=2)
@@ -215,7 +215,7 @@ def test_full_disk_at_the_checksum_leaves_no_draft(
         if any(".sha256" in path.name for path in paths):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "sync", full)
+    monkeypatch.setattr(checkpoint, "sync", full)
     store.save({"step": 3}, step=3, is_best=is_best)
     store.close()
     assert "the disk is full" in str(store.failure)

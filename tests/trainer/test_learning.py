@@ -24,9 +24,9 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 CPU_SECONDS = 2 * 300
 
 
-def _accuracies(launch: Launch, *words: str) -> list[float]:
+def _accuracies(start: Launch, *words: str) -> list[float]:
     before = _cpu_seconds()
-    result = launch(["-m", "trainers.train", "--device=cpu", *words], OMP_NUM_THREADS="2")
+    result = start(["-m", "trainers.train", "--device=cpu", *words])
     assert result.returncode == 0, result.stderr
     assert _cpu_seconds() - before < CPU_SECONDS
     return [float(text) for text in re.findall(r"Validation Accuracy: ([0-9.]+)", result.stdout)]
@@ -37,21 +37,21 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_digits(launch: Launch) -> None:
+def test_digits(start: Launch) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    assert _accuracies(launch, "--preset=digits")[-1] >= 0.96
+    assert _accuracies(start, "--preset=digits")[-1] >= 0.96
 
 
-def test_uci_har(launch: Launch, shared_data: Path) -> None:
+def test_uci_har(start: Launch, shared_data: Path) -> None:
     words = ("--preset=har", "--epochs=4", f"--data-dir={shared_data}")
-    assert _accuracies(launch, *words)[-1] >= 0.85
+    assert _accuracies(start, *words)[-1] >= 0.85
 
 
 @pytest.mark.slow
-def test_mnist(launch: Launch, shared_data: Path) -> None:
-    assert _accuracies(launch, "--preset=mnist", f"--data-dir={shared_data}")[-1] >= 0.97
+def test_mnist(start: Launch, shared_data: Path) -> None:
+    assert _accuracies(start, "--preset=mnist", f"--data-dir={shared_data}")[-1] >= 0.97
 
 
-def test_mnist_in_short(launch: Launch, shared_data: Path) -> None:
+def test_mnist_in_short(start: Launch, shared_data: Path) -> None:
     words = ("--preset=mnist", "--epochs=1", f"--data-dir={shared_data}")
-    assert _accuracies(launch, *words)[-1] >= 0.9
+    assert _accuracies(start, *words)[-1] >= 0.9

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 import numpy  # noqa: E402
 from torch.utils import data as torch_data  # noqa: E402
 
-from trainers import arguments, errors  # noqa: E402
-from trainers.data import batches, loading, order  # noqa: E402
+from trainers import arguments, distributed, errors  # noqa: E402
+from trainers.data import batches, loading  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.trainer
 # without a sample.
 NUM_SAMPLES, BATCH_SIZE, SEED = 50, 12, 7
 #: Ranks, and workers of each.
-SIZES = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 2), (3, 0)]
+SIZES = [(1, 0), (1, 2), (2, 2), (3, 0)]
 
 
 class Numbers(torch_data.Dataset[tuple[int, float]]):
@@ -84,16 +84,11 @@ def make_source(
             *words,
         ]
     )
-    plan = batches.make_plan(
-        args,
-        num_samples=loading.num_samples_of(train),
-        rank=rank,
-        world_size=world_size,
-        num_devices=world_size,
-    )
-    options = loading.read_options(args, torch.device("cpu"), torch.contiguous_format)
+    dist = distributed.DistInfo(rank=rank, world_size=world_size)
+    plan = batches.make_plan(args, loading.num_samples_of(train), dist, world_size)
     evaluation = Numbers(1) if evaluation is None else evaluation
-    return loading.make_source("auto", train, evaluation, plan, options), plan
+    device, memory_format = torch.device("cpu"), torch.contiguous_format
+    return loading.make_source(args, train, evaluation, plan, device, memory_format), plan
 
 
 def steps(
@@ -105,8 +100,7 @@ def steps(
     result = []
     for step in range(first_step, plan.steps_per_epoch):
         samples = []
-        for micro in source.micro_batches(step):
-            numbers, values = micro.batch
+        for micro, (numbers, values) in source.micro_batches(step):
             assert len(numbers) == max(1, micro.num_samples)
             if micro.num_samples:
                 samples += list(zip(numbers.tolist(), values.tolist(), strict=True))
@@ -125,7 +119,7 @@ def on_ranks(train: Any, world_size: int, **options: Any) -> list[list[tuple[int
 @pytest.mark.parametrize(("world_size", "num_workers"), SIZES)
 def test_map_style_data(world_size: int, num_workers: int) -> None:
     found = on_ranks(Numbers(), world_size, num_workers=num_workers)
-    permutation = order.permutation(SEED, 1, NUM_SAMPLES).tolist()
+    permutation = batches.permutation(SEED, 1, NUM_SAMPLES).tolist()
     expected = [
         sorted(permutation[first : first + BATCH_SIZE])
         for first in range(0, NUM_SAMPLES, BATCH_SIZE)
@@ -256,11 +250,11 @@ class Sentences(torch_data.Dataset[Any]):
 def test_a_data_set_may_collate_its_samples(num_workers: int) -> None:
     source, _ = make_source(Sentences(), num_workers=num_workers)
     source.begin_epoch(1, 0)
-    micro, _ = source.micro_batches(0)
-    names = [str(number) for number in order.permutation(SEED, 1, NUM_SAMPLES)[:6].tolist()]
-    assert micro.batch["names"] == names
-    assert micro.batch["tokens"].shape == (6, 3)
-    assert (micro.batch["tokens"] < 0).any()
+    (_, batch), _ = source.micro_batches(0)
+    names = [str(number) for number in batches.permutation(SEED, 1, NUM_SAMPLES)[:6].tolist()]
+    assert batch["names"] == names
+    assert batch["tokens"].shape == (6, 3)
+    assert (batch["tokens"] < 0).any()
 
 
 class Nested(Sentences):
@@ -276,9 +270,9 @@ class Nested(Sentences):
 def test_nested_batches_keep_their_structure() -> None:
     source, _ = make_source(Nested(), Nested(), "--memory-format=channels_last")
     source.begin_epoch(1, 0)
-    micro, _ = source.micro_batches(0)
-    first, (second, third) = micro.batch["pair"]
+    (_, batch), _ = source.micro_batches(0)
+    first, (second, third) = batch["pair"]
     assert torch.equal(first, second) and torch.equal(first, third)
-    assert torch.equal(micro.batch["image"][:, 0, 0, 0], first.float())
-    on_meta = loading.to_device(micro.batch, torch.device("meta"))
-    assert [tensor.device.type for tensor in loading.tensors(on_meta)] == ["meta"] * 4
+    assert torch.equal(batch["image"][:, 0, 0, 0], first.float())
+    devices = loading.map_tensors(batch, lambda tensor: tensor.to("meta").device.type)
+    assert devices == {"image": "meta", "pair": ["meta", ["meta", "meta"]]}

@@ -20,18 +20,16 @@ Orchestrator = Callable[..., str]
 
 RANKS = """\
 import os, sys, time
+if os.environ["RANK"] != "1":
+    time.sleep(600)
+if sys.argv[1] == "kill":
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "exit":
+    sys.exit(4)
 from torch.distributed.elastic.multiprocessing.errors import record
-
 @record
 def main():
-    if os.environ["RANK"] != "1":
-        time.sleep(600)
-    if sys.argv[1] == "raise":
-        raise ValueError("sample 7 has no label")
-    if sys.argv[1] == "kill":
-        os.kill(os.getpid(), 9)
-    sys.exit(4)
-
+    raise ValueError("sample 7 has no label")
 main()
 """
 FIRST = ", the first failure that torchrun observed"
@@ -45,7 +43,7 @@ FIRST = ", the first failure that torchrun observed"
         # The output of the ranks is in files of torchrun only.
         (
             *("raise", ("--set", "environment.variables.PET_REDIRECTS='3'")),
-            *("python_exception", "ValueError in RANKS, line 9: sample 7 has no label"),
+            *("python_exception", "ValueError in RANKS, line 11: sample 7 has no label"),
         ),
     ],
 )
@@ -82,7 +80,7 @@ def test_the_error_file_of_a_single_process(orchestrator: Orchestrator, tmp_path
     (item,) = json.loads(orchestrator("explain", job_id, "--json"))["items"]
     (error_file,) = map(str, tmp_path.rglob("error.0.0.0.json"))
     assert (item["cause"], item["evidence"][0]["path"]) == ("python_exception", error_file)
-    assert item["summary"] == f"ValueError in {tmp_path}/ranks.py, line 10: sample 7 has no label"
+    assert item["summary"] == f"ValueError in {tmp_path}/ranks.py, line 12: sample 7 has no label"
 
 
 def test_the_example_runs_on_two_ranks(orchestrator: Orchestrator, tmp_path: Path) -> None:

@@ -20,9 +20,7 @@ METRIC = ("val_accuracy", 0.5, "")
 def append(
     path: pathlib.Path, *values: metrics.Value, fence: stop.Fence | None = None, rank: int = 0
 ) -> None:
-    outputs = metrics.Outputs(
-        path.parent, path, suffix="", fence=fence, world_size=2, tensorboard=False
-    )
+    outputs = metrics.Outputs(path, suffix="", fence=fence, world_size=2, tensorboard=False)
     outputs.append(3, 1, *values, rank=rank)
     outputs.close()
 
@@ -99,8 +97,8 @@ def test_unit_of_the_throughput(
 
 def test_path_of_the_file(tmp_path: pathlib.Path) -> None:
     environ = {"ORCHESTRATOR_METRICS_FILE": "/r/metrics.4.jsonl", "ORCHESTRATOR_RUN_DIR": "/r"}
-    assert metrics.file_path(tmp_path, environ) == tmp_path / "metrics.jsonl"
-    assert metrics.file_path(None, environ) == pathlib.Path("/r/metrics.4.jsonl")
+    assert metrics.file_path(tmp_path, environ) == (tmp_path / "metrics.jsonl", "")
+    assert metrics.file_path(None, environ) == (pathlib.Path("/r/metrics.4.jsonl"), ".4")
     del environ["ORCHESTRATOR_METRICS_FILE"]
-    assert metrics.file_path(None, environ) == pathlib.Path("/r/metrics.jsonl")
-    assert metrics.file_path(None, {}) is None
+    assert metrics.file_path(None, environ) == (pathlib.Path("/r/metrics.jsonl"), "")
+    assert metrics.file_path(None, {}) == (None, "")

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import arguments, presets
+from trainers import arguments
 
 pytestmark = pytest.mark.trainer
 
@@ -21,7 +21,7 @@ def _parse(words: list[str]) -> dict[str, Any]:
     return {name: value for name, value in parsed.items() if name != "preset"}
 
 
-@pytest.mark.parametrize("name", sorted(presets.PRESETS))
+@pytest.mark.parametrize("name", sorted(arguments.PRESETS))
 def test_a_preset_is_understood_and_can_be_overruled(name: str) -> None:
     parsed = arguments.parse_arguments(["--preset", name])
     assert parsed.preset == name

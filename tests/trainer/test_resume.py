@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 from torch.distributed.checkpoint import format_utils  # noqa: E402
 
 from tests.trainer import numbered, resumes  # noqa: E402
-from trainers import checkpoint, data  # noqa: E402
+from trainers import checkpoint  # noqa: E402
+from trainers.data import batches  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -230,7 +231,7 @@ def expected(world_size: int, *, is_stream: bool = False) -> dict[int, list[int]
     steps: dict[int, list[int]] = {}
     size = numbered.NUM_SAMPLES
     for epoch in range(1, NUM_EPOCHS + 1):
-        order = data.permutation(0, epoch, size).tolist()
+        order = batches.permutation(0, epoch, size).tolist()
         if is_stream:
             order = [(position + 7 * epoch) % size for position in range(size)]
         for first in range(0, size, BATCH_SIZE):

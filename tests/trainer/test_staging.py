@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import http.server
 import io
-import multiprocessing
+import json
 import pickle
+import re
 import shutil
 import socket
+import subprocess
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,8 @@ datasets = pytest.importorskip("torchvision.datasets", reason="these data sets a
 
 import numpy  # noqa: E402
 
-from trainers import data, distributed, errors  # noqa: E402
-from trainers.data import har, memory, vision  # noqa: E402
+from trainers import arguments, data, distributed, errors  # noqa: E402
+from trainers.data import har, memory  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -135,8 +138,12 @@ def cifar(monkeypatch: pytest.MonkeyPatch) -> bytes:
     return archive
 
 
+def _args(name: str, folder: Path, *flags: str) -> argparse.Namespace:
+    return arguments.parse_arguments([f"--dataset={name}", f"--data-dir={folder}", *flags])
+
+
 def _stage(name: str, folder: Path, *, download: bool = False) -> None:
-    data.stage(name, data.DataOptions(folder=folder, download=download))
+    data.stage(_args(name, folder, *(["--download"] if download else [])))
 
 
 def _error(name: str, folder: Path, *, download: bool = False) -> str:
@@ -181,22 +188,25 @@ def test_an_archive_is_unpacked_without_network(
     _stage("cifar100", tmp_path)
     files = _cifar_files()
     assert _paths(tmp_path) == [".staging.lock", *sorted([archive.name, *files])]
-    splits = data.load("cifar100", data.DataOptions(folder=tmp_path))
+    splits = data.load(_args("cifar100", tmp_path))
     batch = pickle.loads(files["cifar-100-python/test"])
     # The first 1,024 bytes of an image are its red plane, row by row.
     assert torch.equal(splits.eval.samples, torch.from_numpy(batch["data"]).reshape(20, 3, 32, 32))
     assert splits.eval.labels.tolist() == batch["fine_labels"]
-    assert (splits.num_classes, splits.class_names, splits.unit) == (3, ("a", "b", "c"), "images")
+    assert (splits.num_classes, splits.unit) == (3, "images")
     assert (splits.train.augmentation, splits.eval.augmentation) == ("crop-flip", "none")
     assert connections == []
 
 
-def test_damaged_files_are_named_or_unpacked_again(
+def test_damaged_files_are_explained_or_unpacked_again(
     tmp_path: Path, cifar: bytes, connections: list[object]
 ) -> None:
     archive = tmp_path / "cifar-100-python.tar.gz"
     archive.write_bytes(cifar[:-1])
-    assert _error("cifar100", tmp_path) == f"{archive} is damaged. {CIFAR_ADVICE}"
+    damaged = (
+        f"cifar100 cannot be read from {tmp_path} (Dataset not found or corrupted). {CIFAR_ADVICE}"
+    )
+    assert _error("cifar100", tmp_path) == damaged
     archive.write_bytes(cifar)
     _stage("cifar100", tmp_path)
     path = tmp_path / "cifar-100-python/train"
@@ -206,13 +216,13 @@ def test_damaged_files_are_named_or_unpacked_again(
     assert path.read_bytes() == intact
     archive.unlink()
     path.write_bytes(intact[:-1])
-    assert _error("cifar100", tmp_path) == f"{path} is damaged. {CIFAR_ADVICE}"
+    assert _error("cifar100", tmp_path) == damaged
     assert connections == []
 
 
 def test_mnist_of_its_own_files(shared_data: Path, connections: list[object]) -> None:
     _stage("mnist", shared_data)
-    splits = data.load("mnist", data.DataOptions(folder=shared_data))
+    splits = data.load(_args("mnist", shared_data))
     for part, prefix, count in ((splits.train, "train", 9000), (splits.eval, "t10k", 1000)):
         raw = shared_data / "MNIST/raw"
         pixels = numpy.fromfile(raw / f"{prefix}-images-idx3-ubyte", dtype=numpy.uint8)[16:]
@@ -222,27 +232,30 @@ def test_mnist_of_its_own_files(shared_data: Path, connections: list[object]) ->
     # Everybody's constants for MNIST, from all 60,000 images.
     assert splits.train.mean.item() / 255 == pytest.approx(0.1307, abs=0.005)
     assert splits.train.std.item() / 255 == pytest.approx(0.3081, abs=0.005)
-    assert (splits.train.augmentation, splits.class_names) == ("none", tuple("0123456789"))
+    assert (splits.train.augmentation, splits.num_classes) == ("none", 10)
     assert connections == []
 
 
-def test_a_damaged_mnist_file_is_named(
+def test_a_damaged_mnist_file_is_explained(
     shared_data: Path, tmp_path: Path, connections: list[object]
 ) -> None:
     shutil.copytree(shared_data / "MNIST", tmp_path / "MNIST")
     path = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
-    assert _error("mnist", tmp_path).startswith(f"{path} is damaged. Put there\n  MNIST/raw/train")
+    assert re.match(
+        rf"mnist cannot be read from {tmp_path} \(.+\)\. Put there\n  MNIST/raw/train",
+        _error("mnist", tmp_path),
+    )
     shutil.copyfile(shared_data / "MNIST/raw/t10k-images-idx3-ubyte", path)
     labels = tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte"
     labels.chmod(0o600)
     shutil.copyfile(shared_data / "MNIST/raw/train-labels-idx1-ubyte", labels)
     _stage("mnist", tmp_path)
     with pytest.raises(errors.DataError) as caught:
-        data.load("mnist", data.DataOptions(folder=tmp_path))
+        data.load(_args("mnist", tmp_path))
     assert str(caught.value).startswith(
-        f"mnist in {tmp_path} is damaged (9000 labels for 1000 images, largest label 9). Put there"
+        f"mnist in {tmp_path} is damaged: its images and labels do not match. Put there\n  MNIST"
     )
     assert connections == []
 
@@ -267,8 +280,8 @@ def test_mnist_and_har_come_out_of_their_archives(
         archive.writestr("../outside", "")
     for name in ("mnist", "har"):
         _stage(name, tmp_path)
-        unpacked = data.load(name, data.DataOptions(folder=tmp_path))
-        original = data.load(name, data.DataOptions(folder=shared_data))
+        unpacked = data.load(_args(name, tmp_path))
+        original = data.load(_args(name, shared_data))
         for part, other in ((unpacked.train, original.train), (unpacked.eval, original.eval)):
             assert memory.fingerprint(part) == memory.fingerprint(other)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -317,14 +330,30 @@ def test_a_download_is_checked_and_moved_into_place(
     assert server.requests == []
 
 
-def _stage_in_process(attributes: Mapping[str, Any], folder: Path) -> None:
-    for name, value in attributes.items():
-        setattr(datasets.CIFAR100, name, value)
-    vision.stage("cifar100", folder, download=True)
+TWO_PROCESSES = """
+import json, os, sys
+from torchvision import datasets
+from trainers import arguments, data
+
+for name, value in json.loads(sys.argv[1]).items():
+    setattr(datasets.CIFAR100, name, value)
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        data.stage(arguments.parse_arguments(sys.argv[2:]))
+        os._exit(0)
+    children.append(child)
+sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
+"""
 
 
 def test_two_processes_download_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, cifar: bytes
+    launch: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    cifar: bytes,
 ) -> None:
     name = "cifar-100-python.tar.gz"
     server.files[name] = cifar
@@ -332,14 +361,10 @@ def test_two_processes_download_once(
     _stage("cifar100", tmp_path / "one", download=True)
     requests_of_one = list(server.requests)
     server.requests.clear()
-    context = multiprocessing.get_context("spawn")
-    arguments = (_cifar_attributes(cifar, server.address(name)), tmp_path / "two")
-    processes = [context.Process(target=_stage_in_process, args=arguments) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    attributes = json.dumps(_cifar_attributes(cifar, server.address(name)))
+    words = ["--dataset=cifar100", f"--data-dir={tmp_path}/two", "--download"]
+    done = launch(["-c", TWO_PROCESSES, attributes, *words])
+    assert done.returncode == 0, done.stderr
     assert server.requests == requests_of_one
 
 
@@ -365,9 +390,8 @@ def test_all_ranks_end_if_one_cannot_stage(
         return tensor + 1
 
     monkeypatch.setattr(distributed, "all_reduce", add_failure_of_another_rank)
-    options = data.DataOptions(folder=tmp_path)
     with pytest.raises(errors.DataError) as caught:
-        data.load_on_all_ranks("cifar100", options, _dist(local_rank))
+        data.load_on_all_ranks(_args("cifar100", tmp_path), _dist(local_rank))
     # Only the first rank of a node looks at the files before all have agreed.
     if local_rank == 0:
         assert str(caught.value).startswith(f"cifar100 cannot be read from {tmp_path} (")
@@ -379,9 +403,9 @@ def test_all_ranks_end_if_one_cannot_stage(
 
 def test_data_is_loaded_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(data.sources, "stage", lambda name, args: calls.append(name))
-    options = data.DataOptions(synthetic_samples=10)
+    monkeypatch.setattr(data.sources, "stage", lambda args: calls.append(args.dataset))
+    args = arguments.parse_arguments(["--dataset=synthetic", "--synthetic-samples=10"])
     for local_rank in (0, 1):
-        splits = data.load_on_all_ranks("synthetic", options, _dist(local_rank))
+        splits = data.load_on_all_ranks(args, _dist(local_rank))
         assert len(splits.train) == 10
     assert calls == ["synthetic"]

@@ -387,6 +387,6 @@ def test_short_epochs_of_data_in_memory_use_all_of_it() -> None:
     for epoch in range(1, 13):
         trainer.source.begin_epoch(epoch, 0)
         for step in range(2):
-            for micro in trainer.source.micro_batches(step):
-                seen |= set(micro.batch[0][:, 0, 0, 0].int().tolist())
+            for _, (images, _) in trainer.source.micro_batches(step):
+                seen |= set(images[:, 0, 0, 0].int().tolist())
     assert seen == set(range(50))

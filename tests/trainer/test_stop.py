@@ -83,12 +83,14 @@ def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> Non
         " would not get further. Increase the time limit."
     )
     with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
-        stop.request_requeue(environ, step=7, first_step=7, is_writer=True)
-    assert stop.request_requeue(environ, step=8, first_step=7, is_writer=False)
+        stop.end_attempt(stop.Reason.SIGNAL, environ, 7, 0, is_saved=True, is_writer=True)
+    stop.end_attempt(stop.Reason.SIGNAL, environ, 8, 1, is_saved=True, is_writer=False)
     assert not path.exists()
-    assert stop.request_requeue(environ, step=8, first_step=7, is_writer=True)
+    stop.end_attempt(stop.Reason.SIGNAL, environ, 8, 1, is_saved=True, is_writer=True)
     assert path.read_text() == "saved at step 8\n"
-    assert not stop.request_requeue({}, step=8, first_step=7, is_writer=True)
+    message = "stopped after step 8 (a signal was received); checkpoint saved."
+    with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
+        stop.end_attempt(stop.Reason.SIGNAL, {}, 8, 1, is_saved=True, is_writer=True)
 
 
 def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:

@@ -39,14 +39,8 @@ def crop_and_flip(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     return chosen.permute(0, 3, 1, 2)
 
 
-def unchanged(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Return the images unchanged."""
-    return images
-
-
 AUGMENTATIONS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "none": unchanged,
-    "crop-flip": crop_and_flip,
+    "crop-flip": crop_and_flip
 }
 
 

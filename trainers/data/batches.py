@@ -1,12 +1,26 @@
-"""How the samples of an epoch are divided into steps, micro-batches and ranks."""
+"""The order of the samples of an epoch, and its division into steps, micro-batches and ranks."""
 
 import argparse
 import dataclasses
+import hashlib
 
-from trainers import errors
-from trainers.data import order
+import torch
+
+from trainers import distributed, errors
 
 DEFAULT_BATCH_SIZE = 64
+
+
+def permutation(seed: int, epoch: int, size: int) -> torch.Tensor:
+    """Return the order of an epoch, int64 [size], the same on every rank and for any world size."""
+    digest = hashlib.sha256(f"{seed}:{epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
+    return torch.randperm(size, generator=generator)
+
+
+def rank_slice(size: int, rank: int, world_size: int) -> slice:
+    """Return a rank's part of a batch; sizes differ by at most one sample."""
+    return slice(size * rank // world_size, size * (rank + 1) // world_size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,6 +32,8 @@ class MicroBatch:
     #: False if this rank has no sample: it computes a sample of another rank with weight 0, because
     #: all ranks must take part in the collectives of DDP and FSDP.
     counted: bool
+    #: Whether it is the last forward pass of the step.
+    is_last: bool
 
     @property
     def num_samples(self) -> int:
@@ -33,17 +49,14 @@ class Plan:
     of a step do not depend on the number of ranks.
     """
 
-    #: Number of samples of the training set.
+    #: Samples of an epoch.
     num_samples: int
     #: Samples per step over all ranks.
     global_batch_size: int
     #: Forward passes per step.
     gradient_accumulation_steps: int
-    #: Number of this rank.
     rank: int
-    #: Number of ranks.
     world_size: int
-    #: Whether an incomplete batch at the end of an epoch is left out.
     drop_last: bool = False
 
     @property
@@ -68,24 +81,21 @@ class Plan:
         size = self.global_batch_size // self.gradient_accumulation_steps
         parts = []
         while left > 0:
-            mine = order.rank_slice(min(size, left), self.rank, self.world_size)
+            mine = rank_slice(min(size, left), self.rank, self.world_size)
             counted = mine.stop > mine.start
             if not counted:
                 mine = slice(0, 1)
-            parts.append(
-                MicroBatch(positions=slice(first + mine.start, first + mine.stop), counted=counted)
-            )
+            positions = slice(first + mine.start, first + mine.stop)
             first += size
             left -= size
+            parts.append(MicroBatch(positions=positions, counted=counted, is_last=left <= 0))
         return parts
 
 
 def make_plan(
     args: argparse.Namespace,
-    *,
     num_samples: int | None,
-    rank: int,
-    world_size: int,
+    dist: distributed.DistInfo,
     num_devices: int,
 ) -> Plan:
     """Compute the batch from the arguments; raise UsageError if they do not fit together.
@@ -115,8 +125,8 @@ def make_plan(
         num_samples=num_samples,
         global_batch_size=total,
         gradient_accumulation_steps=passes,
-        rank=rank,
-        world_size=world_size,
+        rank=dist.rank,
+        world_size=dist.world_size,
         drop_last=args.drop_last,
     )
 

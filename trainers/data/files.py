@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from trainers import errors
 
@@ -18,7 +18,13 @@ def add(folder: pathlib.Path, populate: Callable[[pathlib.Path], object], advice
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".staging-") as name:
+        with (
+            (folder / ".staging.lock").open("a") as lock,
+            tempfile.TemporaryDirectory(dir=folder, prefix=".staging-") as name,
+        ):
+            # Not supported by Lustre without flock and some FUSE file systems: the renames suffice.
+            with contextlib.suppress(OSError):
+                fcntl.lockf(lock, fcntl.LOCK_EX)
             temporary = pathlib.Path(name)
             populate(temporary)
             for source in list(temporary.rglob("*")):
@@ -29,12 +35,3 @@ def add(folder: pathlib.Path, populate: Callable[[pathlib.Path], object], advice
     # Archives and downloads fail in many ways.
     except Exception as error:
         raise errors.DataError(f"cannot stage data in {folder} ({error}). {advice}") from error
-
-
-@contextlib.contextmanager
-def _lock(folder: pathlib.Path) -> Iterator[None]:
-    with (folder / ".staging.lock").open("a") as file:
-        # Not supported by Lustre without flock and some FUSE file systems: the renames suffice.
-        with contextlib.suppress(OSError):
-            fcntl.lockf(file, fcntl.LOCK_EX)
-        yield

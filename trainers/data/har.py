@@ -1,8 +1,7 @@
 """UCI's Human Activity Recognition Using Smartphones: its nine inertial channels."""
 
-import math
+import contextlib
 import pathlib
-import warnings
 import zipfile
 
 import numpy
@@ -11,7 +10,8 @@ import torch
 from trainers import errors
 from trainers.data import files, memory
 
-CLASSES = ("Walking", "Upstairs", "Downstairs", "Sitting", "Standing", "Laying")
+# Walking, upstairs, downstairs, sitting, standing, laying.
+NUM_CLASSES = 6
 CHANNELS = tuple(
     f"{signal}_{axis}" for signal in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"
 )
@@ -45,25 +45,24 @@ def stage(folder: pathlib.Path) -> None:
 def load(folder: pathlib.Path) -> memory.Splits:
     """Load windows of a smartphone's motion, float32 [N, 9, 128], and the activity of its owner."""
     return memory.make_splits(
-        "har",
-        train=_load_part(folder, "train"),
-        eval=_load_part(folder, "test"),
-        num_classes=len(CLASSES),
+        _load_part(folder, "train"),
+        _load_part(folder, "test"),
+        num_classes=NUM_CLASSES,
         unit="windows",
-        class_names=CLASSES,
     )
 
 
 def read_table(path: pathlib.Path, width: int) -> numpy.ndarray:
     """Read lines of `width` finite numbers, float32 [lines, width]; raise DataError otherwise."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of an empty file
-            values = numpy.loadtxt(path, dtype=numpy.float32, ndmin=2, comments=None)
-    except ValueError:
-        values = numpy.empty((0, 0))
-    if len(values) == 0 or values.shape[1] != width or not numpy.isfinite(values).all():
-        raise _damaged(path, _fault(path.read_bytes(), width))
-    return values
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        with contextlib.suppress(ValueError), numpy.errstate(over="ignore"):
+            row = numpy.array([float(word) for word in line.split()], dtype=numpy.float32)
+            if len(row) == width and numpy.isfinite(row).all():
+                rows.append(row)
+        if len(rows) < number:
+            raise _damaged(path, f"line {number} is not {width} finite number(s)")
+    return numpy.array(rows).reshape(-1, width)
 
 
 def _paths(folder: pathlib.Path, part: str) -> list[pathlib.Path]:
@@ -76,27 +75,13 @@ def _paths(folder: pathlib.Path, part: str) -> list[pathlib.Path]:
 def _load_part(folder: pathlib.Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
     labels_path, *signal_paths = _paths(folder, part)
     labels = read_table(labels_path, 1)[:, 0]
-    if not numpy.isin(labels, range(1, len(CLASSES) + 1)).all():
-        raise _damaged(labels_path, f"a label is not 1 to {len(CLASSES)}")
+    if not numpy.isin(labels, range(1, NUM_CLASSES + 1)).all():
+        raise _damaged(labels_path, f"a label is not 1 to {NUM_CLASSES}")
     signals = [read_table(path, LENGTH) for path in signal_paths]
     for path, windows in zip(signal_paths, signals, strict=True):
         if len(windows) != len(labels):
             raise _damaged(path, f"{len(windows)} windows, {len(labels)} labels")
     return torch.from_numpy(numpy.stack(signals, axis=1)), torch.from_numpy(labels).long() - 1
-
-
-def _fault(content: bytes, width: int) -> str:
-    for number, line in enumerate(content.splitlines(), start=1):
-        words = line.split()
-        if len(words) != width:
-            return f"line {number} has {len(words)} numbers, not {width}"
-        try:
-            finite = all(math.isfinite(numpy.float32(word)) for word in words)
-        except ValueError:
-            finite = False
-        if not finite:
-            return f"line {number} has a value that is not a finite number"
-    return "it has no numbers"
 
 
 def _damaged(path: pathlib.Path, why: str) -> errors.DataError:

@@ -9,16 +9,17 @@ import argparse
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch.utils import data as torch_data
 
 from trainers import distributed, errors
-from trainers.data import batches, memory, order, workers
+from trainers.data import batches, memory, workers
 
 # Largest fraction of free GPU memory that data may use; the rest is for training.
 DEVICE_FRACTION = 0.25
@@ -28,66 +29,50 @@ CHUNK_BYTES = 32 << 20
 EVAL_BATCH_SIZE = 1000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Micro:
-    """Input of one forward pass on this rank."""
-
-    #: What the task's `losses` receives, on the device.
-    batch: Any
-    #: Number of samples that count; 0 if the batch is a placeholder (see batches.MicroBatch).
-    num_samples: int
-    #: Whether it is the last pass of the step.
-    is_last: bool
-
-
-class Source(Protocol):
-    """Provides the batches of training and evaluation."""
+class Source:
+    """The batches of training and evaluation, on the device."""
 
     #: `device` or `loader`.
     name: str
     #: Host time spent waiting for training data since the process started.
-    wait_seconds: float
+    wait_seconds = 0.0
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        train: Any,
+        evaluation: Any,
+        plan: batches.Plan,
+        device: torch.device,
+        memory_format: torch.memory_format,
+    ) -> None:
+        self._args = args
+        self._train, self._eval = train, evaluation
+        self._plan = plan
+        self._device = device
+        self._memory_format = memory_format
+        self._eval_batch_size = args.eval_batch_size or (
+            EVAL_BATCH_SIZE
+            if isinstance(evaluation, memory.TensorData)
+            else plan.per_device_batch_size
+        )
+        self._batches: Iterator[Any] = iter(())
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
         """Prepare the steps of an epoch, starting at `first_step`."""
+        raise NotImplementedError
 
-    def micro_batches(self, step: int) -> Iterator[Micro]:
-        """Yield this rank's forward passes of a step; steps are processed in order."""
+    def micro_batches(self, step: int) -> Iterator[tuple[batches.MicroBatch, Any]]:
+        """Yield this rank's forward passes of a step and their input for the task's `losses`.
+
+        Steps are processed in order.
+        """
+        for part in self._plan.micro_batches(step):
+            yield part, next(self._batches)
 
     def eval_batches(self) -> Iterator[Any]:
         """Yield this rank's evaluation batches; each sample is on exactly one rank."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoadingOptions:
-    """How data is read."""
-
-    #: Device of the model.
-    device: torch.device
-    #: Memory format of 4-dimensional inputs.
-    memory_format: torch.memory_format
-    #: Seed of the order and of augmentation.
-    seed: int
-    #: Worker processes per rank of a DataLoader.
-    num_workers: int
-    #: Batches that each worker prefetches.
-    prefetch_factor: int
-    #: Samples per evaluation batch and rank; None: 1000 in memory, else the training batch.
-    eval_batch_size: int | None
-
-
-def read_options(
-    args: argparse.Namespace, device: torch.device, memory_format: torch.memory_format
-) -> LoadingOptions:
-    """Return the options of the command line."""
-    return LoadingOptions(
-        device=device,
-        memory_format=memory_format,
-        seed=args.seed,
-        num_workers=num_workers(args),
-        prefetch_factor=args.prefetch_factor,
-        eval_batch_size=args.eval_batch_size,
-    )
+        raise NotImplementedError
 
 
 def num_workers(args: argparse.Namespace) -> int:
@@ -96,23 +81,26 @@ def num_workers(args: argparse.Namespace) -> int:
 
 
 def make_source(
-    choice: str,
+    args: argparse.Namespace,
     train: torch_data.Dataset[Any],
     evaluation: torch_data.Dataset[Any],
     plan: batches.Plan,
-    options: LoadingOptions,
+    device: torch.device,
+    memory_format: torch.memory_format,
 ) -> Source:
-    """Return the source; `choice` is `auto`, `device` or `loader`. The data is in host memory."""
+    """Return the source for `--data-path`; the data is in host memory."""
+    kind: type[Source] = LoaderSource
     if isinstance(train, memory.TensorData) and isinstance(evaluation, memory.TensorData):
-        size = train.num_bytes + evaluation.num_bytes
-        if choice == "device" or (choice == "auto" and fits(size, options.device)):
-            return DeviceSource(train, evaluation, plan, options)
-    elif choice == "device":
+        free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
+        fits = train.num_bytes + evaluation.num_bytes <= free_bytes * DEVICE_FRACTION
+        if args.data_path == "device" or (args.data_path == "auto" and fits):
+            kind = DeviceSource
+    elif args.data_path == "device":
         raise errors.UsageError(
             "--data-path device requires a data set in memory (TensorData), and this one is read"
             " sample by sample: use --data-path loader."
         )
-    return LoaderSource(train, evaluation, plan, options)
+    return kind(args, train, evaluation, plan, device, memory_format)
 
 
 def in_step(batches: Iterator[Any], *, is_sharded: bool) -> Iterator[tuple[Any, bool]]:
@@ -145,164 +133,90 @@ def num_samples_of(dataset: Any) -> int | None:
     return len(dataset)
 
 
-def fits(num_bytes: int, device: torch.device) -> bool:
-    """Return whether data of this size fits on the device."""
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return num_bytes <= free * DEVICE_FRACTION
-
-
-class DeviceSource:
+class DeviceSource(Source):
     """Holds all data on the device: no workers, no copies, no waiting."""
 
     name = "device"
-    wait_seconds = 0.0
 
-    def __init__(
-        self,
-        train: memory.TensorData,
-        evaluation: memory.TensorData,
-        plan: batches.Plan,
-        options: LoadingOptions,
-    ) -> None:
-        self._train = train.to(options.device)
-        self._eval = evaluation.to(options.device)
-        self._plan = plan
-        self._options = options
-        self._epoch = 0
-        self._order = torch.empty(0, dtype=torch.int64)
-        sample_bytes = 4 * self._train.samples[0].numel()
-        self._chunk_steps = max(
-            1, CHUNK_BYTES // (sample_bytes * max(1, plan.global_batch_size // plan.world_size))
-        )
-        self._steps: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    def __init__(self, args: argparse.Namespace, train: Any, *others: Any) -> None:
+        super().__init__(args, train, *others)
+        self._train, self._eval = train.to(self._device), self._eval.to(self._device)
+        sample_bytes = 4 * train.samples[0].numel()
+        rank_batch_size = max(1, self._plan.global_batch_size // self._plan.world_size)
+        self._chunk_steps = max(1, CHUNK_BYTES // (sample_bytes * rank_batch_size))
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
-        """Copy the order of the epoch to the device."""
-        self._epoch = epoch
-        self._steps = {}
-        permutation = order.permutation(self._options.seed, epoch, len(self._train))
-        self._order = permutation.to(self._options.device)
-
-    def micro_batches(self, step: int) -> Iterator[Micro]:
-        """Yield views of a chunk of prepared samples."""
-        if step not in self._steps:
-            self._prepare_chunk(step)
-        parts = self._plan.micro_batches(step)
-        for number, (part, batch) in enumerate(
-            zip(parts, self._steps.pop(step), strict=True), start=1
-        ):
-            yield Micro(batch=batch, num_samples=part.num_samples, is_last=number == len(parts))
+        order = batches.permutation(self._args.seed, epoch, len(self._train)).to(self._device)
+        first_steps = range(first_step, self._plan.steps_per_epoch, self._chunk_steps)
+        chunks = (self._chunk(order, epoch, first) for first in first_steps)
+        self._batches = itertools.chain.from_iterable(chunks)
 
     def eval_batches(self) -> Iterator[Any]:
-        """Yield every world_size-th sample."""
-        samples = self._eval.samples[self._plan.rank :: self._plan.world_size]
-        labels = self._eval.labels[self._plan.rank :: self._plan.world_size]
-        size = self._options.eval_batch_size or EVAL_BATCH_SIZE
-        for inputs, targets in zip(samples.split(size), labels.split(size), strict=True):
+        part = slice(self._plan.rank, None, self._plan.world_size)
+        samples = self._eval.samples[part].split(self._eval_batch_size)
+        labels = self._eval.labels[part].split(self._eval_batch_size)
+        for inputs, targets in zip(samples, labels, strict=True):
             if len(targets):
-                yield self._arrange(self._eval.normalize(inputs)), targets
+                yield arrange(self._eval.normalize(inputs), self._memory_format), targets
 
-    def _prepare_chunk(self, first_step: int) -> None:
+    def _chunk(self, order: torch.Tensor, epoch: int, first_step: int) -> Iterator[Any]:
+        """Prepare the samples of several steps, and return their forward passes as views."""
         last_step = min(first_step + self._chunk_steps, self._plan.steps_per_epoch)
-        parts = {step: self._plan.micro_batches(step) for step in range(first_step, last_step)}
-        indices = torch.cat(
-            [self._order[part.positions] for step in parts.values() for part in step]
-        )
-        inputs = self._arrange(
-            self._train.prepare(
-                self._train.samples[indices],
-                indices,
-                seed=self._options.seed,
-                epoch=self._epoch,
-            )
-        )
-        labels = self._train.labels[indices]
-        sizes = [
-            part.positions.stop - part.positions.start for step in parts.values() for part in step
+        positions = [
+            part.positions
+            for step in range(first_step, last_step)
+            for part in self._plan.micro_batches(step)
         ]
-        pairs = iter(zip(inputs.split(sizes), labels.split(sizes), strict=True))
-        self._steps = {
-            step: list(itertools.islice(pairs, len(step_parts)))
-            for step, step_parts in parts.items()
-        }
+        indices = torch.cat([order[part] for part in positions])
+        samples, labels = self._train[indices]
+        inputs = self._train.prepare(samples, indices, seed=self._args.seed, epoch=epoch)
+        sizes = [part.stop - part.start for part in positions]
+        return zip(
+            arrange(inputs, self._memory_format).split(sizes), labels.split(sizes), strict=True
+        )
 
-    def _arrange(self, inputs: torch.Tensor) -> torch.Tensor:
-        return arrange(inputs, self._options.memory_format)
 
-
-class LoaderSource:
+class LoaderSource(Source):
     """Reads samples in worker processes and copies them to the device, one batch ahead."""
 
     name = "loader"
 
-    def __init__(
-        self,
-        train: torch_data.Dataset[Any],
-        evaluation: torch_data.Dataset[Any],
-        plan: batches.Plan,
-        options: LoadingOptions,
-    ) -> None:
-        self.wait_seconds = 0.0
-        self._train, self._eval = on_device(train, options), on_device(evaluation, options)
-        self._plan = plan
-        self._options = options
-        self._requests = workers.TrainRequests(plan, options.seed, num_samples_of(train))
-        self._loader = self._make_loader(train, self._requests, is_finite=True)
-        size = options.eval_batch_size or (
-            EVAL_BATCH_SIZE
-            if isinstance(evaluation, memory.TensorData)
-            else plan.per_device_batch_size
+    def __init__(self, args: argparse.Namespace, train: Any, evaluation: Any, *others: Any) -> None:
+        super().__init__(args, train, evaluation, *others)
+        self._requests = workers.TrainRequests(self._plan, args.seed, num_samples_of(train))
+        eval_requests = workers.EvalRequests(
+            num_samples_of(evaluation), self._plan, self._eval_batch_size
         )
-        num_samples = num_samples_of(evaluation)
-        self._eval_loader = self._make_loader(
-            evaluation,
-            workers.EvalRequests(num_samples, plan, size),
-            is_finite=num_samples is not None,
-        )
-        self._batches: Iterator[Any] = iter(())
+        self._loader = self._make_loader(train, self._requests)
+        self._eval_loader = self._make_loader(evaluation, eval_requests)
+        self._train, self._eval = (on_device(each, self._device) for each in (train, evaluation))
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
-        """Start the workers on the epoch."""
         self._requests.epoch = epoch
         self._requests.first_step = first_step
         self._batches = self._ahead(self._waiting(self._loader), self._train)
 
-    def micro_batches(self, step: int) -> Iterator[Micro]:
-        """Wait for the workers."""
-        parts = self._plan.micro_batches(step)
-        for number, part in enumerate(parts, start=1):
-            yield Micro(
-                batch=next(self._batches),
-                num_samples=part.num_samples,
-                is_last=number == len(parts),
-            )
-
     def eval_batches(self) -> Iterator[Any]:
-        """Read the evaluation data in worker processes."""
-        yield from self._ahead(self._eval_loader, self._eval)
+        return self._ahead(self._eval_loader, self._eval)
 
     def _make_loader(
         self,
         dataset: torch_data.Dataset[Any],
         requests: workers.TrainRequests | workers.EvalRequests,
-        *,
-        is_finite: bool,
     ) -> torch_data.DataLoader[Any]:
-        options = self._options
+        args, count = self._args, num_workers(self._args)
         is_stream = isinstance(dataset, torch_data.IterableDataset)
         return torch_data.DataLoader(
-            workers.StreamBatches(dataset, requests, options.seed, is_finite)
+            workers.StreamBatches(dataset, requests, args.seed)
             if is_stream
-            else workers.Batches(dataset, options.seed),
+            else workers.Batches(dataset, args.seed),
             sampler=None if is_stream else requests,
             batch_size=None,  # a request is a whole batch
-            num_workers=options.num_workers,
-            prefetch_factor=options.prefetch_factor if options.num_workers else None,
+            num_workers=count,
+            prefetch_factor=args.prefetch_factor if count else None,
             # The workers of a stream learn the epoch and the first step when they start.
-            persistent_workers=options.num_workers > 0 and not is_stream,
-            pin_memory=options.device.type == "cuda",
+            persistent_workers=count > 0 and not is_stream,
+            pin_memory=self._device.type == "cuda",
             worker_init_fn=functools.partial(workers.ignore_signals_of_others, os.getpid()),
             # A separate generator: the state of the default one is part of the checkpoint.
             generator=torch.Generator(),
@@ -321,41 +235,41 @@ class LoaderSource:
 
     def _ahead(self, loader: Iterable[Any], dataset: Any) -> Iterator[Any]:
         """Yield batches on the device; on a GPU the next one is copied on a stream of its own."""
-        device = self._options.device
-        if device.type != "cuda":
+        if self._device.type != "cuda":
             for batch in loader:
                 yield self._finish(batch, dataset)
             return
-        stream = torch.cuda.Stream(device)
+        stream = torch.cuda.Stream(self._device)
         ahead: tuple[Any, torch.cuda.Event] | None = None
         for batch in itertools.chain(loader, [None]):
             current = ahead
             if batch is not None:
                 with torch.cuda.stream(stream):
-                    copied = to_device(batch, device)
+                    copied = map_tensors(
+                        batch, lambda tensor: tensor.to(self._device, non_blocking=True)
+                    )
                     ahead = copied, stream.record_event()
             if current is not None:
-                torch.cuda.current_stream(device).wait_event(current[1])
-                # The allocator must not reuse the memory before the current stream has read it.
-                for tensor in tensors(current[0]):
-                    tensor.record_stream(torch.cuda.current_stream(device))
+                reader = torch.cuda.current_stream(self._device)
+                reader.wait_event(current[1])
+                # The allocator must not reuse the memory before the reader has read it.
+                map_tensors(current[0], lambda tensor, reader=reader: tensor.record_stream(reader))
                 yield self._finish(current[0], dataset)
 
     def _finish(self, batch: Any, dataset: Any) -> Any:
         """Augment and normalize data in memory; arrange images."""
         if isinstance(dataset, memory.TensorData):
             samples, labels, indices, epoch = batch
-            samples = dataset.prepare(samples, indices, seed=self._options.seed, epoch=int(epoch))
+            samples = dataset.prepare(samples, indices, seed=self._args.seed, epoch=int(epoch))
             batch = samples, labels
-        return map_tensors(batch, lambda tensor: arrange(tensor, self._options.memory_format))
+        return map_tensors(batch, lambda tensor: arrange(tensor, self._memory_format))
 
 
-def on_device(dataset: Any, options: LoadingOptions) -> Any:
+def on_device(dataset: Any, device: torch.device) -> Any:
     """Return data in memory with its statistics on the device; other data sets unchanged."""
     if not isinstance(dataset, memory.TensorData):
         return dataset
-    mean, std = dataset.mean.to(options.device), dataset.std.to(options.device)
-    return dataclasses.replace(dataset, mean=mean, std=std)
+    return dataclasses.replace(dataset, mean=dataset.mean.to(device), std=dataset.std.to(device))
 
 
 def arrange(inputs: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
@@ -364,7 +278,7 @@ def arrange(inputs: torch.Tensor, memory_format: torch.memory_format) -> torch.T
     return inputs.contiguous(memory_format=memory_format) if is_image else inputs
 
 
-def map_tensors(batch: Any, function: Any) -> Any:
+def map_tensors(batch: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """Apply a function to each tensor of nested tuples, lists and dictionaries."""
     if isinstance(batch, torch.Tensor):
         return function(batch)
@@ -375,15 +289,3 @@ def map_tensors(batch: Any, function: Any) -> Any:
     if isinstance(batch, list | tuple):
         return type(batch)(map_tensors(value, function) for value in batch)
     return batch
-
-
-def tensors(batch: Any) -> list[torch.Tensor]:
-    """Return the tensors of a batch."""
-    result: list[torch.Tensor] = []
-    map_tensors(batch, result.append)
-    return result
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """Copy the tensors of a batch to the device, without waiting."""
-    return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))

@@ -22,7 +22,7 @@ class TensorData(torch_data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
     mean: torch.Tensor
     #: Standard deviation of the raw training samples, of the same shape.
     std: torch.Tensor
-    #: A key of augmentation.AUGMENTATIONS.
+    #: `none`, or a key of augmentation.AUGMENTATIONS.
     augmentation: str = "none"
 
     def __len__(self) -> int:
@@ -64,8 +64,6 @@ class TensorData(torch_data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 class Splits:
     """A data set for classification: training and evaluation part."""
 
-    #: Name as in `--dataset`.
-    name: str
     #: A TensorData, or a map-style data set of torch with samples (input, class number).
     train: torch_data.Dataset[Any]
     #: The same for evaluation, without augmentation.
@@ -76,18 +74,14 @@ class Splits:
     num_classes: int
     #: What a sample is, in the plural, for the unit of the throughput.
     unit: str
-    #: Names of the classes; empty if they have none.
-    class_names: tuple[str, ...] = ()
 
 
 def make_splits(
-    name: str,
-    *,
     train: tuple[torch.Tensor, torch.Tensor],
     eval: tuple[torch.Tensor, torch.Tensor],
+    *,
     num_classes: int,
     unit: str,
-    class_names: tuple[str, ...] = (),
     augmentation: str = "none",
 ) -> Splits:
     """Return the splits of (samples, labels), with the statistics of the training part."""
@@ -95,7 +89,6 @@ def make_splits(
     samples, labels = train
     eval_samples, eval_labels = eval
     return Splits(
-        name=name,
         train=TensorData(
             samples=samples, labels=labels, mean=mean, std=std, augmentation=augmentation
         ),
@@ -103,7 +96,6 @@ def make_splits(
         sample_shape=samples.shape[1:],
         num_classes=num_classes,
         unit=unit,
-        class_names=class_names,
     )
 
 
@@ -127,10 +119,7 @@ def channel_statistics(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         means.append(mean)
         stds.append(std if std > 0 else torch.ones((), dtype=torch.float64))
     shape = (-1,) + (1,) * (samples.dim() - 2)
-    return (
-        torch.stack(means).float().reshape(shape),
-        torch.stack(stds).float().reshape(shape),
-    )
+    return torch.stack(means).float().reshape(shape), torch.stack(stds).float().reshape(shape)
 
 
 # Samples that are hashed in full; of all others only the sum counts.

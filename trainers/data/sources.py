@@ -1,13 +1,13 @@
 """Data sets by name, and their staging once per node."""
 
-import dataclasses
+import argparse
 import pathlib
 
 import numpy
 import torch
 from torch.utils import data as torch_data
 
-from trainers import distributed, errors, names
+from trainers import distributed, errors
 from trainers.data import files, har, memory, vision
 
 NAMES = ("arrays", "digits", "har", "synthetic", *vision.IN_MEMORY)
@@ -16,66 +16,45 @@ SYNTHETIC_SEED = 0
 CHUNK = 1000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """Where a data set is, and how its samples are prepared."""
-
-    #: Folder of the data sets, in the layout of torchvision and UCI.
-    folder: pathlib.Path = pathlib.Path("datasets")
-    #: Whether missing files may be downloaded.
-    download: bool = False
-    #: Whether training images are cropped and flipped at random.
-    augment: bool = True
-    #: Height and width of the images of `torchvision:NAME`. None keeps their size, except for
-    #: `torchvision:ImageFolder`, where it means 224.
-    image_size: int | None = None
-    #: Shape of a synthetic sample.
-    synthetic_shape: tuple[int, ...] = (3, 32, 32)
-    #: Number of synthetic classes.
-    synthetic_classes: int = 10
-    #: Number of synthetic training samples; a fifth of that number is added for evaluation.
-    synthetic_samples: int = 10_000
-
-
 def check_name(name: str) -> str:
     """Return the name of a data set; raise UsageError if it is unknown."""
-    if name.startswith(names.TORCHVISION):
+    if name.startswith(vision.TORCHVISION):
         return name  # its class is looked up when the data is loaded
-    return names.check("--dataset ", name, [*NAMES, f"{names.TORCHVISION}NAME"])
+    return errors.check_name("--dataset ", name, [*NAMES, f"{vision.TORCHVISION}NAME"])
 
 
-def stage(name: str, args: DataOptions) -> None:
-    """Unpack or download the files of a data set if necessary.
+def stage(args: argparse.Namespace) -> None:
+    """Unpack or download the files of `--dataset` if necessary.
 
     Any number of processes may call it at once. Raises DataError if it fails.
     """
-    if name == "har":
-        har.stage(args.folder)
-    elif name in vision.IN_MEMORY or name.startswith(names.TORCHVISION):
-        vision.stage(name, args.folder, download=args.download)
+    if args.dataset == "har":
+        har.stage(args.data_dir)
+    elif args.dataset in vision.IN_MEMORY or args.dataset.startswith(vision.TORCHVISION):
+        vision.stage(args)
 
 
-def load(name: str, args: DataOptions) -> memory.Splits:
+def load(args: argparse.Namespace) -> memory.Splits:
     """Read a staged data set.
 
     Raises DataError if it is missing or damaged, and UsageError if it cannot be used.
     """
     try:
-        match check_name(name):
+        match args.dataset:
             case "arrays":
-                return load_arrays(args.folder)
+                return load_arrays(args.data_dir)
             case "digits":
                 return load_digits()
             case "har":
-                return har.load(args.folder)
+                return har.load(args.data_dir)
             case "synthetic":
                 return load_synthetic(args)
-        return vision.load(name, args.folder, augment=args.augment, image_size=args.image_size)
+        return vision.load(args)
     except OSError as error:
-        raise errors.DataError(f"cannot read the data set {name}: {error}.") from error
+        raise errors.DataError(f"cannot read the data set {args.dataset}: {error}.") from error
 
 
-def load_on_all_ranks(name: str, args: DataOptions, dist: distributed.DistInfo) -> memory.Splits:
+def load_on_all_ranks(args: argparse.Namespace, dist: distributed.DistInfo) -> memory.Splits:
     """Stage a data set once per node, and read it on every rank; all ranks must call it.
 
     If one rank fails, all ranks raise DataError.
@@ -83,35 +62,28 @@ def load_on_all_ranks(name: str, args: DataOptions, dist: distributed.DistInfo) 
     for step in (stage, load) if dist.local_rank == 0 else (None, load):
         failure: errors.TrainerError | None = None
         try:
-            splits = step(name, args) if step else None
+            splits = step(args) if step else None
         except errors.TrainerError as error:
             failure = error
         num_failed = distributed.all_reduce(torch.tensor(int(failure is not None)))
         if failure is not None:
             raise failure
         if num_failed:
-            raise errors.DataError(f"{name} cannot be read on another rank: see its error.")
+            raise errors.DataError(f"{args.dataset} cannot be read on another rank: see its error.")
     return splits
 
 
 def load_digits() -> memory.Splits:
     """Return scikit-learn's 1,797 scanned digits, 8 x 8 pixels of 0 to 16; needs no files."""
-    module = names.import_package("sklearn.datasets", "scikit-learn", "--dataset digits")
+    module = errors.import_package("sklearn.datasets", "scikit-learn", "--dataset digits")
     digits = module.load_digits()
     images = torch.from_numpy(digits.images).to(torch.uint8).unsqueeze(1)
     labels = torch.from_numpy(digits.target).to(torch.int64)
-    train, evaluation = vision.holdout(len(images))
-    return memory.make_splits(
-        "digits",
-        train=(images[train], labels[train]),
-        eval=(images[evaluation], labels[evaluation]),
-        num_classes=10,
-        unit="images",
-        class_names=tuple("0123456789"),
-    )
+    parts = [(images[part], labels[part]) for part in vision.holdout(len(images))]
+    return memory.make_splits(*parts, num_classes=10, unit="images")
 
 
-def load_synthetic(args: DataOptions) -> memory.Splits:
+def load_synthetic(args: argparse.Namespace) -> memory.Splits:
     """Return one random pattern per class with noise; shape (C, H, W) gives uint8 images."""
     generator = torch.Generator().manual_seed(SYNTHETIC_SEED)
     shape, num_classes = args.synthetic_shape, args.synthetic_classes
@@ -129,12 +101,11 @@ def load_synthetic(args: DataOptions) -> memory.Splits:
         return torch.cat(parts), labels
 
     return memory.make_splits(
-        "synthetic",
-        train=draw(args.synthetic_samples),
-        eval=draw(max(args.synthetic_samples // 5, 1)),
+        draw(args.synthetic_samples),
+        draw(max(args.synthetic_samples // 5, 1)),
         num_classes=num_classes,
         unit="images" if are_images else "samples",
-        augmentation="crop-flip" if are_images and args.augment else "none",
+        augmentation="crop-flip" if are_images and not args.no_augmentation else "none",
     )
 
 
@@ -185,7 +156,6 @@ def load_arrays(folder: pathlib.Path) -> memory.Splits:
             " evaluation: save samples of one shape."
         )
     return memory.Splits(
-        name="arrays",
         train=train,
         eval=evaluation,
         sample_shape=torch.Size(shape),

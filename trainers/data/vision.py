@@ -1,5 +1,6 @@
 """Data sets of torchvision: MNIST and CIFAR in memory, all others read sample by sample."""
 
+import argparse
 import contextlib
 import inspect
 import numbers
@@ -11,16 +12,17 @@ from typing import Any
 import torch
 from torch.utils import data as torch_data
 
-from trainers import errors, names
-from trainers.data import files, memory, order
+from trainers import errors
+from trainers.data import batches, files, memory
 
+TORCHVISION = "torchvision:"
 #: Data sets that are held in memory: their class in torchvision, and their augmentation.
 IN_MEMORY = {
     "cifar10": ("CIFAR10", "crop-flip"),
     "cifar100": ("CIFAR100", "crop-flip"),
     "mnist": ("MNIST", "none"),
 }
-IMAGE_FOLDER = f"{names.TORCHVISION}ImageFolder"
+IMAGE_FOLDER = f"{TORCHVISION}ImageFolder"
 IMAGE_FOLDER_SIZE = 224
 # Mean and standard deviation of ImageNet's training images.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -31,30 +33,22 @@ HOLDOUT_SEED = 0
 HOLDOUT_SHARE = 0.2
 # Timeout of a download that receives nothing.
 SILENCE_SECONDS = 60
-
 # Names of the evaluation part in torchvision, in this order.
 EVAL_SPLITS = ("val", "valid", "test")
 
 Transforms = Sequence[Callable[[Any], torch.Tensor] | None]
 
 
-def stage(name: str, folder: pathlib.Path, *, download: bool) -> None:
+def stage(args: argparse.Namespace) -> None:
     """Unpack or download a data set if its files are missing or damaged.
 
-    The network is used only with `download`. Raises DataError if the files cannot be staged.
+    The network is used only with `--download`. Raises DataError if the files cannot be staged.
     """
+    name, folder, download = args.dataset, args.data_dir, args.download
     kind = _dataset_class(name)
-    archives = {path: md5 for path, (md5, address) in _published(kind).items() if address}
+    archives = _archives(kind)
     if not archives and not (download and "download" in inspect.signature(kind).parameters):
         return
-    try:
-        _open(name, kind, folder)
-        return
-    except errors.DataError:
-        intact = [path for path, md5 in archives.items() if _is_intact(folder / path, md5)]
-        # torchvision downloads all archives that are not intact.
-        if not download and len(intact) < len(archives):
-            raise
 
     def populate(temporary: pathlib.Path) -> None:
         with contextlib.suppress(errors.DataError):
@@ -70,17 +64,27 @@ def stage(name: str, folder: pathlib.Path, *, download: bool) -> None:
         finally:
             socket.setdefaulttimeout(timeout)
 
-    files.add(folder, populate, _advice(kind))
+    try:
+        _open(name, kind, folder)
+    except errors.DataError:
+        from torchvision.datasets import utils
+
+        intact = [
+            path for path, (md5, _) in archives.items() if utils.check_integrity(folder / path, md5)
+        ]
+        # torchvision downloads all archives that are not intact.
+        if not download and len(intact) < len(archives):
+            raise
+        files.add(folder, populate, _advice(kind))
 
 
-def load(
-    name: str, folder: pathlib.Path, *, augment: bool, image_size: int | None
-) -> memory.Splits:
+def load(args: argparse.Namespace) -> memory.Splits:
     """Read a staged data set; raise DataError if it cannot be read."""
+    name, folder, augment = args.dataset, args.data_dir, not args.no_augmentation
     kind = _dataset_class(name)
     if name in IN_MEMORY:
         return _load_in_memory(name, kind, folder, augment=augment)
-    transforms = [_transform(name, image_size, augment=part) for part in (augment, False)]
+    transforms = [_transform(name, args.image_size, augment=part) for part in (augment, False)]
     train, evaluation = _open(name, kind, folder, transforms)
     samples = [part[index] for part in (train, evaluation) for index in (0, len(part) - 1)]
     if not all(len(each) == 2 and isinstance(each[1], numbers.Integral) for each in samples):
@@ -94,26 +98,27 @@ def load(
         )
     # The parts of an undivided data set are subsets of it.
     datasets = [getattr(part, "dataset", part) for part in (train, evaluation)]
-    class_names = _class_names(datasets[0])
-    if class_names != _class_names(datasets[1]):
+    classes, eval_classes = (
+        getattr(each, "classes", None) or getattr(each, "categories", None) or []
+        for each in datasets
+    )
+    if classes != eval_classes:
         raise errors.DataError(
             f"The training and the evaluation part of {name} in {folder} have different classes:"
             " both need the same."
         )
     return memory.Splits(
-        name=name,
         train=train,
         eval=evaluation,
         sample_shape=samples[0][0].shape,
-        num_classes=len(class_names) or _count_classes(datasets[0]),
+        num_classes=len(classes) or _count_classes(datasets[0]),
         unit="images",
-        class_names=class_names,
     )
 
 
 def holdout(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the indices of the training and the evaluation part of an undivided data set."""
-    shuffled = order.permutation(HOLDOUT_SEED, 0, size)
+    shuffled = batches.permutation(HOLDOUT_SEED, 0, size)
     num_eval = round(size * HOLDOUT_SHARE)
     return shuffled[num_eval:], shuffled[:num_eval]
 
@@ -126,18 +131,14 @@ def _load_in_memory(name: str, kind: Any, folder: pathlib.Path, *, augment: bool
         labels = torch.as_tensor(dataset.targets, dtype=torch.int64)
         if len(images) != len(labels) or labels.max() >= len(dataset.classes):
             raise errors.DataError(
-                f"{name} in {folder} is damaged ({len(labels)} labels for {len(images)} images,"
-                f" largest label {labels.max()}). {_advice(kind)}"
+                f"{name} in {folder} is damaged: its images and labels do not match."
+                f" {_advice(kind)}"
             )
         parts.append((images.contiguous(), labels))
     return memory.make_splits(
-        name,
-        train=parts[0],
-        eval=parts[1],
+        *parts,
         num_classes=len(dataset.classes),
         unit="images",
-        # MNIST's are `0 - zero`.
-        class_names=tuple(each.partition(" - ")[0] for each in dataset.classes),
         augmentation=IN_MEMORY[name][1] if augment else "none",
     )
 
@@ -157,12 +158,6 @@ def _transform(name: str, size: int | None, *, augment: bool) -> Callable[[Any],
     return v2.Compose(steps)
 
 
-def _class_names(dataset: Any) -> tuple[str, ...]:
-    listed = getattr(dataset, "classes", None) or getattr(dataset, "categories", None) or ()
-    # A class of ImageNet has several names.
-    return tuple(each if isinstance(each, str) else each[0] for each in listed)
-
-
 def _count_classes(dataset: Any) -> int:
     labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if labels is None:
@@ -172,12 +167,12 @@ def _count_classes(dataset: Any) -> int:
 
 def _dataset_class(name: str) -> Any:
     """Return the class in torchvision.datasets; raise UsageError if it cannot be used."""
-    datasets = names.import_package("torchvision.datasets", "torchvision", f"--dataset {name}")
+    datasets = errors.import_package("torchvision.datasets", "torchvision", f"--dataset {name}")
     if name in IN_MEMORY:
         return getattr(datasets, IN_MEMORY[name][0])
     classes = [each for each in datasets.__all__ if inspect.isclass(getattr(datasets, each))]
-    title = name.removeprefix(names.TORCHVISION)
-    kind = getattr(datasets, names.check(f"--dataset {names.TORCHVISION}", title, classes))
+    title = name.removeprefix(TORCHVISION)
+    kind = getattr(datasets, errors.check_name(f"--dataset {TORCHVISION}", title, classes))
     required = [
         each.name
         for each in inspect.signature(kind).parameters.values()
@@ -200,11 +195,9 @@ def _open(
     # A damaged file can raise nearly anything.
     except Exception as error:
         why = str(error).partition(" You can use download=True")[0].rstrip(".")
-        problem = f"{name} cannot be read from {folder} ({why})"
-        for path, (md5, _) in _published(kind).items():
-            if (folder / path).is_file() and not _is_intact(folder / path, md5):
-                problem = f"{folder / path} is damaged"
-        raise errors.DataError(f"{problem}. {_advice(kind)}") from error
+        raise errors.DataError(
+            f"{name} cannot be read from {folder} ({why}). {_advice(kind)}"
+        ) from error
 
 
 def _construct(
@@ -221,15 +214,15 @@ def _construct(
     parameters = inspect.signature(kind).parameters
     given = {"root": folder, "download": download}
     keywords = {key: value for key, value in given.items() if key in parameters}
-    # The default split is the one for training: `train`, `trainval` or `train-standard`.
-    splits = ("train", parameters["split"].default) if "split" in parameters else ()
     parts = []
     for train, transform in zip((True, False), transforms, strict=True):
         keywords["transform"] = transform
         if "train" in parameters:
             parts.append(kind(**keywords, train=train))
-        elif splits:
-            parts.append(_first_split(kind, keywords, splits if train else EVAL_SPLITS))
+        elif "split" in parameters:
+            # The default split is the one for training: `train`, `trainval` or `train-standard`.
+            splits = ("train", parameters["split"].default) if train else EVAL_SPLITS
+            parts.append(_first_split(kind, keywords, splits))
         else:
             dataset = kind(**keywords)
             indices = holdout(len(dataset))[0 if train else 1]
@@ -244,38 +237,23 @@ def _first_split(kind: Any, keywords: dict[str, Any], splits: Sequence[str]) -> 
     return kind(**keywords, split=splits[-1])
 
 
-def _published(kind: Any) -> dict[str, tuple[str, str]]:
-    """Return the archives and files of MNIST, CIFAR and data sets in their formats.
+def _archives(kind: Any) -> dict[str, tuple[str, str]]:
+    """Return MD5 and address of the archives of MNIST, CIFAR and data sets in their formats.
 
-    Each path, relative to the folder of data sets, has an MD5, or "" if there is none, and the
-    address of an archive, or "" for a file in it.
+    Their paths are relative to the folder of data sets.
     """
     from torchvision import datasets
 
     if issubclass(kind, datasets.MNIST) and isinstance(kind.resources, list):
         folder = f"{kind.__name__}/raw/"
-        archives = {folder + path: (md5, kind.mirrors[0] + path) for path, md5 in kind.resources}
-        return archives | {path.removesuffix(".gz"): ("", "") for path in archives}
+        return {folder + path: (md5, kind.mirrors[0] + path) for path, md5 in kind.resources}
     if issubclass(kind, datasets.CIFAR10):
-        contents = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
-        archive = {kind.filename: (kind.tgz_md5, kind.url)}
-        return archive | {f"{kind.base_folder}/{path}": (md5, "") for path, md5 in contents}
+        return {kind.filename: (kind.tgz_md5, kind.url)}
     return {}
 
 
-def _is_intact(path: pathlib.Path, md5: str) -> bool:
-    from torchvision.datasets import mnist, utils
-
-    if md5:
-        return utils.check_integrity(path, md5)
-    try:
-        return len(mnist.read_sn3_pascalvincent_tensor(path)) > 0
-    except Exception:
-        return False
-
-
 def _advice(kind: Any) -> str:
-    archives = [f"\n  {path} from {url}" for path, (_, url) in _published(kind).items() if url]
+    archives = [f"\n  {path} from {url}" for path, (_, url) in _archives(kind).items()]
     what = "".join([*archives, "\n"]) if archives else " its files, "
     if kind.__name__ == "ImageFolder":
         what = " folders with the images of each class, train/CLASS and val/CLASS or test/CLASS, "

@@ -17,7 +17,7 @@ import torch
 from torch.utils import data as torch_data
 
 from trainers import errors
-from trainers.data import batches, memory, order
+from trainers.data import batches, memory
 
 #: Indices of a batch in the data set, int64 [B], and the epoch.
 Request = tuple[torch.Tensor, int]
@@ -25,6 +25,8 @@ Request = tuple[torch.Tensor, int]
 
 class TrainRequests(torch_data.Sampler[Request]):
     """This rank's forward passes, starting at a step of an epoch."""
+
+    is_finite = True
 
     def __init__(self, plan: batches.Plan, seed: int, num_samples: int | None) -> None:
         self.epoch = 0
@@ -35,7 +37,7 @@ class TrainRequests(torch_data.Sampler[Request]):
         self._num_samples = num_samples or 0
 
     def __iter__(self) -> Iterator[Request]:
-        permutation = order.permutation(self._seed, self.epoch, self._num_samples)
+        permutation = batches.permutation(self._seed, self.epoch, self._num_samples)
         for part in self.positions():
             yield permutation[part], self.epoch
 
@@ -52,6 +54,7 @@ class EvalRequests(torch_data.Sampler[Request]):
     epoch = 0
 
     def __init__(self, num_samples: int | None, plan: batches.Plan, size: int) -> None:
+        self.is_finite = num_samples is not None
         self._num_samples = num_samples
         self._plan = plan
         self._size = size
@@ -102,41 +105,39 @@ class StreamBatches(torch_data.IterableDataset[Any]):
     stream has a method `samples_at(positions)` that yields the samples at ascending positions.
     """
 
-    def __init__(
-        self, stream: Any, requests: TrainRequests | EvalRequests, seed: int, is_finite: bool
-    ) -> None:
+    def __init__(self, stream: Any, requests: TrainRequests | EvalRequests, seed: int) -> None:
         self._stream = stream
         self._requests = requests
         self._seed = seed
-        self._is_finite = is_finite
         self._collate = getattr(stream, "collate_fn", torch_data.default_collate)
 
     def __iter__(self) -> Iterator[Any]:
         worker = torch_data.get_worker_info()
         first, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
 
-        def mine() -> Iterator[slice]:
+        def mine() -> Iterator[range]:
             # A DataLoader takes one batch from each worker in turn. Without end for a stream of
             # unknown length.
-            return itertools.islice(self._requests.positions(), first, None, count)
+            parts = itertools.islice(self._requests.positions(), first, None, count)
+            return (range(part.start, part.stop, part.step or 1) for part in parts)
 
         if hasattr(self._stream, "set_epoch"):
             self._stream.set_epoch(self._requests.epoch)
         states = _RandomStates()
         with states:
             _seed_all(self._seed, self._requests.epoch, -1)
-            samples = iter(self._samples(itertools.chain.from_iterable(map(_indices, mine()))))
+            samples = iter(self._samples(itertools.chain.from_iterable(mine())))
         for part in mine():
             with states:
-                batch = list(itertools.islice(samples, len(_indices(part))))
-            if len(batch) < len(_indices(part)) and self._is_finite:
+                batch = list(itertools.islice(samples, len(part)))
+            if len(batch) < len(part) and self._requests.is_finite:
                 raise errors.DataError(
                     f"The stream ended before position {part.stop}: correct its"
                     " num_samples, or set a smaller --steps-per-epoch."
                 )
             if batch:
                 yield self._collate(batch)
-            if len(batch) < len(_indices(part)):
+            if len(batch) < len(part):
                 return
 
     def _samples(self, positions: Iterator[int]) -> Iterator[Any]:
@@ -152,10 +153,6 @@ class StreamBatches(torch_data.IterableDataset[Any]):
                 wanted = next(positions, None)
 
 
-def _indices(part: slice) -> range:
-    return range(part.start, part.stop, part.step or 1)
-
-
 class _RandomStates:
     """Random generators of their own for the body of a `with`; can be entered repeatedly."""
 
@@ -163,21 +160,19 @@ class _RandomStates:
         self._own: tuple[Any, Any, torch.Tensor] | None = None
 
     def __enter__(self) -> None:
-        self._outer = self._get()
-        if self._own is not None:
-            self._set(self._own)
+        self._outer = self._exchange(self._own)
 
     def __exit__(self, *error: object) -> None:
-        self._own = self._get()
-        self._set(self._outer)
+        self._own = self._exchange(self._outer)
 
-    def _get(self) -> tuple[Any, Any, torch.Tensor]:
-        return random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-
-    def _set(self, states: tuple[Any, Any, torch.Tensor]) -> None:
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+    @staticmethod
+    def _exchange(states: tuple[Any, Any, torch.Tensor] | None) -> tuple[Any, Any, torch.Tensor]:
+        before = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+        if states is not None:
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])
+            torch.set_rng_state(states[2])
+        return before
 
 
 def _seed_all(seed: int, epoch: int, index: int) -> None:

@@ -10,23 +10,27 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
-from trainers import errors, names
+from trainers import errors
 from trainers.models import small, vit, wide_resnet
+
+TORCHVISION = "torchvision:"
 
 MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
     "cnn": small.cnn,
     "mlp": functools.partial(small.mlp, width=128),
     "cnn1d": small.cnn1d,
     "vit": vit.VisionTransformer,
-    "wrn-16-4": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=4),
-    "wrn-16-8": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=8),
-    "wrn-16-10": functools.partial(wide_resnet.wide_resnet, depth=16, widen_factor=10),
-    "wrn-28-10": functools.partial(wide_resnet.wide_resnet, depth=28, widen_factor=10),
-    "wrn-40-4": functools.partial(wide_resnet.wide_resnet, depth=40, widen_factor=4),
+    **{
+        f"wrn-{depth}-{factor}": functools.partial(
+            wide_resnet.wide_resnet, depth=depth, widen_factor=factor
+        )
+        for depth, factor in ((16, 4), (16, 8), (16, 10), (28, 10), (40, 4))
+    },
     "sca-cnn": small.sca_cnn,
-    "har-flatten": functools.partial(small.ChannelClassifier, mode="flatten"),
-    "har-average": functools.partial(small.ChannelClassifier, mode="average"),
-    "har-first": functools.partial(small.ChannelClassifier, mode="first"),
+    **{
+        f"har-{mode}": functools.partial(small.ChannelClassifier, mode=mode)
+        for mode in ("flatten", "average", "first")
+    },
     "olivia-wrn": wide_resnet.olivia_wrn,
     # SimpleModel of Lesson 05, there with 20 numbers and 10 classes.
     "lesson-mlp": functools.partial(small.mlp, width=64),
@@ -35,18 +39,18 @@ MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
 
 def check_name(name: str) -> str:
     """Return the name of a model; raise UsageError if it is unknown."""
-    if name.startswith(names.TORCHVISION):
+    if name.startswith(TORCHVISION):
         return name  # torchvision is imported when the model is built
-    return names.check("--model ", name, [*MODELS, f"{names.TORCHVISION}NAME"])
+    return errors.check_name("--model ", name, [*MODELS, f"{TORCHVISION}NAME"])
 
 
 def build(name: str, sample_shape: torch.Size, num_classes: int) -> nn.Module:
     """Return the model with random weights; raise UsageError if it does not accept the samples."""
     if check_name(name) in MODELS:
         return MODELS[name](sample_shape, num_classes)
-    module = names.import_package("torchvision.models", "torchvision", f"--model {name}")
-    builder = name.removeprefix(names.TORCHVISION)
-    names.check(f"--model {names.TORCHVISION}", builder, module.list_models(module=module))
+    module = errors.import_package("torchvision.models", "torchvision", f"--model {name}")
+    builder = name.removeprefix(TORCHVISION)
+    errors.check_name(f"--model {TORCHVISION}", builder, module.list_models(module=module))
     options = {}
     if builder.startswith("vit_"):
         options["image_size"] = sample_shape[-1]

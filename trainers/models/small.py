@@ -4,10 +4,25 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainers.models import shapes
+from trainers import errors
 
 # The HAR guide's classifier averages each feature over so many parts of the time axis.
 NUM_AVERAGES = 4
+
+
+def check_shape(
+    model: str, shape: torch.Size, num_dimensions: int, smallest: int = 1
+) -> torch.Size:
+    """Return the shape, [C, H, W] or [C, L]; raise UsageError if the model does not accept it."""
+    if len(shape) != num_dimensions or min(shape[1:]) < smallest:
+        kind = f"images of at least {smallest} x {smallest} pixels"
+        if num_dimensions == 2:
+            kind = "signals of several channels"
+        raise errors.UsageError(
+            f"--model {model} requires {kind}, and a sample is {' x '.join(map(str, shape))}: use"
+            " another model or data set."
+        )
+    return shape
 
 
 def cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
@@ -15,7 +30,7 @@ def cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
 
     Without batch norm, so that gradients do not depend on the world size.
     """
-    num_channels, height, width = shapes.check("cnn", sample_shape, 3, smallest=2)
+    num_channels, height, width = check_shape("cnn", sample_shape, 3, smallest=2)
     return nn.Sequential(
         nn.Conv2d(num_channels, 16, kernel_size=3, padding=1),
         nn.ReLU(),
@@ -41,7 +56,7 @@ def sca_cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
     There it ends in log_softmax, and the loss is the negative log-likelihood, which equals the
     cross entropy of the logits.
     """
-    num_channels, height, width = shapes.check("sca-cnn", sample_shape, 3, smallest=6)
+    num_channels, height, width = check_shape("sca-cnn", sample_shape, 3, smallest=6)
     return nn.Sequential(
         nn.Conv2d(num_channels, 32, kernel_size=3),
         nn.ReLU(),
@@ -59,7 +74,7 @@ def sca_cnn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
 
 def cnn1d(sample_shape: torch.Size, num_classes: int) -> nn.Module:
     """Three convolutions over time on all channels, then the mean over time."""
-    num_in, _ = shapes.check("cnn1d", sample_shape, 2)
+    num_in, _ = check_shape("cnn1d", sample_shape, 2)
     layers: list[nn.Module] = []
     for num_out, width, stride in ((64, 7, 2), (128, 5, 2), (128, 3, 1)):
         layers += [
@@ -82,7 +97,7 @@ class ChannelClassifier(nn.Module):
 
     def __init__(self, sample_shape: torch.Size, num_classes: int, *, mode: str) -> None:
         super().__init__()
-        num_channels, _ = shapes.check(f"har-{mode}", sample_shape, 2)
+        num_channels, _ = check_shape(f"har-{mode}", sample_shape, 2)
         self.mode = mode
         self.encoder = nn.Sequential(
             nn.Conv1d(1, 32, 7, stride=2, padding=3),

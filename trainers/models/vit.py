@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from trainers import errors
-from trainers.models import shapes
+from trainers.models import small
 
 PATCH = 4
 WIDTH = 192
@@ -15,7 +15,7 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, sample_shape: torch.Size, num_classes: int) -> None:
         super().__init__()
-        num_channels, height, width = shapes.check("vit", sample_shape, 3, smallest=PATCH)
+        num_channels, height, width = small.check_shape("vit", sample_shape, 3, smallest=PATCH)
         if height % PATCH or width % PATCH:
             raise errors.UsageError(
                 f"--model vit requires image sizes that are multiples of {PATCH}, and the images"

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 from trainers import errors
-from trainers.models import shapes
+from trainers.models import small
 
 
 class PreActivationBlock(nn.Module):
@@ -35,7 +35,9 @@ def wide_resnet(
     sample_shape: torch.Size, num_classes: int, *, depth: int, widen_factor: int
 ) -> nn.Module:
     """WRN-depth-widen_factor of Zagoruyko and Komodakis, for small images; depth is 6 n + 4."""
-    num_channels, _, _ = shapes.check(f"wrn-{depth}-{widen_factor}", sample_shape, 3, smallest=4)
+    num_channels, _, _ = small.check_shape(
+        f"wrn-{depth}-{widen_factor}", sample_shape, 3, smallest=4
+    )
     num_blocks, rest = divmod(depth - 4, 6)
     assert rest == 0, "the depth of a wide residual network is 6 n + 4"
     layers: list[nn.Module] = [nn.Conv2d(num_channels, 16, 3, padding=1, bias=False)]
@@ -76,7 +78,7 @@ def olivia_wrn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
     without batch norm, dropout of 1 %, and a 7 x 7 pool that ignores the last row and column of the
     8 x 8 features of a 32 x 32 image.
     """
-    num_channels, height, width = shapes.check("olivia-wrn", sample_shape, 3, smallest=28)
+    num_channels, height, width = small.check_shape("olivia-wrn", sample_shape, 3, smallest=28)
     if max(height, width) >= 56:
         raise errors.UsageError(
             "--model olivia-wrn requires images of 28 to 55 pixels per side: use another model."

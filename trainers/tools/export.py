@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.api as dcp_api
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from trainers import checkpoint, durable
+from trainers import checkpoint
 from trainers.errors import CheckpointError, TrainerError, UsageError
 
 
@@ -35,7 +35,7 @@ def read_weights(path: pathlib.Path, *, ema: bool) -> dict[str, torch.Tensor]:
             f"{path} does not exist: name a file such as best.pt or checkpoint-0000000120.pt, or"
             " with FSDP a folder such as checkpoint-0000000120."
         )
-    if path.is_dir() or durable.checksum_path(path).exists():
+    if path.is_dir() or checkpoint.checksum_path(path).exists():
         checkpoint.verify(path)
     state = _read(path)
     if not isinstance(state, dict) or "model" not in state:
@@ -79,7 +79,7 @@ def write(path: pathlib.Path, weights: dict[str, torch.Tensor]) -> None:
     try:
         with draft.open("wb") as file:
             torch.save(weights, file)
-        durable.sync(draft)
+        checkpoint.sync(draft)
         os.replace(draft, path)
     # torch.save turns an OSError of the file into a RuntimeError.
     except (OSError, RuntimeError) as error:
@@ -101,7 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     source, output = args.checkpoint.resolve(), args.output.resolve()
     try:
-        is_checkpoint = source in (output, output.parent) or durable.checksum_path(output).exists()
+        is_checkpoint = (
+            source in (output, output.parent) or checkpoint.checksum_path(output).exists()
+        )
         if output.is_dir() or is_checkpoint:
             raise UsageError(f"{args.output} is a folder or a checkpoint: name another file.")
         weights = read_weights(args.checkpoint, ema=args.ema)

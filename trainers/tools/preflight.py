@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from trainers import bounds, data, distributed, errors
+from trainers import arguments, bounds, data, distributed, errors
 from trainers.data import memory
 
 OK, WARNING, FAILED = "ok", "warning", "FAILED"
@@ -123,16 +123,16 @@ def check_shared_memory(folder: pathlib.Path = pathlib.Path("/dev/shm")) -> Outc
     return Outcome(OK, "shared memory", text)
 
 
-def check_data(name: str, options: data.DataOptions) -> Outcome:
+def check_data(args: argparse.Namespace) -> Outcome:
     """Check whether a data set is complete and readable."""
     try:
-        data.stage(name, options)
-        splits = data.load(name, options)
+        data.stage(args)
+        splits = data.load(args)
     except errors.TrainerError as error:
         return Outcome(FAILED, "data", str(error))
     sizes = f"{len(splits.train)} samples for training and {len(splits.eval)} for testing"
     fingerprint = memory.fingerprint(splits.train)
-    return Outcome(OK, "data", f"{name}, {sizes}, fingerprint {fingerprint}")
+    return Outcome(OK, "data", f"{args.dataset}, {sizes}, fingerprint {fingerprint}")
 
 
 def check_run_dir(folder: pathlib.Path) -> Outcome:
@@ -275,7 +275,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
             if args.run_dir is not None:
                 own.append(check_run_dir(args.run_dir))
             if args.dataset is not None:
-                own.append(check_data(args.dataset, data.read_options(args)))
+                own.append(check_data(args))
         name = f"{socket.gethostname()} rank {dist.rank}"
         gathered = all_gather([(name, outcome) for outcome in own])
         outcomes = [check_software(device), check_clock(dist), *merge(gathered)]
@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Check devices, collectives, data, image and clock before a job.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    data.add_arguments(parser)
+    arguments.add_data(parser)
     parser.set_defaults(dataset=None)
     add = parser.add_argument
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check")
