@@ -26,6 +26,7 @@ import json
 import os
 import pkgutil
 import resource
+import runpy
 import selectors
 import signal
 import socket
@@ -59,6 +60,8 @@ class Request:
     folder: str
     #: its address space is limited to this (RLIMIT_AS)
     memory_bytes: int | None = None
+    #: sys.argv[0] is a Python file to run in place of the command
+    script: bool = False
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
@@ -233,11 +236,18 @@ def main() -> None:
                 with contextlib.suppress(ImportError):
                     importlib.import_module(item.name)
     gc.freeze()
-    if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
-        try:
+    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is None:
+        return
+    code = 0
+    try:
+        if request.script:
+            runpy.run_path(request.argv[0], run_name="__main__")
+        else:
             cli.main()
-        except SystemExit as ended:
-            _end(ended.code)
+    except SystemExit as ended:
+        code = ended.code
+    _end(code)
 
 
 if __name__ == "__main__":

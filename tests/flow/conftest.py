@@ -157,6 +157,19 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
 
 
 @pytest.fixture(scope="session")
+def path_without_slurm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH with all of this machine's commands but Slurm's."""
+    folder = tmp_path_factory.mktemp("bin")
+    for position in os.get_exec_path():
+        with contextlib.suppress(OSError):
+            for path in Path(position).iterdir():
+                if path.name not in ("sbatch", "srun", "scontrol", "nvidia-smi"):
+                    with contextlib.suppress(FileExistsError):
+                        (folder / path.name).symlink_to(path)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the processes of a test run keep their bytecode; the workers of xdist share it."""
     folder = tmp_path_factory.getbasetemp()

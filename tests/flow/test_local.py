@@ -27,26 +27,17 @@ LINE = ("--scheduler", "local", "--launcher", "python")
 LONG = "sleep 600"
 
 
-def path_without_slurm(folder: Path) -> str:
-    """Return a PATH with all of this machine's commands but Slurm's."""
-    folder.mkdir()
-    for position in os.get_exec_path():
-        with contextlib.suppress(OSError):
-            for path in Path(position).iterdir():
-                if path.name not in ("sbatch", "srun", "scontrol", "nvidia-smi"):
-                    with contextlib.suppress(FileExistsError):
-                        (folder / path.name).symlink_to(path)
-    return str(folder)
-
-
 @pytest.fixture
 def here(
-    tmp_path: Path, pycache: Path, forking: zygote.Zygote, location: str | None
+    tmp_path: Path,
+    path_without_slurm: str,
+    pycache: Path,
+    forking: zygote.Zygote,
+    location: str | None,
 ) -> Iterator[command_line.CommandLine]:
     """The orchestrator command on a machine without Slurm and without GPUs."""
-    path = path_without_slurm(tmp_path / "bin")
     environ = {
-        "PATH": path,
+        "PATH": path_without_slurm,
         "CUDA_VISIBLE_DEVICES": "",
         "ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS": "2",
     }
