@@ -32,7 +32,7 @@ TIERS: Mapping[str, tuple[str, ...]] = {
     # Several tests share the training runs of a module.
     "trainer": ("-n", "2", "--dist", "loadscope"),
     # Its tests mostly wait. Each worker has its own cluster.
-    "cluster": ("-n", "3", "--dist", "loadgroup"),
+    "cluster": ("-n", "5", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")
 

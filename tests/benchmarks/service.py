@@ -141,7 +141,7 @@ def _watch(pid: int, folder: pathlib.Path, passes: int) -> Iterator[Usage]:
 
 
 def _count(folder: pathlib.Path) -> int:
-    return len((folder / "fake" / "calls.jsonl").read_text().splitlines())
+    return len((folder / "fake" / "calls").read_text().splitlines())
 
 
 def _calls(folder: pathlib.Path) -> list[int]:

@@ -228,9 +228,9 @@ def connect(switch: Process, hosts: Mapping[str, tuple[Process, str]]) -> None:
         _ip(init, lines)
 
 
-def set_link(switch: Process, name: str, up: bool) -> None:
-    """Plug a host's cable in or out."""
-    _ip(switch, [f"link set {name} {'up' if up else 'down'}"])
+def set_links(switch: Process, names: Sequence[str], up: bool) -> None:
+    """Plug the cables of hosts in or out."""
+    _ip(switch, [f"link set {name} {'up' if up else 'down'}" for name in names])
 
 
 def _ip(namespace: Process, lines: Sequence[str]) -> None:

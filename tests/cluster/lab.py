@@ -234,7 +234,6 @@ class Lab:
         timeout_seconds: float = 60,
     ) -> subprocess.CompletedProcess[str]:
         """Run `orchestrator ARGV` on the login host as `run` does, from a process that is there."""
-        forking = self._forking.get(user)
         if not zygote.can_fork(env or {}):
             where = {"user": user, "env": env, "cwd": cwd}
             return self.run(["orchestrator", *argv], **where, timeout_seconds=timeout_seconds)
@@ -243,6 +242,24 @@ class Lab:
             environ=commands.surroundings(user, env),
             folder=cwd or commands.folder_of(user),
         )
+        return self._fork(request, user, timeout_seconds)
+
+    def script(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, timeout_seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a Python file with our modules, and its arguments, as alice's `orchestrator`."""
+        if not zygote.can_fork(env):
+            python = f"{environment.PLACE}/bin/python"
+            return self.run([python, *argv], env=env, cwd=cwd, timeout_seconds=timeout_seconds)
+        request = zygote.Request(
+            argv=list(argv), environ=commands.surroundings("alice", env), folder=cwd, script=True
+        )
+        return self._fork(request, "alice", timeout_seconds)
+
+    def _fork(
+        self, request: zygote.Request, user: str, timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        forking = self._forking.get(user)
         try:
             if forking is None:
                 raise zygote.Gone
@@ -259,7 +276,7 @@ class Lab:
             )
             code, out, err = started.run(request, timeout_seconds)
         texts = (text.decode(errors="replace") for text in (out, err))
-        return subprocess.CompletedProcess(["orchestrator", *argv], code, *texts)
+        return subprocess.CompletedProcess(request.argv, code, *texts)
 
     def _stop_forking(self, *users: str) -> None:
         for user in users:
@@ -418,11 +435,11 @@ class Lab:
 
     def cut(self, host: str) -> None:
         """Take a host off the network."""
-        hosts.set_link(self._fleet.processes[hosts.SWITCH], host, up=False)
+        hosts.set_links(self._fleet.processes[hosts.SWITCH], [host], up=False)
 
-    def heal(self, host: str) -> None:
-        """Put a host back on the network."""
-        hosts.set_link(self._fleet.processes[hosts.SWITCH], host, up=True)
+    def heal(self, *names: str) -> None:
+        """Put hosts back on the network."""
+        hosts.set_links(self._fleet.processes[hosts.SWITCH], names, up=True)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change settings (the fields of `configuration.Settings`) of the running cluster.
@@ -505,8 +522,7 @@ class Lab:
             host, daemon = name.split("/")
             if not process.signal(signal.SIGCONT):
                 self.start(daemon, host)
-        for host in configuration.HOSTS:
-            self.heal(host)
+        self.heal(*configuration.HOSTS)
         for line in self.run(["sinfo", "-hN", "-o", "%N %T"], user="root").stdout.splitlines():
             node, state = line.split()
             # Slurm takes `resume` for these only.

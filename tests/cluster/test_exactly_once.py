@@ -15,7 +15,6 @@ from tests.cluster import faults
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
-PYTHON = "/opt/orchestrator-env/bin/python"
 KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
 #: Window of the submission -> the points of kill_at.py in it.
 WINDOWS = {
@@ -113,8 +112,8 @@ def submit_and_die(site: sites.Site, spec: str, name: str, point: str, delay: fl
         with site.lab.faults(rule) as wrapped:
             killed = site.with_env(**wrapped.env).run(*argv, check=None)
     else:
-        killed = site.lab.run(
-            [PYTHON, KILL_AT, point, str(delay), *argv],
+        killed = site.lab.script(
+            [KILL_AT, point, str(delay), *argv],
             env={"XDG_CONFIG_HOME": f"{site.home}/config"},
             cwd=site.home,
         )

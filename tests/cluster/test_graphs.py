@@ -79,8 +79,8 @@ def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: site
     )
     points = ("intent", "committed", "answered", "storing")
     for point in points:
-        command = [sites.PYTHON, KILL_AT, point, "0", "graph", "submit", graph(quick, point)]
-        done = lab.run(command, user="alice", env=quick.environ, cwd=quick.home)
+        command = [KILL_AT, point, "0", "graph", "submit", graph(quick, point)]
+        done = lab.script(command, env=quick.environ, cwd=quick.home)
         assert done.returncode == -9, done.stderr
     # Other processes leave the graph to that command for a minute.
     change(quick, "UPDATE graphs SET created_at = '2026-01-01 00:00:00.000000'")

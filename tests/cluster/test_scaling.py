@@ -17,10 +17,11 @@ time_limit = "10"
 [resources]
 cpus_per_task = 1
 mem = "1500M"
+{tasks}
 [environment]
 variables.OMP_NUM_THREADS = "1"
 [launch]
-launcher = "torchrun"
+launcher = "{launcher}"
 module = "trainers.train"
 [args]
 {batch}
@@ -34,6 +35,8 @@ kind = "{kind}"
 nodes = [1, 2, 4]
 repeats = 3
 """
+#: Launcher and number of tasks. torchrun loads PyTorch too, which doubles the time of the study.
+LAUNCHES = {"strong": ("srun", "ntasks_per_node = 1"), "weak": ("torchrun", "")}
 BATCHES = {"strong": "batch_size = 64", "weak": "per_device_batch_size = 32"}
 FIGURES = ("speedup", "efficiency", "throughput", "steps")
 
@@ -42,7 +45,9 @@ FIGURES = ("speedup", "efficiency", "throughput", "steps")
 @pytest.mark.parametrize("kind", ["strong", pytest.param("weak", marks=pytest.mark.slow)])
 @pytest.mark.early
 def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind: str) -> None:
-    spec = site.spec(kind, SPEC.format(kind=kind, batch=BATCHES[kind]))
+    launcher, tasks = LAUNCHES[kind]
+    text = SPEC.format(kind=kind, launcher=launcher, tasks=tasks, batch=BATCHES[kind])
+    spec = site.spec(kind, text)
     site.run("sweep", "submit", spec, "--wait", timeout_seconds=1200)
     done = site.run("sweep", "report", kind, "--to", f"{site.home}/report", "--json")
     (curve,) = json.loads(done.stdout)["items"]

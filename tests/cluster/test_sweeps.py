@@ -177,8 +177,8 @@ def test_killed_in_the_middle_and_resumed(
     tell(f"killed sweeps: seed {seed}, {windows}")
     argv = ["sweep", "submit", spec]
     for window in windows:
-        killed = lab.run(
-            [sites.PYTHON, KILL_AT, window, str(random.uniform(0, 0.06)), *argv],
+        killed = lab.script(
+            [KILL_AT, window, str(random.uniform(0, 0.06)), *argv],
             env=quick.environ,
             cwd=quick.home,
         )

@@ -139,7 +139,15 @@ class CommandLine:
         """Run the command to its end."""
         if self._forking is None or prefix or not zygote.can_fork(environ):
             return finish(self.start(*argv, prefix=prefix, cwd=cwd, **environ))
-        request = self._request(argv, cwd, environ)
+        return self._fork(self._request(argv, cwd, environ))
+
+    def bounded(self, *argv: str | Path, memory_bytes: int) -> Done:
+        """Run the command to its end in so much address space."""
+        request = self._request(argv, None, {})
+        return self._fork(dataclasses.replace(request, memory_bytes=memory_bytes))
+
+    def _fork(self, request: zygote.Request) -> Done:
+        assert self._forking is not None
         code, out, err = self._forking.run(request, TIMEOUT_SECONDS)
         return _done(code, *(text.decode(errors="surrogateescape") for text in (out, err)))
 

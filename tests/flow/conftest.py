@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -116,11 +116,10 @@ class FakeSlurm:
 
     def calls(self, command: str | None = None) -> list[list[str]]:
         """Return the arguments of each call so far."""
-        path = self.folder / "calls.jsonl"
-        entries = (
-            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        )
-        return [item["argv"] for item in entries if command in (None, item["command"])]
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        calls = [ast.literal_eval(line) for line in lines]
+        return [argv for name, argv in calls if command in (None, name)]
 
     def wait_for(self, job_id: str | int, *states: str, timeout_seconds: float = 20.0) -> fake.Job:
         """Wait until a job that runs is in one of the states."""
@@ -155,6 +154,19 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
         monkeypatch.setenv(name, value)
     yield cluster
     cluster.end_all()
+
+
+@pytest.fixture(scope="session")
+def path_without_slurm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH with all of this machine's commands but Slurm's."""
+    folder = tmp_path_factory.mktemp("bin")
+    for position in os.get_exec_path():
+        with contextlib.suppress(OSError):
+            for path in Path(position).iterdir():
+                if path.name not in ("sbatch", "srun", "scontrol", "nvidia-smi"):
+                    with contextlib.suppress(FileExistsError):
+                        (folder / path.name).symlink_to(path)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.files import run_folder
 from tests import zygote
-from tests.flow import command_line, test_local
+from tests.flow import command_line
 
 EVE = 65534
 LOCAL = ("--scheduler", "local", "--launcher", "python")
@@ -25,11 +25,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as
 
 @pytest.fixture
 def here(
-    tmp_path: Path, pycache: Path, forking: zygote.Zygote
+    tmp_path: Path, path_without_slurm: str, pycache: Path, forking: zygote.Zygote
 ) -> Iterator[command_line.CommandLine]:
     """The orchestrator command on a machine without Slurm."""
-    path = test_local.path_without_slurm(tmp_path / "bin")
-    environ = {"PATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    environ = {"PATH": path_without_slurm, "CUDA_VISIBLE_DEVICES": ""}
     yield command_line.CommandLine(tmp_path, environ, pycache, forking=forking)
 
 

@@ -16,8 +16,7 @@ import pytest
 JOB = ("--name", "demo", "--", "train.py")
 KINDS = ("FIFO", "device", "huge", "socket", "folder")
 #: Commands get so much memory: a line of /dev/zero does not fit.
-MEMORY_KIB = 3 * 1024 * 1024
-BOUNDED = ["sh", "-c", f'ulimit -v {MEMORY_KIB} && exec "$@"', "sh"]
+MEMORY_BYTES = 3 * 1024**3
 
 
 def put(path: Path, kind: str) -> None:
@@ -64,7 +63,7 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
         ("sweep", "report", "--jobs", "@1"),
         ("usage",),
     ):
-        done = cli(*command, prefix=BOUNDED)
+        done = cli.bounded(*command, memory_bytes=MEMORY_BYTES)
         assert "Traceback" not in done.err, (command, done.err)
     assert cli.rows()[0][1] != "COMPLETED"
 
@@ -76,7 +75,7 @@ def test_result_that_is_no_file_is_reported_and_left_out(cli, fake_slurm, kind: 
     fake_slurm.set_state(fake_slurm.jobs()[0]["job_id"], "COMPLETED")
     assert cli("status", "--refresh").code == 0
     put(folder / "result.json", kind)
-    done = cli("baseline", "set", "b", "@1", prefix=BOUNDED)
+    done = cli.bounded("baseline", "set", "b", "@1", memory_bytes=MEMORY_BYTES)
     why = {
         "FIFO": "it is not a regular file but a FIFO",
         "device": "it is not a regular file but a character device",
@@ -98,7 +97,7 @@ def test_files_of_the_state_folder(cli, fake_slurm, kind: str) -> None:
             shutil.rmtree(path)
         put(path, kind)
         for command in (("status",), ("tick",), ("serve", "--status"), ("db", "check")):
-            done = cli(*command, prefix=BOUNDED)
+            done = cli.bounded(*command, memory_bytes=MEMORY_BYTES)
             assert "Traceback" not in done.err, (name, command, done.err)
         if path.is_dir():
             path.rmdir()
@@ -117,7 +116,7 @@ def test_files_of_the_spool(cli, kind: str) -> None:
         before = path.read_bytes() if path.exists() else None
         put(path, kind)
         for command in (("status", "--refresh"), ("submit", *local, *JOB), ("tick",)):
-            done = cli(*command, prefix=BOUNDED)
+            done = cli.bounded(*command, memory_bytes=MEMORY_BYTES)
             assert "Traceback" not in done.err, (path.name, command, done.err)
         path.unlink()
         if before is not None:
@@ -146,7 +145,7 @@ def test_files_of_the_spool(cli, kind: str) -> None:
 def test_files_that_are_named(cli, fake_slurm, command: tuple[str, ...], kind: str) -> None:
     (cli.folder / "log").write_text("x\n")
     put(cli.folder / ("FILE.sbatch" if "FILE.sbatch" in command else "FILE"), kind)
-    done = cli(*command, prefix=BOUNDED)
+    done = cli.bounded(*command, memory_bytes=MEMORY_BYTES)
     assert done.code != 0
     assert "Traceback" not in done.err, done.err
     assert done.err.count("\n") < 10

@@ -66,7 +66,7 @@ class Row:
         """All jobs of the database with their histories."""
         site = self.site
         site.run("status", "--limit", "1", "--refresh")
-        done = site.lab.run([sites.PYTHON, ALL_JOBS], env=site.environ, cwd=site.home)
+        done = site.lab.script([ALL_JOBS], env=site.environ, cwd=site.home)
         assert done.returncode == 0, done.stderr
         content: list[dict[str, Any]] = json.loads(done.stdout)
         return content

@@ -98,12 +98,12 @@ class Users:
             point, delay = chance.choice(POINTS), str(chance.uniform(0, 0.2))
             site = self.site(how, chance)
             if how == "killed":
-                argv = [sites.PYTHON, KILL_AT, point, delay, "submit", spec]
+                argv = [KILL_AT, point, delay, "submit", spec]
+                done = site.lab.script(
+                    argv, env=site.environ, cwd=site.home, timeout_seconds=COMMAND_SECONDS
+                )
             else:
-                argv = ["orchestrator", "submit", spec]
-            done = site.lab.run(
-                argv, env=site.environ, cwd=site.home, timeout_seconds=COMMAND_SECONDS
-            )
+                done = site.run("submit", spec, check=None, timeout_seconds=COMMAND_SECONDS)
             assert "Traceback" not in done.stderr, done.stderr
             self.record_output(name, how, f"{done.returncode} {last(done.stdout or done.stderr)}")
 

@@ -1,24 +1,28 @@
-"""What the fake commands share: jobs in one JSON file, faults to play, a log of the calls.
+"""What the fake commands share: jobs in one file, faults to play, a log of the calls.
 
 EBROOTFAKESLURM names the folder. The texts are those of Slurm 24.11; tests/flow/conftest.py
 has the handle that tests hold.
+
+The flow tests run thousands of these commands, and two thirds of each were imports. So they import
+only what is built in or small: no json, re, pathlib, typing, contextlib, subprocess or signal.
 """
 
 from __future__ import annotations
 
-import contextlib
+import _signal
 import fcntl
-import json
+import marshal
 import os
-import re
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-Job = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+Job = dict
 
 CONFIG = {
     "SLURM_VERSION": "24.11.5",
@@ -45,28 +49,40 @@ ENDED = {
 }
 
 
-def folder() -> Path:
+def folder() -> str:
     """Return the state folder."""
     named = os.environ.get("EBROOTFAKESLURM")
     if not named:
         sys.exit("fake slurm: EBROOTFAKESLURM is not set")
-    return Path(named)
+    return named
 
 
-@contextlib.contextmanager
-def state(where: Path) -> Iterator[dict[str, Any]]:
-    """Hold the state alone; what is changed in it is kept."""
-    with (where / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        path = where / "state.json"
-        data = json.loads(path.read_text()) if path.exists() else fresh()
-        before = json.dumps(data)
-        yield data
-        after = json.dumps(data)
-        if after != before or not path.exists():
-            new = where / "state.new"
-            new.write_text(after)
-            new.replace(path)
+class state:
+    """Hold the state alone; what is changed in it is kept, unless an exception is raised."""
+
+    def __init__(self, where: str | Path) -> None:
+        self._path = os.path.join(where, "state")
+        self._lock = os.path.join(where, "lock")
+
+    def __enter__(self) -> dict[str, Any]:
+        self._locked = open(self._lock, "a")
+        fcntl.flock(self._locked, fcntl.LOCK_EX)
+        try:
+            with open(self._path, "rb") as file:
+                self._before = file.read()
+        except FileNotFoundError:
+            self._before = b""
+        self._data = marshal.loads(self._before) if self._before else fresh()
+        return self._data
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        with self._locked:
+            # Without references (version 3), which differ between equal values.
+            after = marshal.dumps(self._data, 2)
+            if kind is None and after != self._before:
+                with open(self._path + ".new", "wb") as file:
+                    file.write(after)
+                os.replace(self._path + ".new", self._path)
 
 
 def fresh() -> dict[str, Any]:
@@ -83,14 +99,15 @@ def command(name: str, main: Callable[[list[str]], int]) -> None:
         if fault is not None:
             fault["times"] -= 1
             data["faults"] = [item for item in data["faults"] if item["times"] > 0]
-    with (where / "calls.jsonl").open("a") as calls:
-        calls.write(json.dumps({"command": name, "argv": argv, "at": time.time()}) + "\n")
+    with open(f"{where}/calls", "a") as calls:
+        calls.write(ascii((name, argv)) + "\n")
     if fault is None:
         sys.exit(main(argv))
     if fault["run_anyway"]:
         # The reply is lost, but the work is done.
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-            main(argv)
+        shown, sys.stdout = sys.stdout, open(os.devnull, "w")
+        main(argv)
+        sys.stdout = shown
     time.sleep(fault["delay_seconds"])
     sys.stdout.write(fault["stdout"])
     sys.stderr.write(fault["stderr"])
@@ -157,15 +174,16 @@ def stamp(seconds: float | None, nothing: str) -> str:
 
 def minutes(text: str) -> int | None:
     """Read --time: `30`, `30:00`, `1:30:00`, `2-00`, `2-01:30`; None for what is no time."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not match:
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if len(parts) > 3 or not all(part.isdecimal() for part in ([days] if dash else []) + parts):
         return None
-    days, first, second, third = (int(part) if part else None for part in match.groups())
-    if days is not None:
-        return days * 1440 + (first or 0) * 60 + (second or 0)
-    if third is not None:
-        return (first or 0) * 60 + (second or 0) + (1 if third else 0)
-    return (first or 0) + (1 if second else 0)
+    first, second, third = (*map(int, parts), 0, 0)[:3]
+    if dash:
+        return int(days) * 1440 + first * 60 + second
+    if len(parts) == 3:
+        return first * 60 + second + (1 if third else 0)
+    return first + (1 if second else 0)
 
 
 def tres(job: Job, ordered: bool = False) -> str:
@@ -195,13 +213,31 @@ def change(data: dict[str, Any], job: Job, new: str, **fields: Any) -> None:
 def stop(job: Job, number: int) -> None:
     """Signal what runs of the job."""
     if job["runner"] is not None:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.killpg(job["runner"], number)
+        except ProcessLookupError:
+            pass
+
+
+def run(job_id: int) -> None:
+    """Start the job's script in the background."""
+    runner = os.path.join(os.path.dirname(__file__), "runner.py")
+    null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    command = [sys.executable, "-S", runner, str(job_id)]
+    os.posix_spawn(sys.executable, command, os.environ, file_actions=null, setsid=True)
+
+
+def call(words: list[str], environ: dict[str, str], **options: Any) -> int:
+    """Run a command to its end and return its exit code, negative: the signal."""
+    # Python ignores them, and a shell keeps what it inherits.
+    options["setsigdef"] = [_signal.SIGPIPE, _signal.SIGXFSZ]
+    started = os.posix_spawnp(words[0], words, environ, **options)
+    return os.waitstatus_to_exitcode(os.waitpid(started, 0)[1])
 
 
 def requeue(data: dict[str, Any], job: Job, ended_as: str = "REQUEUED") -> None:
     """End the attempt and let the job wait for the next."""
-    stop(job, signal.SIGKILL)
+    stop(job, _signal.SIGKILL)
     now = time.time()
     past = {key: value for key, value in job.items() if key != "history"}
     past.update(state=ended_as, end=past["end"] or now)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import _signal
 import os
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import fake
 
@@ -62,18 +60,14 @@ def main(job_id: str) -> None:
         fake.change(data, job, "RUNNING", runner=os.getpid())
         environ = environment(job, data)
     # scancel signals the whole session; the runner itself survives to record the end.
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    _signal.signal(_signal.SIGTERM, lambda number, frame: None)
     try:
-        mode = "ab" if job["append"] or job["restarts"] else "wb"
-        with open(expanded(job["stdout"], job), mode) as log:
-            status = subprocess.call(
-                ["bash", str(Path(where, f"script.{job_id}")), *job["arguments"]],
-                env=environ,
-                cwd=job["workdir"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        how = os.O_APPEND if job["append"] or job["restarts"] else os.O_TRUNC
+        log = os.open(expanded(job["stdout"], job), os.O_WRONLY | os.O_CREAT | how, 0o666)
+        os.chdir(job["workdir"])
+        command = ["bash", f"{where}/script.{job_id}", *job["arguments"]]
+        outputs = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+        status = fake.call(command, environ, file_actions=outputs)
     except OSError:
         # slurmd's exit code if it could not open the log.
         status = -53
