@@ -16,6 +16,8 @@ from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
     Alerts,
     Array,
+    Code,
+    CodeSettings,
     Container,
     Environment,
     JobSpec,

@@ -96,6 +96,48 @@ class Launch:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CodeSettings:
+    """`[code]`: run a snapshot of the code instead of what is in the folder at the start."""
+
+    #: take a snapshot of the working folder at submission; the job, its requeues, retries and
+    #: resubmissions run it; default: the profile's, otherwise false
+    snapshot: bool | None = None
+    #: where the job unpacks it: once in the run folder, or on each node in TMPDIR, else /tmp;
+    #: default: the profile's, otherwise "run_folder"
+    unpack: Literal["run_folder", "node"] | None = None
+    #: files, as patterns such as "tests/data/*.pem", that are accepted although they look like
+    #: secrets, are too large, or are links or pointers without content; default: the profile's
+    allow: tuple[str, ...] | None = None
+    #: largest file that is accepted, in MB; default: the profile's, otherwise 50
+    max_file_mb: int | None = None
+
+    def over(self, lower: CodeSettings) -> Mapping[str, Any]:
+        """Return the settings, completed with those of `lower`."""
+        names = [field.name for field in dataclasses.fields(CodeSettings)]
+        own = {name: getattr(self, name) for name in names}
+        return {n: getattr(lower, n) if value is None else value for n, value in own.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Code(CodeSettings):
+    """`[code]` of a job, with its snapshot."""
+
+    #: git tree ID of the snapshot; set by orchestrator. No other snapshot is taken then
+    tree: str | None = None
+    #: absolute path of the folder that was copied; set by orchestrator
+    root: str | None = None
+    #: the job's working directory relative to root, "." or "experiments/a"; set by orchestrator
+    folder: str | None = None
+    #: folders relative to root that PYTHONPATH begins with; set by orchestrator
+    python_paths: tuple[str, ...] = ()
+
+    @property
+    def as_submitted(self) -> Code:
+        """The code of a stored job: without a tree it never becomes a snapshot."""
+        return dataclasses.replace(self, snapshot=self.tree is not None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Metrics:
     """`[metrics]`: how metrics are found in the log."""
 
@@ -182,6 +224,7 @@ class JobSpec:
     #: arguments of the program: `batch_size = 1024` is --batch-size 1024, true is an option alone
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
     array: Array = Array()
+    code: Code = Code()
     metrics: Metrics = Metrics()
     alerts: Alerts = Alerts()
     retry: Retry = dataclasses.field(default_factory=Retry)
