@@ -89,10 +89,10 @@ def submit(
     if test_only:
         click.echo(submission.test_only(context, request))
         return
-    if request.spec.code.snapshot:
+    if request.spec.code.is_due:
         from orchestrator.controller.code import snapshots
 
-        request = snapshots.with_request(context, request)
+        request = snapshots.request_taken(context, request)
     if queue is None:
         queue = context.profile.queue_submissions
     first = submission.submit(context, request, queue=queue)

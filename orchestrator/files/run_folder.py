@@ -105,6 +105,17 @@ class RunFolder:
         """Return the default folder for checkpoints of the job, or of a task of its array."""
         return self.path / ("checkpoints" if task is None else f"checkpoints.{task}")
 
+    def working_folder(self, spec: jobs.JobSpec, calling_folder: str) -> Path | None:
+        """Return the folder in which the program runs; None: one of its nodes has it.
+
+        calling_folder: where the job was submitted.
+        """
+        if spec.code.tree is None:
+            return Path(calling_folder, spec.chdir or "")
+        if spec.code.unpack == "node":
+            return None
+        return self.path / CODE / (spec.code.folder or "")
+
     def owner(self, task: int) -> str | None:
         """Return the SLURM_JOB_ID of the only job that may run the task; None: no job has begun."""
         try:

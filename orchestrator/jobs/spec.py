@@ -132,9 +132,9 @@ class Code(CodeSettings):
     python_paths: tuple[str, ...] = ()
 
     @property
-    def as_submitted(self) -> Code:
-        """The code of a stored job: without a tree it never becomes a snapshot."""
-        return dataclasses.replace(self, snapshot=self.tree is not None)
+    def is_due(self) -> bool:
+        """Whether a snapshot is requested and not taken yet."""
+        return bool(self.snapshot) and self.tree is None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

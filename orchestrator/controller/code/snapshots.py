@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, sweeps
 from orchestrator.code import contents
 from orchestrator.controller.code import python_paths, worktree
 from orchestrator.controller.code import store as stores
@@ -39,23 +40,24 @@ class _Tree:
         return sum(each.size_bytes for listing in self.listings for each in listing.found)
 
 
-def with_code(
-    context: contexts.Context, specs: Sequence[jobs.JobSpec], source: str
-) -> list[jobs.JobSpec]:
-    """Return the specs with their snapshots in `code`; those that request none are unchanged.
+def taken(
+    context: contexts.Context, requests: Sequence[job_scripts.Request]
+) -> list[job_scripts.Request]:
+    """Return the requests with their snapshots in `spec.code`; those without one are unchanged.
 
-    A spec that has a tree keeps it. source: the file of the specs, for messages. Raises SpecError
-    with all problems of all working trees and specs, before anything is stored, and SnapshotError.
+    A spec that has a tree keeps it. Raises SpecError with all problems of all working trees and
+    specs, before anything is stored, and SnapshotError.
     """
     store = stores.of(context)
     trees: dict[tuple[Path, contents.Settings], _Tree] = {}
-    planned: list[tuple[jobs.JobSpec, Path, Path]] = []
+    planned: list[tuple[job_scripts.Request, Path, Path]] = []
     problems: dict[errors.Problem, None] = {}
     with context.reporter.activity("Taking a snapshot of the code (git)"):
-        for spec in specs:
+        for request in requests:
+            spec, source = request.spec, request.source
             folder = Path(os.path.realpath(context.folder / (spec.chdir or "")))
             root = Path(spec.code.root) if spec.code.root else worktree.root_of(folder)
-            planned.append((spec, folder, root))
+            planned.append((request, folder, root))
             if not spec.code.snapshot:
                 continue
             if spec.code.tree is not None:
@@ -71,20 +73,47 @@ def with_code(
                 context.reporter.warn(warning)
         if problems:
             raise errors.SpecError(list(problems))
-        taken = {key: _take(store, tree.listings) for key, tree in trees.items()}
-    for (root, _), tree_id in taken.items():
-        tree = next(tree for key, tree in trees.items() if key[0] == root)
+        ids = {key: _take(store, tree.listings) for key, tree in trees.items()}
+    for (root, settings), tree in trees.items():
+        tree_id = ids[root, settings]
         context.reporter.info(
             f"Code: snapshot {tree_id[:12]} of {escaping.visible(str(root))} "
             f"({nouns.count(tree.files, 'file')}, {tree.size_bytes / _MB:.1f} MB)"
         )
-    return [_with_snapshot(context, spec, folder, root, taken) for spec, folder, root in planned]
+    return [
+        dataclasses.replace(request, spec=_with_snapshot(context, request.spec, folder, root, ids))
+        for request, folder, root in planned
+    ]
 
 
-def with_request(context: contexts.Context, request: job_scripts.Request) -> job_scripts.Request:
-    """Return the request with its snapshot; see with_code()."""
-    (spec,) = with_code(context, [request.spec], request.source)
-    return dataclasses.replace(request, spec=spec)
+def request_taken(context: contexts.Context, request: job_scripts.Request) -> job_scripts.Request:
+    """Return one request with its snapshot; see taken()."""
+    return taken(context, [request])[0]
+
+
+def sweep_taken(context: contexts.Context, sweep: sweeps.Sweep, source: str) -> sweeps.Sweep:
+    """Return a sweep whose points have their snapshot, one for each working tree; see taken()."""
+    shapes = {point.shape.key: point.spec for point in sweep.points}
+    requests = [job_scripts.Request(spec=spec, source=source) for spec in shapes.values()]
+    codes = [request.spec.code for request in taken(context, requests)]
+    points = sweeps.with_code(sweep.points, dict(zip(shapes, codes, strict=True)))
+    return dataclasses.replace(sweep, points=points)
+
+
+def document_with(
+    document: Mapping[str, Any], codes: Sequence[jobs.Code], source: str
+) -> dict[str, Any]:
+    """Return the keys of a spec's file with a snapshot, to be stored.
+
+    codes: of the jobs that it describes. Raises SpecError if they have different snapshots.
+    """
+    if len({(code.tree, code.root) for code in codes}) > 1:
+        message = (
+            "the points of the sweep run in different working trees: submit one sweep for each"
+        )
+        raise errors.SpecError([errors.Problem(source=source, key="job.chdir", message=message)])
+    table = {key: value for key, value in vars(codes[0]).items() if value not in (None, ())}
+    return {**document, "code": table}
 
 
 def _with_snapshot(
@@ -92,7 +121,7 @@ def _with_snapshot(
     spec: jobs.JobSpec,
     folder: Path,
     root: Path,
-    taken: dict[tuple[Path, contents.Settings], str],
+    ids: dict[tuple[Path, contents.Settings], str],
 ) -> jobs.JobSpec:
     if not spec.code.snapshot:
         return spec
@@ -106,7 +135,7 @@ def _with_snapshot(
         context.reporter.info(f"Python would import from {shown}: the copy comes first")
     code = dataclasses.replace(
         spec.code,
-        tree=taken[root, contents.Settings.of(spec.code)],
+        tree=ids[root, contents.Settings.of(spec.code)],
         root=str(root),
         folder=relative,
         python_paths=tuple(first),

@@ -182,7 +182,9 @@ class Store:
         return path
 
     def ignored_by_user(self) -> Path:
-        """Return the file of the user's own patterns to ignore, core.excludesFile; it may not exist.
+        """Return the file of the user's own patterns to ignore (core.excludesFile).
+
+        It may not exist.
 
         The user's own and the system's configuration decide, never that of a repository.
         """
