@@ -55,9 +55,9 @@ class Settings:
     max_file_mb: int = DEFAULT_MAX_FILE_MB
 
     @classmethod
-    def of(cls, code: jobs.CodeSettings) -> Settings:
+    def of(cls, code: jobs.Code) -> Settings:
         largest = DEFAULT_MAX_FILE_MB if code.max_file_mb is None else code.max_file_mb
-        return cls(allow=code.allow or (), max_file_mb=largest)
+        return cls(allow=code.allow, max_file_mb=largest)
 
     def allows(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.allow)

@@ -81,7 +81,7 @@ class Profile:
     #: defaults of the specs; a job keeps the values of its submission
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
     #: defaults of the specs
-    code: jobs.CodeSettings = dataclasses.field(default_factory=jobs.CodeSettings)
+    code: jobs.Code = dataclasses.field(default_factory=jobs.Code)
     #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none; default: all
     #: GPUs, or 1 job
     local_slots: int | None = None
@@ -102,6 +102,9 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
 
         for path, error in retry_checks.findings(profile.retry):
             yield (*at, "retry", *path), error
+    for name in jobs.SET_BY_US:
+        if getattr(profile.code, name):
+            yield (*at, "code", name), jobs.SET_BY_US_MESSAGE
     for name in profile.variables:
         if error := values.variable_name_error(name):
             yield (*at, "variables", name), error
@@ -117,8 +120,7 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     """
     filled = with_defaults(spec, profile)
     # Not a default of stored specs: a job that was submitted without a snapshot has none.
-    code = dataclasses.replace(filled.code, **filled.code.over(profile.code))
-    filled = dataclasses.replace(filled, code=code)
+    filled = dataclasses.replace(filled, code=spec.code.over(profile.code))
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):

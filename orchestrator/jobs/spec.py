@@ -8,6 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 from orchestrator.jobs.retry import ArgumentValue, Retry
 
+#: Keys of `[code]` that only stored specs have, and the message where a file sets one.
+SET_BY_US = ("tree", "root", "folder", "python_paths")
+SET_BY_US_MESSAGE = "is set when a snapshot is taken: remove it, and set code.snapshot = true"
+
 SbatchValue: TypeAlias = str | int | bool
 
 
@@ -96,7 +100,7 @@ class Launch:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CodeSettings:
+class Code:
     """`[code]`: run a snapshot of the code instead of what is in the folder at the start."""
 
     #: take a snapshot of the working folder at submission; the job, its requeues, retries and
@@ -107,20 +111,9 @@ class CodeSettings:
     unpack: Literal["run_folder", "node"] | None = None
     #: files, as patterns such as "tests/data/*.pem", that are accepted although they look like
     #: secrets, are too large, or are links or pointers without content; default: the profile's
-    allow: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
     #: largest file that is accepted, in MB; default: the profile's, otherwise 50
     max_file_mb: int | None = None
-
-    def over(self, lower: CodeSettings) -> Mapping[str, Any]:
-        """Return the settings, completed with those of `lower`."""
-        names = [field.name for field in dataclasses.fields(CodeSettings)]
-        own = {name: getattr(self, name) for name in names}
-        return {n: getattr(lower, n) if value is None else value for n, value in own.items()}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Code(CodeSettings):
-    """`[code]` of a job, with its snapshot."""
 
     #: git tree ID of the snapshot; set by orchestrator. No other snapshot is taken then
     tree: str | None = None
@@ -130,6 +123,11 @@ class Code(CodeSettings):
     folder: str | None = None
     #: folders relative to root that PYTHONPATH begins with; set by orchestrator
     python_paths: tuple[str, ...] = ()
+
+    def over(self, lower: Code) -> Code:
+        """Return these settings, completed with those of `lower`."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return dataclasses.replace(lower, **own)
 
     @property
     def is_due(self) -> bool:

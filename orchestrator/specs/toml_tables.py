@@ -42,10 +42,6 @@ NUMBERS = frozenset(
 )
 #: Keys of which "" means none, instead of the profile's value.
 OVERRIDING = frozenset({("job", "account"), ("job", "partition"), ("job", "qos")})
-#: Keys that only stored specs have.
-SET_BY_US = tuple(
-    ("code", name) for name in schema.fields_of(jobs.Code) if not hasattr(jobs.CodeSettings, name)
-)
 #: Keys whose value is shell text of several lines.
 MULTI_LINE = frozenset({("environment", "setup"), ("launch", "command")})
 
