@@ -16,7 +16,7 @@ from orchestrator.text import escaping, nouns
 
 DEFAULT_MAX_FILE_MB = 50
 MAX_FILES = 100_000
-MAX_TOTAL_BYTES = 2 * 1024**3
+MAX_TOTAL_BYTES = 2 * 10**9
 #: Bytes of a file that HEAD checks need.
 HEAD_BYTES = 100
 #: Pointers of Git LFS are shorter (git-lfs, docs/spec.md).

@@ -15,8 +15,7 @@ from pathlib import Path
 #: In info/attributes, which overrides each .gitattributes: bytes stay as they are in the tree, and
 #: no filter runs.
 ATTRIBUTES = (
-    "* -filter -text -eol -ident -working-tree-encoding -export-ignore -export-subst -diff "
-    "-merge -whitespace\n"
+    "* -filter -text -eol -ident -working-tree-encoding -export-ignore -export-subst !diff\n"
 )
 #: Settings of calls in a repository that may come from anywhere: nothing is executed.
 SWITCHED_OFF = (
