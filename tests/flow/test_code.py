@@ -204,6 +204,7 @@ def test_a_graph_has_one_snapshot(project):
 def test_a_continuation_job_goes_on_in_the_same_copy(project):
     cli = project.cli
     retry = '[retry]\nmax_retries = 1\nbackoff_seconds = 0\non = ["node_fail"]\n'
+    retry += '[retry.changes]\nnode_fail = { "job.time_limit" = "20" }\n'
     cli.spec(SPEC + SNAPSHOT + retry, "job.toml")
     project.edit("one", code=1)
     assert cli("submit", "job.toml").code == 0
