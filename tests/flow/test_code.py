@@ -245,7 +245,7 @@ def test_the_node_folder_of_another_user_is_not_used(project, tmp_path):
     assert project.cli("submit", "job.toml", TMPDIR=str(tmp_path)).code == 0
     project.slurm.wait_for(1, "FAILED")
     (folder,) = _by_row(project.cli)
-    assert project.slurm.job(1)["exit"] == [73, 0]
+    assert project.slurm.job(1)["exit"] == [78, 0]
     assert project.log(1)[-1] == (
         f"orchestrator: cannot unpack {folder}/code.tar on n1: see the message above"
     )
