@@ -71,7 +71,7 @@ def environment(
     root: the working tree. index: the index file.
     """
     own = {
-        "PATH": environ.get("PATH", "/usr/bin:/bin"),
+        **_without_git(environ),
         "LC_ALL": "C",
         # For releases before 2.32, which do not know GIT_CONFIG_GLOBAL.
         "HOME": str(store),
@@ -92,11 +92,19 @@ def environment(
     return own
 
 
+def of_user(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a call that reads the user's own configuration."""
+    return {**_without_git(environ), "LC_ALL": "C", "GIT_DIR": str(store)}
+
+
+def _without_git(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+
+
 def of_others(environ: Mapping[str, str], root: Path) -> dict[str, str]:
     """Return the environment of a call in the repository of `root`, which may be hostile."""
-    own = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
     return {
-        **own,
+        **_without_git(environ),
         "LC_ALL": "C",
         # Not core.worktree of its configuration.
         "GIT_WORK_TREE": str(root),
@@ -119,6 +127,11 @@ def settings(version: str = "", *, excludes: Path | None = None) -> list[str]:
         pairs[_IN_ONE_PACK[0]] = _IN_ONE_PACK[1]
     pairs["core.excludesFile"] = "" if excludes is None else str(excludes)
     return [word for key, value in pairs.items() for word in ("-c", f"{key}={value}")]
+
+
+def pattern(relative: str) -> str:
+    """Return a line of a file of patterns that ignores a folder, relative to the root."""
+    return "/" + re.sub(r"([\\*?\[])", r"\\\1", relative) + "/"
 
 
 def split(output: str) -> list[str]:

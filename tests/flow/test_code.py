@@ -353,6 +353,16 @@ def test_all_problems_are_reported_at_once(project):
     assert cli("submit", "job.toml").code == 0
 
 
+def test_the_home_folder(project):
+    (project.cli.home / "train.py").write_text("")
+    done = project.cli("submit", "--snapshot", "train.py", cwd=project.cli.home)
+    assert (done.code, done.err) == (
+        3,
+        "Error: flags train.py: a snapshot of the home folder is not taken: change to the folder "
+        "of your code, or use --chdir\n1 problem; nothing was submitted.\n",
+    )
+
+
 def test_an_editable_install_does_not_win(project):
     folder = project.folder
     (folder / "src" / "package").mkdir(parents=True)

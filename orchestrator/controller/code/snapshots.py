@@ -22,6 +22,9 @@ from orchestrator.specs import programs
 from orchestrator.text import escaping, nouns
 
 _MB = 10**6
+_HOME = (
+    "a snapshot of the home folder is not taken: change to the folder of your code, or use --chdir"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,9 @@ def taken(
     A spec that has a tree keeps it. Raises SpecError with all problems of all working trees and
     specs, before anything is stored, and SnapshotError.
     """
+    context = context.with_reporter(context.reporter.once())
     store = stores.of(context)
+    home = Path(os.path.realpath(context.environ.get("HOME") or "/nonexistent"))
     trees: dict[tuple[Path, contents.Settings], _Tree] = {}
     planned: list[tuple[job_scripts.Request, Path, Path]] = []
     problems: dict[errors.Problem, None] = {}
@@ -56,16 +61,23 @@ def taken(
         for request in requests:
             spec, source = request.spec, request.source
             folder = Path(os.path.realpath(context.folder / (spec.chdir or "")))
-            root = Path(spec.code.root) if spec.code.root else worktree.root_of(folder)
+            root = Path(spec.code.root) if spec.code.root else worktree.root_of(folder, home)
             planned.append((request, folder, root))
             if not spec.code.snapshot:
+                continue
+            if escaping.visible(str(folder)) != str(folder):
+                message = f"{escaping.visible(str(folder))}: rename it, its name is not printable"
+                problems[errors.Problem(source=source, message=message)] = None
+                continue
+            if root == home:
+                problems[errors.Problem(source=source, message=_HOME)] = None
                 continue
             if spec.code.tree is not None:
                 problems |= dict.fromkeys(_outside(folder, root, source))
                 continue
             key = root, contents.Settings.of(spec.code)
             if key not in trees:
-                trees[key] = _tree(store, root)
+                trees[key] = _tree(context, store, root)
                 problems |= dict.fromkeys(_tree_problems(trees[key], key[1]))
             found, warnings = _path_problems(spec, folder, root, trees[key].names, source)
             problems |= dict.fromkeys(found)
@@ -143,11 +155,15 @@ def _with_snapshot(
     return dataclasses.replace(spec, code=code)
 
 
-def _tree(store: stores.Store, root: Path) -> _Tree:
-    listings = [worktree.listing(store, root)]
+def _tree(context: contexts.Context, store: stores.Store, root: Path) -> _Tree:
+    configuration = context.configuration
+    # Each snapshot would contain the copies of all earlier ones.
+    folders = (configuration.runs_dir, configuration.state_dir)
+    own = [Path(os.path.realpath(folder)) for folder in folders]
+    listings = [worktree.listing(store, root, own)]
     for listing in listings:
         # A repository in a repository is a snapshot of its own, and part of the outer one.
-        listings += [worktree.listing(store, listing.root / name) for name in listing.nested]
+        listings += [worktree.listing(store, listing.root / name, own) for name in listing.nested]
     names = (
         os.path.relpath(listing.root / name, root) for listing in listings for name in listing.names
     )

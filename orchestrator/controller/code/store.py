@@ -189,8 +189,7 @@ class Store:
         The user's own and the system's configuration decide, never that of a repository.
         """
         self._make()
-        own = {name: text for name, text in self.environ.items() if not name.startswith("GIT_")}
-        environ = {**own, "GIT_DIR": str(self.folder)}
+        environ = git.of_user(self.folder, self.environ)
         words = ["git", "config", "--includes", "--type=path", "--get", "core.excludesFile"]
         with contextlib.suppress(process.CommandNotFound):
             result = process.run(words, _TIMEOUT_SECONDS, environ, undecodable="surrogateescape")

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import files
@@ -36,21 +36,25 @@ class Listing:
         return [each.name for each in self.found]
 
 
-def root_of(folder: Path) -> Path:
+def root_of(folder: Path, home: Path) -> Path:
     """Return the top level of the repository that a folder belongs to, else the folder itself.
 
-    folder: without symbolic links.
+    A repository of the home folder is not meant: it has the user's settings. Both paths are without
+    symbolic links.
     """
     # Not asked of git: core.worktree of the configuration could name any folder.
     for path in (folder, *folder.parents):
+        if path == home:
+            break
         if os.path.lexists(path / ".git"):
             return path
     return folder
 
 
-def listing(store: stores.Store, root: Path) -> Listing:
+def listing(store: stores.Store, root: Path, ignored: Sequence[Path] = ()) -> Listing:
     """Return the files that git tracks or does not ignore; raises SnapshotError.
 
+    ignored: folders to ignore, wherever they are.
     In a folder without a repository, or with one that git refuses because another user owns it,
     only .gitignore files and the user's own patterns count.
     """
@@ -58,7 +62,8 @@ def listing(store: stores.Store, root: Path) -> Listing:
     patterns = store.folder / "indexes" / f"excludes.{os.getpid()}"
     sources = [path for path in (store.ignored_by_user(), excludes) if path is not None]
     try:
-        patterns.write_bytes(b"\n".join(map(_patterns, sources)))
+        lines = [git.pattern(os.path.relpath(p, root)) for p in ignored if p.is_relative_to(root)]
+        patterns.write_bytes(b"\n".join([*map(_patterns, sources), *map(os.fsencode, lines)]))
         others = store.untracked(root, patterns)
     except OSError as error:
         raise stores.SnapshotError(f"cannot write {patterns}: {error.strerror}") from error

@@ -33,13 +33,28 @@ def test_a_folder_without_repository(tree: Tree) -> None:
     assert tree.names() == [".gitignore", "train.py"]
 
 
+def test_folders_of_ours_are_ignored(tree: Tree) -> None:
+    for name in ("runs *[x]\\/job/x", "sub/state/x", "runs/x"):
+        tree.write(name, "x\n")
+    own = [tree.folder / "runs *[x]\\", tree.folder / "sub" / "state", Path("/elsewhere")]
+    listing = worktree.listing(tree.store, tree.folder, own)
+    assert sorted(listing.names) == ["runs/x", "train.py"]
+
+
+def test_a_repository_of_the_home_folder_is_not_meant(tree: Tree) -> None:
+    (tree.home / ".git").mkdir()
+    project = tree.home / "project"
+    assert worktree.root_of(project, tree.home) == project
+    assert worktree.root_of(project, Path("/elsewhere")) == tree.home
+
+
 def test_a_worktree(tree: Tree) -> None:
     (tree.folder / ".git" / "info" / "exclude").write_text("private\n")
     other = tree.folder.parent / "other"
     tree.git("worktree", "add", "-q", str(other))
     (other / "private").write_text("x\n")
     (other / "new.py").write_text("x\n")
-    assert worktree.root_of(other / "sub") == other
+    assert worktree.root_of(other / "sub", tree.home) == other
     assert tree.names(other) == ["new.py", "train.py"]
 
 
@@ -154,5 +169,4 @@ def test_a_repository_elsewhere(tree: Tree, kind: str) -> None:
     tree.write("new.py", "new\n")
     assert [file.path for file in tree.store.read(tree.take())] == ["new.py", "train.py"]
     assert not (tree.folder.parent / "trace").exists()
-    assert isinstance(worktree.root_of(tree.folder / "sub"), Path)
-    assert worktree.root_of(tree.folder / "sub") == tree.folder
+    assert worktree.root_of(tree.folder / "sub", tree.home) == tree.folder
