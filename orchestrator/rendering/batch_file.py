@@ -209,6 +209,8 @@ def render(
     script = templates.render(
         TEMPLATE, context, templates_dir=templates_dir, shared_folders=shared_folders
     )
+    if spec.code.snapshot:
+        templates.require_code(script.text)
     if directives.parse(script.text) != directives.parse(text):
         raise errors.TemplateError(
             "the script's #SBATCH lines are not those of the batch file: templates cannot add "

@@ -129,6 +129,17 @@ def test_a_batch_file(project):
     assert project.versions(1) == ["one"]
 
 
+def test_a_local_job(project):
+    program = "import time, train\nopen('result', 'w').write('x')\n"
+    (project.folder / "run.py").write_text(program)
+    local = ("--scheduler", "local", "--snapshot")
+    done = project.cli("submit", *local, "--wait", "--", "python3", "run.py")
+    assert (done.code, done.out[-6:]) == (0, " run)\n"), done.err
+    (folder,) = _by_row(project.cli)
+    assert (folder / "code" / "result").read_text() == "x"
+    assert not (project.folder / "result").exists()
+
+
 def test_a_sweep_shares_one_snapshot(project):
     cli = project.cli
     sweep = '[sweep]\nkind = "grid"\naxes.args.lr = [1, 2]\n'
