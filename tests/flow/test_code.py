@@ -130,8 +130,7 @@ def test_a_batch_file(project):
 
 
 def test_a_local_job(project):
-    program = "import time, train\nopen('result', 'w').write('x')\n"
-    (project.folder / "run.py").write_text(program)
+    (project.folder / "run.py").write_text("open('result', 'w').write('x')\n")
     local = ("--scheduler", "local", "--snapshot")
     done = project.cli("submit", *local, "--wait", "--", "python3", "run.py")
     assert (done.code, done.out[-6:]) == (0, " run)\n"), done.err

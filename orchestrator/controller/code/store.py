@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import os
 import secrets
@@ -28,6 +29,8 @@ from orchestrator.text import escaping
 _TIMEOUT_SECONDS = 1800.0
 #: In RUNS_DIR: what jobs unpack, one file for each tree.
 ARCHIVES = ".code"
+#: Where git keeps the references to the trees.
+_REFERENCES = "refs/snapshots"
 #: A file of a list; a larger difference is cut.
 _LISTING_BYTES = 256 * 1024**2
 #: Drafts of processes that were killed are removed after this time.
@@ -65,6 +68,10 @@ class Store:
         The index of the last snapshot of `root` knows which files have not changed since.
         """
         self._make()
+        with self._locked():
+            return self._take(root, names, nested)
+
+    def _take(self, root: Path, names: Sequence[str], nested: Mapping[str, str]) -> str:
         kept = self.folder / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         draft = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
         call = _Call(self, root=root, index=draft, version=self._version())
@@ -85,7 +92,10 @@ class Store:
                 for folder, tree in nested.items():
                     call("read-tree", f"--prefix={folder}/", tree)
             tree = call("write-tree").strip()
-            call("update-ref", f"refs/snapshots/{tree}", tree)
+            call("update-ref", f"{_REFERENCES}/{tree}", tree)
+            # prune keeps what was used within a day; git does not write an equal reference again.
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self.folder / _REFERENCES / tree)
             if not nested and draft.exists():
                 os.replace(draft, kept)
         except OSError as error:
@@ -99,7 +109,7 @@ class Store:
         """Return whether the snapshot is stored."""
         if git.TREE_ID.fullmatch(tree) is None or not self.folder.is_dir():
             return False
-        reference = ("show-ref", "--verify", "--quiet", f"refs/snapshots/{tree}")
+        reference = ("show-ref", "--verify", "--quiet", f"{_REFERENCES}/{tree}")
         return _Call(self).result(*reference).returncode == 0
 
     def read(self, tree: str) -> list[git.File]:
@@ -158,7 +168,9 @@ class Store:
         """
         folder = runs_dir / ARCHIVES
         path = folder / f"{tree}.tar"
-        if path.is_file():
+        with contextlib.suppress(FileNotFoundError):
+            # prune keeps what was used within a day.
+            os.utime(path)
             return path
         self._require(tree)
         draft = folder / f"{tree}.{secrets.token_hex(4)}.draft"
@@ -207,6 +219,19 @@ class Store:
         # An empty index: all files are untracked.
         call = _Call(self, root=root, index=self.folder / "indexes" / "none", excludes=excludes)
         return git.split(call("ls-files", "-z", "--others", "--exclude-standard"))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no objects be pruned meanwhile: an index may name some that nothing else needs."""
+        with contextlib.ExitStack() as stack:
+            # Some file systems have no locks.
+            with contextlib.suppress(OSError):
+                descriptor = os.open(
+                    self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
 
     def _old_drafts(self) -> Iterator[Path]:
         """Yield what calls that were killed have left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
@@ -136,9 +137,9 @@ def test_the_archive_is_written_once_and_complete(tree: Tree) -> None:
     assert path == tree.runs_dir / ".code" / f"{taken}.tar"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    written = path.stat().st_mtime_ns
+    written = path.stat().st_ino
     assert tree.store.archive(taken, tree.runs_dir) == path
-    assert path.stat().st_mtime_ns == written
+    assert path.stat().st_ino == written
     assert os.listdir(path.parent) == [path.name]
     with tarfile.open(path) as archive:
         assert [(m.name, oct(m.mode)) for m in archive] == [("train.py", "0o775")]
@@ -195,6 +196,23 @@ def test_without_git(tree: Tree) -> None:
     store = stores.Store(folder=tree.store.folder, environ={"PATH": "/nonexistent"})
     with pytest.raises(stores.SnapshotError, match=r"^git could not be started: .* needs git: "):
         store.take(tree.folder, ["train.py"], {})
+
+
+def test_the_last_use_is_known_and_prune_waits(tree: Tree) -> None:
+    """By the times of reference and archive, and by a lock."""
+    taken = tree.take()
+    used = (
+        tree.store.folder / "refs" / "snapshots" / taken,
+        tree.store.archive(taken, tree.runs_dir),
+    )
+    for path in used:
+        os.utime(path, (1, 1))
+    assert (tree.take(), tree.store.archive(taken, tree.runs_dir)) == (taken, used[1])
+    assert all(path.stat().st_mtime > 1 for path in used)
+    with open(tree.store.folder / "lock", "wb") as lock:
+        with tree.store._locked(), pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_drafts_of_killed_calls_are_removed_after_a_day(tree: Tree) -> None:
