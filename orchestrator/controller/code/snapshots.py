@@ -29,18 +29,39 @@ _HOME = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Tree:
-    """A working tree that has to become a snapshot, and the trees inside it."""
+    """A working tree that has to become a snapshot, with the trees inside it."""
 
     listings: tuple[worktree.Listing, ...]
+    #: of all of them, relative to the root of the first
+    found: Sequence[contents.Found]
+    submodules_without_content: Sequence[str]
     names: contents.Names
 
-    @property
-    def files(self) -> int:
-        return sum(len(listing.found) for listing in self.listings)
+    @classmethod
+    def of(cls, listings: Sequence[worktree.Listing]) -> _Tree:
+        found: list[contents.Found] = []
+        empty: list[str] = []
+        for listing in listings:
+            at = os.path.relpath(listing.root, listings[0].root)
+            if at == ".":
+                found += listing.found
+                empty += listing.submodules_without_content
+            else:
+                found += [dataclasses.replace(e, name=f"{at}/{e.name}") for e in listing.found]
+                empty += [f"{at}/{name}" for name in listing.submodules_without_content]
+        names = contents.Names(each.name for each in found)
+        return cls(
+            listings=tuple(listings), found=found, submodules_without_content=empty, names=names
+        )
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.size_bytes for listing in self.listings for each in listing.found)
+        return sum(each.size_bytes for each in self.found)
+
+    def problems(self, settings: contents.Settings) -> list[errors.Problem]:
+        root = str(self.listings[0].root)
+        empty = self.submodules_without_content
+        return contents.problems(self.found, self.names, empty, settings, root)
 
 
 def taken(
@@ -78,7 +99,7 @@ def taken(
             key = root, contents.Settings.of(spec.code)
             if key not in trees:
                 trees[key] = _tree(context, store, root)
-                problems |= dict.fromkeys(_tree_problems(trees[key], key[1]))
+                problems |= dict.fromkeys(trees[key].problems(key[1]))
             found, warnings = _path_problems(spec, folder, root, trees[key].names, source)
             problems |= dict.fromkeys(found)
             for warning in dict.fromkeys(warnings):
@@ -90,7 +111,7 @@ def taken(
         tree_id = ids[root, settings]
         context.reporter.info(
             f"Code: snapshot {tree_id[:12]} of {escaping.visible(str(root))} "
-            f"({nouns.count(tree.files, 'file')}, {tree.size_bytes / _MB:.1f} MB)"
+            f"({nouns.count(len(tree.found), 'file')}, {tree.size_bytes / _MB:.1f} MB)"
         )
     return [
         dataclasses.replace(request, spec=_with_snapshot(context, request.spec, folder, root, ids))
@@ -164,10 +185,7 @@ def _tree(context: contexts.Context, store: stores.Store, root: Path) -> _Tree:
     for listing in listings:
         # A repository in a repository is a snapshot of its own, and part of the outer one.
         listings += [worktree.listing(store, listing.root / name, own) for name in listing.nested]
-    names = (
-        os.path.relpath(listing.root / name, root) for listing in listings for name in listing.names
-    )
-    return _Tree(listings=tuple(listings), names=contents.Names(names))
+    return _Tree.of(listings)
 
 
 def _take(store: stores.Store, listings: Sequence[worktree.Listing]) -> str:
@@ -177,18 +195,6 @@ def _take(store: stores.Store, listings: Sequence[worktree.Listing]) -> str:
         nested = {name: trees[listing.root / name] for name in listing.nested}
         trees[listing.root] = store.take(listing.root, listing.names, nested)
     return trees[listings[0].root]
-
-
-def _tree_problems(tree: _Tree, settings: contents.Settings) -> Iterator[errors.Problem]:
-    root = tree.listings[0].root
-    found: list[contents.Found] = []
-    empty: list[str] = []
-    for listing in tree.listings:
-        prefix = os.path.relpath(listing.root, root)
-        at = "" if prefix == "." else f"{prefix}/"
-        found += [dataclasses.replace(e, name=f"{at}{e.name}") for e in listing.found]
-        empty += [f"{at}{name}" for name in listing.submodules_without_content]
-    yield from contents.problems(found, tree.names, empty, settings, str(root))
 
 
 def _outside(folder: Path, root: Path, source: str) -> Iterator[errors.Problem]:
