@@ -2,73 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-#: Writes its version and its working directory to the log.
-TRAIN = """\
-import os, sys
-print("version", {version!r}, os.path.relpath(os.getcwd(), os.environ["ORCHESTRATOR_RUN_DIR"]))
-print("submitted in", os.environ["SLURM_SUBMIT_DIR"] == os.getcwd())
-sys.exit({code})
-"""
-SPEC = """\
-[job]
-name = "demo"
-time_limit = "10"
-[launch]
-launcher = "python"
-script = "train.py"
-"""
-SNAPSHOT = "[code]\nsnapshot = true\n"
-NOTE = re.compile(r"Code: snapshot [0-9a-f]{12} of (\S+) \((\d+ files?), [0-9.]+ MB\)\n")
-
-
-class Project:
-    """A repository with a program, and the command that submits it."""
-
-    def __init__(self, cli, fake_slurm):
-        self.cli, self.slurm = cli, fake_slurm
-        self.folder = cli.folder
-        self.git("init", "-q")
-        self.edit("one")
-        (self.folder / "job.toml").write_text(SPEC)
-        self.git("add", ".")
-        self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first")
-
-    def git(self, *words):
-        command = ["git", "-C", self.folder, *words]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return done.stdout
-
-    def edit(self, version, *, code=0):
-        (self.folder / "train.py").write_text(TRAIN.format(version=version, code=code))
-
-    def start(self, job_id):
-        """Let a pending job run to its end."""
-        self.slurm.run_jobs()
-        self.cli.run(["scontrol", "release", str(job_id)])
-        self.slurm.wait_for(job_id, "COMPLETED", "FAILED")
-        self.slurm.run_jobs(False)
-
-    def log(self, job_id):
-        """Return the lines of a job's program."""
-        text = Path(self.slurm.job(job_id)["stdout"].replace("%j", str(job_id))).read_text()
-        return [line for line in text.splitlines() if not line.startswith("===")]
-
-    def versions(self, *job_ids):
-        return [line.split()[1] for each in job_ids for line in self.log(each) if "version" in line]
+from tests.flow import code_project
 
 
 @pytest.fixture(name="project")
 def _project(cli, fake_slurm):
-    return Project(cli, fake_slurm)
+    return code_project.Project(cli, fake_slurm)
 
 
 def test_the_submitted_version_runs(project):
@@ -76,7 +22,7 @@ def test_the_submitted_version_runs(project):
     cli = project.cli
     done = cli("submit", "--snapshot", "job.toml")
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
-    note = NOTE.fullmatch(done.err)
+    note = code_project.NOTE.fullmatch(done.err)
     assert note is not None and note.groups() == (str(project.folder), "2 files")
     project.edit("two")
     project.start(1)
@@ -90,14 +36,10 @@ def test_the_submitted_version_runs(project):
     assert cli("submit", "--no-snapshot", "job.toml").out[-9:] == "3, demo)\n"
     project.start(3)
     assert project.versions(2, 3) == ["one", "two"]
-    first, second, third = _by_row(cli)
+    first, second, third = project.run_folders()
     assert (first / "code.tar").samefile(second / "code.tar")
     assert (first / "code.paths").read_text() == ".\n"
     assert not (third / "code.tar").exists()
-
-
-def _by_row(cli):
-    return [Path(path) for (path,) in cli.rows("SELECT run_dir FROM submissions ORDER BY rowid")]
 
 
 def test_a_folder_below_the_top_level(project):
@@ -114,7 +56,7 @@ def test_a_folder_below_the_top_level(project):
     )
     (project.folder / "lib.py").write_text("VERSION = 2\n")
     project.start(1)
-    (folder,) = _by_row(project.cli)
+    (folder,) = project.run_folders()
     assert project.log(1) == [f"version 1 {folder}/code/lib.py"]
     assert (folder / "code.paths").read_text() == "experiments/a\n.\n"
 
@@ -134,7 +76,7 @@ def test_a_local_job(project):
     local = ("--scheduler", "local", "--snapshot")
     done = project.cli("submit", *local, "--wait", "--", "python3", "run.py")
     assert (done.code, done.out[-6:]) == (0, " run)\n"), done.err
-    (folder,) = _by_row(project.cli)
+    (folder,) = project.run_folders()
     assert (folder / "code" / "result").read_text() == "x"
     assert not (project.folder / "result").exists()
 
@@ -142,22 +84,25 @@ def test_a_local_job(project):
 def test_a_sweep_shares_one_snapshot(project):
     cli = project.cli
     sweep = '[sweep]\nkind = "grid"\naxes.args.lr = [1, 2]\n'
-    cli.spec(SPEC + SNAPSHOT + sweep, "sweep.toml")
+    cli.spec(code_project.SPEC + code_project.SNAPSHOT + sweep, "sweep.toml")
     dry = cli("sweep", "submit", "--dry-run", "sweep.toml")
     assert (dry.code, "Code" in dry.err) == (0, False)
     done = cli("sweep", "submit", "sweep.toml")
-    assert (done.code, len(NOTE.findall(done.err))) == (0, 1)
+    assert (done.code, len(code_project.NOTE.findall(done.err))) == (0, 1)
     project.edit("two")
     project.start("1_0")
     project.start("1_1")
     rerun = cli("sweep", "rerun", "demo", "--point", "1")
     assert (rerun.code, rerun.out) == (0, "Submitted 1 point of sweep demo (@1)\n")
     project.start(3)
-    cli.spec(SPEC + SNAPSHOT + sweep.replace("[1, 2]", "[1, 2, 3]"), "sweep.toml")
+    cli.spec(
+        code_project.SPEC + code_project.SNAPSHOT + sweep.replace("[1, 2]", "[1, 2, 3]"),
+        "sweep.toml",
+    )
     added = cli("sweep", "add", "demo", "sweep.toml")
-    assert (added.code, NOTE.findall(added.err)) == (0, [])
+    assert (added.code, code_project.NOTE.findall(added.err)) == (0, [])
     project.start(4)
-    folder, *_ = _by_row(cli)
+    folder, *_ = project.run_folders()
     text = "".join(path.read_text() for path in sorted(folder.glob("*.out")))
     assert re.findall(r"version (\w+)", text) == ["one", "one"]
     assert project.versions(3, 4) == ["one", "one"]
@@ -174,7 +119,10 @@ def test_schedules_take_it_now_or_at_the_planned_time(project):
     now = cli("schedule", "add", "now", "--snapshot", "at-add", *add)
     later = cli("schedule", "add", "later", "--snapshot", "at-trigger", *add)
     assert (now.code, later.code) == (0, 0)
-    assert (len(NOTE.findall(now.err)), len(NOTE.findall(later.err))) == (1, 0)
+    assert (len(code_project.NOTE.findall(now.err)), len(code_project.NOTE.findall(later.err))) == (
+        1,
+        0,
+    )
     project.edit("two")
     for name in ("now", "later"):
         assert cli("schedule", "run", name).code == 0
@@ -186,7 +134,10 @@ def test_schedules_take_it_now_or_at_the_planned_time(project):
 
 def test_a_scheduled_sweep_keeps_the_snapshot(project):
     cli = project.cli
-    cli.spec(SPEC + SNAPSHOT + '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n', "sweep.toml")
+    cli.spec(
+        code_project.SPEC + code_project.SNAPSHOT + '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n',
+        "sweep.toml",
+    )
     assert cli("schedule", "add", "x", "--cron", "@yearly", "--tz", "UTC", "sweep.toml").code == 0
     project.edit("two")
     assert cli("schedule", "run", "x").code == 0
@@ -196,15 +147,15 @@ def test_a_scheduled_sweep_keeps_the_snapshot(project):
 
 def test_a_graph_has_one_snapshot(project):
     cli = project.cli
-    cli.spec(SPEC.replace('"demo"', '"first"'), "first.toml")
-    cli.spec(SPEC + '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n', "second.toml")
+    cli.spec(code_project.SPEC.replace('"demo"', '"first"'), "first.toml")
+    cli.spec(code_project.SPEC + '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n', "second.toml")
     cli.spec(
         '[graph]\nname = "g"\n[graph.nodes.first]\nspec = "first.toml"\n'
         '[graph.nodes.second]\nspec = "second.toml"\nafter_ok = ["first"]\n',
         "graph.toml",
     )
     done = cli("graph", "submit", "--snapshot", "graph.toml")
-    assert (done.code, len(NOTE.findall(done.err))) == (0, 1), done.err
+    assert (done.code, len(code_project.NOTE.findall(done.err))) == (0, 1), done.err
     project.edit("two")
     project.start(1)
     project.start(2)
@@ -215,7 +166,7 @@ def test_a_continuation_job_goes_on_in_the_same_copy(project):
     cli = project.cli
     retry = '[retry]\nmax_retries = 1\nbackoff_seconds = 0\non = ["node_fail"]\n'
     retry += '[retry.changes]\nnode_fail = { "job.time_limit" = "20" }\n'
-    cli.spec(SPEC + SNAPSHOT + retry, "job.toml")
+    cli.spec(code_project.SPEC + code_project.SNAPSHOT + retry, "job.toml")
     project.edit("one", code=1)
     assert cli("submit", "job.toml").code == 0
     project.edit("two")
@@ -225,19 +176,21 @@ def test_a_continuation_job_goes_on_in_the_same_copy(project):
     cli.wait_until(lambda: cli("tick").code == 0 and len(project.slurm.jobs()) > 1, "the retry")
     project.start(2)
     assert project.versions(1, 2) == ["one", "one"]
-    first, second = _by_row(cli)
+    first, second = project.run_folders()
     assert (second / "code").readlink() == first / "code"
 
 
 @pytest.mark.parametrize("unpack", ["run_folder", "node"])
 def test_where_it_is_unpacked(project, unpack, tmp_path):
-    project.cli.spec(SPEC + SNAPSHOT + f'unpack = "{unpack}"\n', "job.toml")
+    project.cli.spec(
+        code_project.SPEC + code_project.SNAPSHOT + f'unpack = "{unpack}"\n', "job.toml"
+    )
     local = tmp_path / "local disk"
     local.mkdir()
     project.slurm.run_jobs()
     assert project.cli("submit", "job.toml", TMPDIR=str(local)).code == 0
     project.slurm.wait_for(1, "COMPLETED")
-    (folder,) = _by_row(project.cli)
+    (folder,) = project.run_folders()
     assert project.versions(1) == ["one"]
     assert (folder / "code").exists() == (unpack == "run_folder")
     assert list(local.iterdir()) == []
@@ -247,14 +200,14 @@ def test_where_it_is_unpacked(project, unpack, tmp_path):
 
 
 def test_the_node_folder_of_another_user_is_not_used(project, tmp_path):
-    project.cli.spec(SPEC + SNAPSHOT + 'unpack = "node"\n', "job.toml")
+    project.cli.spec(code_project.SPEC + code_project.SNAPSHOT + 'unpack = "node"\n', "job.toml")
     taken = tmp_path / "orchestrator-code.1.0.0"
     taken.mkdir()
     (taken / "train.py").write_text("print('version hostile')\n")
     project.slurm.run_jobs()
     assert project.cli("submit", "job.toml", TMPDIR=str(tmp_path)).code == 0
     project.slurm.wait_for(1, "FAILED")
-    (folder,) = _by_row(project.cli)
+    (folder,) = project.run_folders()
     assert project.slurm.job(1)["exit"] == [78, 0]
     assert project.log(1)[-1] == (
         f"orchestrator: cannot unpack {folder}/code.tar on n1: see the message above"
@@ -264,7 +217,7 @@ def test_the_node_folder_of_another_user_is_not_used(project, tmp_path):
 def test_a_snapshot_that_cannot_be_unpacked(project):
     """Without the archive, and with a damaged one; the next attempt tries again."""
     project.cli("submit", "--snapshot", "job.toml")
-    (folder,) = _by_row(project.cli)
+    (folder,) = project.run_folders()
     archive = folder / "code.tar"
     content = archive.read_bytes()
     archive.unlink()
@@ -287,110 +240,6 @@ def test_a_snapshot_that_cannot_be_unpacked(project):
     assert project.versions(1) == ["one"]
 
 
-def test_render_prints_the_script_that_is_submitted(project):
-    cli = project.cli
-    rendered = cli("render", "--snapshot", "job.toml")
-    assert not (cli.state_dir / "code").exists()
-    assert cli("submit", "--snapshot", "--dry-run", "job.toml").out == rendered.out
-    assert not (cli.state_dir / "code").exists()
-    cli("submit", "--snapshot", "job.toml")
-    assert cli("show", "1", "--script").out == rendered.out
-    assert cli("render", "job.toml").out != rendered.out
-
-
-def test_the_profile_and_the_spec_decide(project):
-    cli = project.cli
-    config = cli.home / ".config" / "orchestrator" / "config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text("[profiles.x.code]\nsnapshot = true\nmax_file_mb = 1\n")
-    assert NOTE.search(cli("submit", "job.toml").err)
-    cli.spec(SPEC + "[code]\nsnapshot = false\n", "off.toml")
-    for words in (("off.toml",), ("--no-snapshot", "job.toml")):
-        assert not NOTE.search(cli("submit", *words).err)
-    # A stored job keeps what it was submitted with.
-    config.write_text("")
-    project.start(1)
-    assert cli("resubmit", "1").code == 0
-    specs = [json.loads(text)["code"]["tree"] for (text,) in _specs(cli)]
-    assert specs[0] is not None and specs == [specs[0], None, None, specs[0]]
-
-
-def _specs(cli):
-    return cli.rows("SELECT spec FROM submissions ORDER BY rowid")
-
-
-def test_keys_that_only_orchestrator_sets(project):
-    cli = project.cli
-    cli.spec(SPEC + SNAPSHOT + f'tree = "{"0" * 40}"\n', "job.toml")
-    done = cli("submit", "job.toml")
-    assert (done.code, done.err) == (
-        3,
-        "Error: job.toml:9: code.tree: is set when a snapshot is taken: remove it, and set "
-        f'code.snapshot = true\n    9 | tree = "{"0" * 40}"\n1 problem; nothing was submitted.\n',
-    )
-    (cli.folder / "orchestrator.toml").write_text('[profiles.x.code]\nroot = "/"\n')
-    done = cli("status")
-    assert "code.root: is set when a snapshot is taken: remove it" in done.err
-
-
-def test_all_problems_are_reported_at_once(project):
-    """Files, and paths of the spec that the snapshot does not contain."""
-    cli, folder = project.cli, project.folder
-    (folder / ".gitignore").write_text("venv\ndata\nx.sif\n")
-    for name in ("venv", "data"):
-        (folder / name).mkdir()
-    (folder / ".env").write_text("KEY=1\n")
-    (folder / "link").symlink_to("data")
-    more = '[environment]\nvenv = "venv"\n[args]\ndata = "data"\nother = "nowhere"\n'
-    cli.spec(SPEC.replace('"train.py"', f'"{folder}/train.py"') + SNAPSHOT + more, "job.toml")
-    done = cli("submit", "job.toml")
-    outside = "is not part of the snapshot (git ignores it, or it is outside): write"
-    assert done.code == 3
-    assert done.err.splitlines() == [
-        f"args.data: data {outside} {folder}/data",
-        "Error: .env: looks like a file with secrets: add it to .gitignore, or accept it with "
-        'code.allow = [".env"]',
-        f"link: links to data, which is not part of the snapshot: link to {folder}/data, or accept "
-        'it with code.allow = ["link"]',
-        f"job.toml: launch.script: {folder}/train.py is the file that you edit, not its copy in "
-        "the snapshot: write train.py",
-        f"job.toml: environment.venv: venv {outside} {folder}/venv",
-        "4 problems; nothing was submitted.",
-    ]
-    assert cli.rows() == []
-    cli.spec(SPEC + SNAPSHOT + 'allow = [".env", "l*"]\n', "job.toml")
-    assert cli("submit", "job.toml").code == 0
-
-
-def test_the_home_folder(project):
-    (project.cli.home / "train.py").write_text("")
-    done = project.cli("submit", "--snapshot", "train.py", cwd=project.cli.home)
-    assert (done.code, done.err) == (
-        3,
-        "Error: flags train.py: a snapshot of the home folder is not taken: change to the folder "
-        "of your code, or use --chdir\n1 problem; nothing was submitted.\n",
-    )
-
-
-def test_an_editable_install_does_not_win(project):
-    folder = project.folder
-    (folder / "src" / "package").mkdir(parents=True)
-    (folder / "src" / "package" / "__init__.py").write_text("VERSION = 'one'\n")
-    (folder / "train.py").write_text("import package; print('version', package.VERSION)\n")
-    subprocess.run(["python3", "-m", "venv", "--without-pip", folder / ".venv"], check=True)
-    (packages,) = (folder / ".venv").glob("lib/python3*/site-packages")
-    (packages / "demo.pth").write_text(f"{folder}/src\n")
-    (folder / ".gitignore").write_text(".venv\n")
-    project.cli.spec(f'{SPEC}{SNAPSHOT}[environment]\nvenv = "{folder}/.venv"\n', "job.toml")
-    done = project.cli("submit", "job.toml")
-    assert done.err.splitlines()[-1] == (
-        f"Python would import from {folder}/src: the copy comes first"
-    )
-    (folder / "src" / "package" / "__init__.py").write_text("VERSION = 'two'\n")
-    project.start(1)
-    assert project.versions(1) == ["one"]
-
-
 def test_submodules_and_repositories_inside(project):
     inner = project.folder / "vendor" / "library"
     inner.mkdir(parents=True)
@@ -403,14 +252,14 @@ def test_submodules_and_repositories_inside(project):
         "import library; print('version', library.VERSION)\n"
     )
     done = project.cli("submit", "--snapshot", "job.toml")
-    note = NOTE.fullmatch(done.err)
+    note = code_project.NOTE.fullmatch(done.err)
     assert note is not None and note[2] == "4 files"
     (inner / "library.py").write_text("VERSION = 'two'\n")
     assert project.cli("submit", "--snapshot", "job.toml").code == 0
     project.start(1)
     project.start(2)
     assert project.versions(1, 2) == ["one", "two"]
-    assert not (_by_row(project.cli)[0] / "code" / "vendor" / "library" / "x.log").exists()
+    assert not (project.run_folders()[0] / "code" / "vendor" / "library" / "x.log").exists()
 
 
 def test_snapshots_change_nothing_in_the_repository(project):
@@ -429,7 +278,7 @@ def test_snapshots_change_nothing_in_the_repository(project):
     (project.folder / "new.txt").unlink()
     assert _state(project) == before
     assert project.cli("submit", "--snapshot", "job.toml").code == 0
-    trees = {json.loads(text)["code"]["tree"] for (text,) in _specs(project.cli)}
+    trees = set(project.trees())
     assert len(trees) >= 41
     store = project.cli.state_dir / "code"
     subprocess.run(["git", "--git-dir", store, "fsck", "--strict"], check=True)

@@ -118,7 +118,11 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_hostile_configuration_executes_nothing(tree: Tree, attack: str) -> None:
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_hostile_configuration_executes_nothing(tree: Tree, attack: str, is_own: bool) -> None:
+    """Neither if it came in an archive of the user's, nor if another user owns all of it."""
+    if not is_own and os.geteuid() != 0:
+        pytest.skip("needs root")
     trace = tree.folder.parent / "trace"
     hooks = tree.folder.parent / "hooks"
     hooks.mkdir()
@@ -138,6 +142,9 @@ def test_a_hostile_configuration_executes_nothing(tree: Tree, attack: str) -> No
         path.parent.mkdir(exist_ok=True)
         path.write_text("* filter=x diff=x\n")
     (tree.home / "secret").write_text("x\n")
+    if not is_own:
+        for path in (tree.folder, *tree.folder.rglob("*")):
+            os.lchown(path, 65534, 65534)
     before = tree.state()
     taken = tree.take()
     tree.store.archive(taken, tree.runs_dir)
