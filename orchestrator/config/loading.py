@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors
+from orchestrator import errors, jobs
 from orchestrator.config import channels, database_urls, file_schema, paths, profiles, projects
 from orchestrator.text import escaping
 from orchestrator.toml import documents, schema
@@ -276,6 +276,8 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
     def below(value: Any, path: KeyPath) -> Iterator[Setting]:
         if dataclasses.is_dataclass(value):
             for field in dataclasses.fields(value):
+                if isinstance(value, jobs.Code) and field.name in jobs.SET_BY_US:
+                    continue
                 yield from below(getattr(value, field.name), (*path, field.name))
         elif isinstance(value, Mapping) and value:
             for name, inner in value.items():

@@ -28,7 +28,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 #: Options that a site's profile sets if the file does not.
 _PROFILE = ("partition", "account", "qos")
 #: Keys of a spec that can override a batch file: options of sbatch, or keys that only we use.
-_TABLES = ("job.", "resources.", "metrics.", "sbatch.")
+_TABLES = ("job.", "resources.", "metrics.", "sbatch.", "code.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +209,8 @@ def render(
     script = templates.render(
         TEMPLATE, context, templates_dir=templates_dir, shared_folders=shared_folders
     )
+    if spec.code.snapshot:
+        templates.require_code(script.text)
     if directives.parse(script.text) != directives.parse(text):
         raise errors.TemplateError(
             "the script's #SBATCH lines are not those of the batch file: templates cannot add "

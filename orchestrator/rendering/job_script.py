@@ -88,6 +88,8 @@ def render(
         TEMPLATE, context, templates_dir=templates_dir, shared_folders=shared_folders
     )
     _check(script.text, intended)
+    if spec.code.snapshot:
+        templates.require_code(script.text)
     return script
 
 

@@ -89,6 +89,15 @@ def render(
     return Script(text=text, template=template, template_hash=digest.hexdigest()[:12])
 
 
+def require_code(script: str) -> None:
+    """Raise TemplateError if a script does not unpack the snapshot that its spec requests."""
+    if "/code.tar" not in script:
+        raise errors.TemplateError(
+            "the templates do not unpack the snapshot of the code: include code.sh.j2 after "
+            "prologue.sh.j2, and code_imports.sh.j2 after environment.sh.j2, or use --no-snapshot"
+        )
+
+
 def _render(environment: jinja2.Environment, name: str, context: Mapping[str, object]) -> str:
     try:
         return environment.get_template(name).render(context)

@@ -23,7 +23,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
 PROGRESS = re.compile(
-    r"^(?:Asking Slurm|Submitting|Looking at the working tree|Reading the log of \S+|"
+    r"^(?:Asking Slurm|Submitting|Looking at the working tree|Taking a snapshot of the code|"
+    r"Reading the log of \S+|"
     r"(?:Checking|Copying|Upgrading) the (?:backup|database))(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
     re.MULTILINE,
 )

@@ -61,9 +61,13 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     )
     assert not home.exists()
     assert {item.origin for item in configuration.origins} == {"default"}
-    tables = {"alerts": jobs.Alerts, "retry": jobs.Retry}
+    tables = {"alerts": jobs.Alerts, "retry": jobs.Retry, "code": jobs.Code}
     keys = {"name": []} | {
-        name: [f"profiles.default.{name}.{field.name}" for field in dataclasses.fields(record)]
+        name: [
+            f"profiles.default.{name}.{field.name}"
+            for field in dataclasses.fields(record)
+            if field.name not in jobs.SET_BY_US
+        ]
         for name, record in tables.items()
     }
     assert [item.key for item in configuration.origins] == [

@@ -24,7 +24,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make fi
 ALLOWED = {"profile", "profiles", "pattern", "pattern_files"}
 ALLOWED_IN_A_PROFILE = {
     *("account", "partition", "qos", "gres_style", "modules", "binds"),
-    *("partitions", "alerts", "retry"),
+    *("partitions", "alerts", "retry", "code"),
 }
 REST = """\
 A project's file may only describe jobs. Move these keys to \

@@ -120,6 +120,20 @@ def test_a_partial_is_replaced(tmp_path: Path) -> None:
     assert "orchestrator_head=$(my-head)" in script
 
 
+def test_templates_that_do_not_unpack_a_snapshot_are_refused(tmp_path: Path) -> None:
+    """The job would run what is in the folder."""
+    (tmp_path / "job.sbatch.j2").write_text(EXTENDS + "{% block code %}{% endblock %}\n")
+    code = jobs.Code(snapshot=True, tree="0" * 40)
+    assert "code.tar" in _render(None, dataclasses.replace(SPEC, code=code))
+    with pytest.raises(errors.TemplateError) as caught:
+        _render(tmp_path, dataclasses.replace(SPEC, code=code))
+    assert str(caught.value) == (
+        "the templates do not unpack the snapshot of the code: include code.sh.j2 after "
+        "prologue.sh.j2, and code_imports.sh.j2 after environment.sh.j2, or use --no-snapshot"
+    )
+    assert "code.tar" not in _render(tmp_path)
+
+
 def test_an_undefined_variable_is_named(tmp_path: Path) -> None:
     file = tmp_path / "job.sbatch.j2"
     file.write_text(EXTENDS + "{% block launch %}\necho {{ nodse | sh }}\n{% endblock %}\n")

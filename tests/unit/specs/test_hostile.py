@@ -47,7 +47,7 @@ def string_fields() -> Iterator[tuple[str, str]]:
             yield table, "*"
             continue
         for key, kind in schema.fields_of(hint).items():
-            if key == "batch_file":  # no key of a spec's text
+            if key in ("batch_file", *jobs.SET_BY_US):  # no keys of a spec's text
                 continue
             if key == "variables":
                 yield table, key
@@ -78,6 +78,7 @@ FREE = {
     ("job", "output"),
     ("job", "error"),
     ("job", "chdir"),
+    ("code", "allow"),
     ("launch", "script"),
     ("launch", "program"),
     ("launch", "command"),

@@ -61,8 +61,8 @@ def test_the_json_has_the_tables_of_the_toml() -> None:
     spec = jobs.JobSpec(name="x", launch=jobs.Launch(script="train.py"), args={"lr": 0.1})
     tables = json.loads(specs.to_json(spec))
     assert list(tables) == [
-        *("job", "resources", "environment", "container", "launch", "args", "array", "metrics"),
-        *("alerts", "retry", "sbatch"),
+        *("job", "resources", "environment", "container", "launch", "args", "array", "code"),
+        *("metrics", "alerts", "retry", "sbatch"),
     ]
     assert (tables["job"]["name"], tables["launch"]["script"]) == ("x", "train.py")
 
