@@ -18,13 +18,17 @@ def to_json(part: records.Environment | records.Placement) -> str:
 
 
 def from_json(kind: type[_Part], text: str) -> _Part:
-    """Return what `to_json` wrote; fields that this version does not know are left out."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in json.loads(text).items()
-        if name in names
-    }
+    """Return what `to_json` wrote. Fields and values that this version does not know are left out."""
+    stored, empty = json.loads(text), kind()
+    known: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        value, usual = stored.get(field.name), getattr(empty, field.name)
+        if isinstance(value, list) and isinstance(usual, tuple):
+            value = tuple(item for item in value if isinstance(item, str))
+        if isinstance(value, dict):
+            value = {name: item for name, item in value.items() if isinstance(item, str)}
+        if type(value) is type(usual):
+            known[field.name] = value
     return kind(**known)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import environments, errors, files, jobs
@@ -20,8 +20,7 @@ READING_SECONDS = 2.0
 class AttemptEnvironment:
     #: number of the attempt
     attempt: int
-    #: None: nothing was recorded
-    environment: environments.Environment | None
+    environment: environments.Environment
     placement: environments.Placement
 
 
@@ -69,9 +68,7 @@ def store(context: contexts.Context, unread: Sequence[jobs.UnreadEnvironment]) -
     return len(stored)
 
 
-def of_job(
-    context: contexts.Context, job: jobs.Job, attempts: Sequence[jobs.Attempt]
-) -> list[AttemptEnvironment]:
+def of_job(context: contexts.Context, job: jobs.Job) -> list[AttemptEnvironment]:
     """Return the environments of a job's attempts, the oldest first: stored ones, else from files.
 
     Attempts of which nothing is known are left out.
@@ -81,31 +78,22 @@ def of_job(
     folder = Path(job.run_dir)
     is_private = job.tracked_name is None and not contexts.run_folder_exposure(context, folder)
     known = []
-    for number in sorted({*stored, *(each.number for each in attempts)}):
-        if number in stored:
-            document, placement = stored[number]
-            known.append(_from_json(number, document, placement))
+    for number in range(job.attempt + 1):
+        document, placement = stored.get(number, (None, ""))
+        if document is not None:
+            environment = environments.from_json(environments.Environment, document)
+            where = environments.from_json(environments.Placement, placement)
         elif is_private and (record := read(folder, job.array_task_id or 0, number)):
-            known.append(
-                AttemptEnvironment(
-                    attempt=number, environment=record.environment, placement=record.placement
-                )
-            )
-    return [each for each in known if each.environment is not None]
+            environment, where = record.environment, record.placement
+        else:
+            continue
+        known.append(AttemptEnvironment(attempt=number, environment=environment, placement=where))
+    return known
 
 
-def _from_json(number: int, document: str | None, placement: str) -> AttemptEnvironment:
-    environment = None
-    if document is not None:
-        environment = environments.from_json(environments.Environment, document)
-    return AttemptEnvironment(
-        attempt=number,
-        environment=environment,
-        placement=environments.from_json(environments.Placement, placement),
-    )
-
-
-def others(context: contexts.Context, tasks: Sequence[jobs.Job]) -> Mapping[int, int]:
-    """Return the number of the environment of each of these jobs' newest attempts, by row."""
+def others(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[jobs.Job]:
+    """Return the tasks of which the newest attempt had another environment than the first's."""
     with context.store.reading() as work:
-        return work.environments.of_newest_attempts([job.row for job in tasks])
+        numbers = work.environments.of_newest_attempts([job.row for job in tasks])
+    first = numbers.get(tasks[0].row)
+    return [job for job in tasks if first is not None and numbers.get(job.row, first) != first]
