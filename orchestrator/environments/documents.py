@@ -14,11 +14,11 @@ _Part = TypeVar("_Part", records.Environment, records.Placement)
 
 def to_json(part: records.Environment | records.Placement) -> str:
     """Return JSON that is equal for equal values."""
-    return json.dumps(dataclasses.asdict(part), sort_keys=True)
+    return json.dumps(vars(part), sort_keys=True)
 
 
 def from_json(kind: type[_Part], text: str) -> _Part:
-    """Return what `to_json` wrote. Fields and values that this version does not know are left out."""
+    """Return what `to_json` wrote, without fields and values that this version does not know."""
     stored, empty = json.loads(text), kind()
     known: dict[str, Any] = {}
     for field in dataclasses.fields(kind):

