@@ -15,6 +15,7 @@ from orchestrator import jobs
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, job_rows, terminal
+from orchestrator.controller.prune import marks
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.usage import job_efficiency
@@ -63,6 +64,9 @@ def show(
     tasks = options.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
+    pruned = marks.note(context, tasks[0])
+    if pruned and (script or spec or diff):
+        output.note(f"Note: {pruned}; this is the copy in the database.")
     if script:
         terminal.print_exactly(details.submission.script)
     elif spec:
