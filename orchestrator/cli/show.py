@@ -160,7 +160,7 @@ def _show_job(
         }
         output.print_rows("job", [row], job_rows.JOB_COLUMNS, form)
         return
-    output.print_fields(_fields(job, row, provenance))
+    output.print_fields(_fields(job, row, provenance, marks.note(context, job)))
     if len(attempts) > 1:
         click.echo("\nAttempts:")
         output.print_rows("attempts", attempts, job_rows.ATTEMPT_COLUMNS, "table")
@@ -178,7 +178,7 @@ def _show_job(
 
 
 def _fields(
-    job: jobs.Job, row: output.Row, provenance: Mapping[str, object]
+    job: jobs.Job, row: output.Row, provenance: Mapping[str, object], pruned: str
 ) -> Iterator[tuple[str, object]]:
     yield "Job", f"{job.job_id or '-'} (@{job.row})"
     yield "Name", job.name
@@ -204,6 +204,7 @@ def _fields(
     yield "Arguments", row["arguments"] and shlex.join(row["arguments"])
     yield "Labels", ", ".join(job.labels)
     yield from _named(job, _PATHS)
+    yield "Note", pruned
     yield "Spec", provenance.get("spec")
     commit = str(provenance.get("git_commit") or "")
     changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""

@@ -2,7 +2,7 @@
 
 from orchestrator.prune.checkpoints import Entry, removable
 from orchestrator.prune.decisions import UNSELECTED, own_reason, units
-from orchestrator.prune.kinds import kind_of_file
+from orchestrator.prune.kinds import KINDS, kind_of_file
 from orchestrator.prune.records import (
     EVENT,
     FOLDER,

@@ -46,7 +46,7 @@ def removable(entries: Sequence[Entry]) -> list[str]:
         highest[word] = max(step, highest.get(word, step))
     newest = max(
         (entry for entry in entries if entry.name in steps),
-        key=lambda entry: entry.modified_at,
+        key=lambda entry: (entry.modified_at, steps[entry.name][1]),
         default=None,
     )
     return [
