@@ -47,6 +47,7 @@ STEPS = (1, 2, 3)
 @dataclasses.dataclass
 class World:
     context: contexts.Context
+    now: datetime.datetime = NOW
     #: whether a job may go, by row
     may_go: dict[int, bool] = dataclasses.field(default_factory=dict)
     #: contents of the run folders of those that stay, by file
@@ -84,12 +85,12 @@ class World:
             spec=specs.to_json(spec),
             run_dir=str(folder.path),
             provenance=json.dumps(_PROVENANCE),
-            created_at=NOW - (days + 1) * DAY,
+            created_at=self.now - (days + 1) * DAY,
         )
         is_over = state in jobs.TERMINAL
         known = {
             "settled": is_over,
-            "ended_at": NOW - days * DAY if is_over and "resend_at" not in fields else None,
+            "ended_at": self.now - days * DAY if is_over and "resend_at" not in fields else None,
             "continues": continues.row if continues else None,
             **fields,
         }
@@ -144,7 +145,7 @@ class World:
                 scheduler="slurm",
                 source="s.toml",
                 folder="/home/a",
-                created_at=NOW - 200 * DAY,
+                created_at=self.now - 200 * DAY,
             )
             given = [
                 (point, job)
@@ -171,7 +172,7 @@ class World:
                 profile="lab",
                 scheduler="slurm",
                 cluster="lab",
-                created_at=NOW - 200 * DAY,
+                created_at=self.now - 200 * DAY,
                 argv=("orchestrator",),
             )
             for node, (job_row, sweep_row) in zip(made, nodes, strict=True):
@@ -196,14 +197,14 @@ class World:
             "overlap": "allow",
             "grace_seconds": 60,
             "jitter_seconds": 0,
-            "created_at": NOW - 300 * DAY,
-            "decided_until": NOW,
+            "created_at": self.now - 300 * DAY,
+            "decided_until": self.now,
         }
         payload = schedule_records.Payload(spec={"name": "x"}, environment={}, argv=())
         with self.context.store.writing() as work:
             schedule = work.schedules.add(payload, **{**usual, **fields})
             for number, job in enumerate(fired):
-                at = NOW - (len(fired) - number) * DAY
+                at = self.now - (len(fired) - number) * DAY
                 trigger = work.schedules.add_trigger_by_hand(schedule, at)
                 assert work.schedules.change_trigger(trigger, state="fired", job_row=job.row)
                 trigger = dataclasses.replace(trigger, state="fired")
@@ -263,7 +264,7 @@ def _has(path: Path, content: bytes) -> bool:
 
 def full(context: contexts.Context, copies: int = 1) -> World:
     """Return a world with each reason to stay, and with jobs that may go in between."""
-    world = World(context)
+    world = World(context, context.clock.now())
     for number in range(copies):
         _add_all(world, number)
     world.remember()
@@ -285,14 +286,14 @@ def _add_all(world: World, number: int) -> None:
     add("live", goes=False, state=JobState.RUNNING)
     add("lost", goes=False, state=JobState.LOST)
     add("young", goes=False, days=0.01)
-    add("deferred", goes=False, state=JobState.NOT_SUBMITTED, resend_at=NOW + DAY)
+    add("deferred", goes=False, state=JobState.NOT_SUBMITTED, resend_at=world.now + DAY)
     add("retry", goes=False, state=failed, recovers=True)
     (planned,) = add("planned", goes=False, state=failed, recovers=True)
     with world.context.store.writing() as work:
         decision = Decision(
-            action=Action.REQUEUE, cause="node_fail", rule="x", detail="x", due_at=NOW + DAY
+            action=Action.REQUEUE, cause="node_fail", rule="x", detail="x", due_at=world.now + DAY
         )
-        work.recovery.add(planned, decision, NOW)
+        work.recovery.add(planned, decision, world.now)
     # Dependencies.
     (needed,) = add("needed", goes=False)
     (dependent,) = add("dependent", goes=False, state=JobState.PENDING)
@@ -327,11 +328,11 @@ def _add_all(world: World, number: int) -> None:
     (two,) = add("in-baseline", goes=False)
     (old,) = add("in-replaced-baseline", goes=True)
     with world.context.store.writing() as work:
-        work.baselines.add(f"b{number}", f"jobs {old.job_id}", 0, _MEASUREMENTS, NOW)
+        work.baselines.add(f"b{number}", f"jobs {old.job_id}", 0, _MEASUREMENTS, world.now)
         text = f"jobs {one.job_id}, @{two.row}"
-        work.baselines.add(f"b{number}", text, 0, _MEASUREMENTS, NOW)
+        work.baselines.add(f"b{number}", text, 0, _MEASUREMENTS, world.now)
         text = f"sweep measured{number} (@{sweep})"
-        work.baselines.add(f"s{number}", text, 0, _MEASUREMENTS, NOW)
+        work.baselines.add(f"s{number}", text, 0, _MEASUREMENTS, world.now)
     # Schedules: a check reads the last ten runs.
     old_runs = [add("nightly", goes=True)[0] for _ in range(2)]
     new_runs = [add("nightly", goes=False)[0] for _ in range(10)]

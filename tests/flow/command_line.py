@@ -24,6 +24,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 60.0
 PROGRESS = re.compile(
     r"^(?:Asking Slurm|Submitting|Looking at the working tree|Reading the log of \S+|"
+    r"Looking for what may be removed|Removing|"
     r"(?:Checking|Copying|Upgrading) the (?:backup|database))(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
     re.MULTILINE,
 )

@@ -83,15 +83,15 @@ def test_what_may_go_is_removed(context: contexts.Context, kind: Kind) -> None:
         assert [folder for folder in folders if folder.exists()] == []
         gone = goes if kind is Kind.ROWS else set()
         assert world.remaining() == world.may_go.keys() - gone
+    if kind is Kind.ROWS:
+        _check_other_tables(context, world)
     assert [*context.configuration.runs_dir.glob(".pruned*")] == []
     # Nothing is left for a second time.
     again = make(context, kind)
     assert (again.items, rows_of(again)) == ([], set())
 
 
-def test_rows_of_other_tables_go_with_the_jobs(context: contexts.Context) -> None:
-    world = pruning.full(context)
-    removal.carry_out(context, make(context, Kind.ROWS))
+def _check_other_tables(context: contexts.Context, world: World) -> None:
     with context.store.reading() as work:
         assert work.sweeps.find("done0") is None and work.sweeps.find("in0") is None
         assert [graph.name for graph in work.graphs.newest()] == ["unfinished"]
@@ -99,8 +99,7 @@ def test_rows_of_other_tables_go_with_the_jobs(context: contexts.Context) -> Non
             triggers = work.schedules.triggers(schedule.row)
             # Planned times and verdicts stay.
             assert {trigger.verdict for trigger in triggers} == {"ok"}
-            linked = {trigger.job_row for trigger in triggers} - {None}
-            assert linked <= world.remaining()
+            assert {trigger.job_row for trigger in triggers} - {None} <= world.remaining()
         tokens = {job.token for job in work.jobs.find(ALL)}
         assert len(work.prune.run_dirs()) == len(tokens)
 
