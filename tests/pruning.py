@@ -266,12 +266,13 @@ def full(context: contexts.Context, copies: int = 1) -> World:
     """Return a world with each reason to stay, and with jobs that may go in between."""
     world = World(context, context.clock.now())
     for number in range(copies):
-        _add_all(world, number)
+        add_all(world, number)
     world.remember()
     return world
 
 
-def _add_all(world: World, number: int) -> None:
+def add_all(world: World, number: int) -> None:
+    """Add jobs with each reason to stay, and jobs that may go. number: makes names different."""
     add, failed = world.add, JobState.FAILED
     # Alone, arrays, chains.
     add("plain", goes=True)

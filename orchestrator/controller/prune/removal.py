@@ -24,14 +24,13 @@ from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.prune import Kind
 
-#: Submissions that are checked and marked in one transaction.
-_MARKED_AT_ONCE = 20
+#: Groups that are checked and marked in one transaction.
+_MARKED_AT_ONCE = 50
 #: A transaction that deletes rows takes at most so long, as far as that can be foreseen.
 _TRANSACTION_SECONDS = 0.2
 _FIRST_DETAILS = 2_000
 _FIRST_JOBS = 100
-#: Between two transactions: another writer gets its turn.
-_PAUSE_SECONDS = 0.05
+_MAX_PAUSE_SECONDS = 0.05
 _DETAILS = {
     Kind.CHECKPOINTS: "pruned: checkpoints",
     Kind.RUN_FOLDER: prune.FOLDER,
@@ -78,12 +77,13 @@ def _carry_out(context: contexts.Context, groups: Sequence[Group], result: Resul
     for item, name in moved:
         if name is None or _remove(item.path.parent, name, result):
             complete.add(item.path)
+    if groups and groups[0].kind is Kind.ROWS:
+        without_folders = [
+            group for group in approved if all(item.path in complete for item in group.items)
+        ]
+        approved = _delete_rows(context, without_folders, result)
     for group in approved:
-        done = [item for item in group.items if item.path in complete]
-        if group.kind is not Kind.ROWS or (
-            len(done) == len(group.items) and _delete_rows(context, group, result)
-        ):
-            result.removed += done
+        result.removed += [item for item in group.items if item.path in complete]
 
 
 def _with_stored_results(
@@ -196,15 +196,33 @@ class _Batches:
         seconds = max(time.monotonic() - began, 0.001)
         is_full = count >= self.limit
         self.limit = max(1, int(self.limit * min(2.0, _TRANSACTION_SECONDS / 2 / seconds)))
-        self.context.clock.sleep(_PAUSE_SECONDS)
+        # Another writer gets its turn.
+        self.context.clock.sleep(min(seconds, _MAX_PAUSE_SECONDS))
         return is_full
 
 
-def _delete_rows(context: contexts.Context, group: Group, result: Result) -> bool:
-    """Delete the rows of jobs, in transactions of limited duration; return whether all are gone."""
+def _delete_rows(context: contexts.Context, groups: Sequence[Group], result: Result) -> list[Group]:
+    """Delete the rows of jobs; return the groups of which all rows are gone."""
+    try:
+        _delete_jobs(context, [job for group in groups for job in group.jobs])
+        return list(groups)
+    except _ChangedError:
+        if len(groups) == 1:
+            result.problems.append(_changed(groups[0]))
+            return []
+    # One by one: only what was changed stays.
+    return [done for group in groups for done in _delete_rows(context, [group], result)]
+
+
+def _delete_jobs(context: contexts.Context, selected: Sequence[jobs.Job]) -> None:
+    """Delete jobs with all that belongs to them, in transactions of limited duration."""
+    with context.store.reading() as work:
+        # An earlier call may have deleted some before it found that one had changed.
+        left = work.jobs.by_row([job.row for job in selected])
     # _approve has given each job its next version.
-    batches = _Batches(context, {job.row: job.version + 1 for job in group.jobs}, _FIRST_DETAILS)
-    rows = list(batches.versions)
+    versions = {job.row: job.version + 1 for job in selected if job.row in left}
+    batches = _Batches(context, versions, _FIRST_DETAILS)
+    rows = list(versions)
 
     def delete_groups(work: unit_of_work.UnitOfWork, limit: int) -> int:
         work.prune.delete_groups(rows)
@@ -217,20 +235,15 @@ def _delete_rows(context: contexts.Context, group: Group, result: Result) -> boo
         deleted.extend(newest)
         return len(newest)
 
-    try:
-        while batches.run(lambda work, limit: work.prune.delete_details(rows, limit)):
-            pass
-        batches.run(delete_groups)
-        batches.limit = _FIRST_JOBS
-        while batches.versions:
-            deleted: list[int] = []
-            batches.run(delete_jobs)
-            for row in deleted:
-                del batches.versions[row]
-    except _ChangedError:
-        result.problems.append(_changed(group))
-        return False
-    return True
+    while batches.run(lambda work, limit: work.prune.delete_details(rows, limit)):
+        pass
+    batches.run(delete_groups)
+    batches.limit = _FIRST_JOBS
+    while batches.versions:
+        deleted: list[int] = []
+        batches.run(delete_jobs)
+        for row in deleted:
+            del batches.versions[row]
 
 
 def _remove_snapshots(context: contexts.Context, result: Result) -> None:
