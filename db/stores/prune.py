@@ -6,6 +6,7 @@ Deleting a row searches every table that can name it. `recoveries.next_job_row` 
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -183,6 +184,12 @@ class PruneStore(base.Store):
             row: records.Mark(at=at, detail=detail)
             for row, at, detail in self._rows(statement.order_by(_EVENT.id))
         }
+
+    def asked_since(self, rows: Collection[int], since: datetime.datetime) -> set[int]:
+        """Return those of the jobs that Slurm was asked to change since this time."""
+        is_request = _EVENT.kind == "ask", _EVENT.detail.like(f"%{records.REQUESTED}")
+        of_rows = base.among(_EVENT.job_row, rows), _EVENT.at >= since
+        return {*self._scalars(sa.select(_EVENT.job_row).where(*of_rows, *is_request))}
 
     def marked_for_deletion(self) -> list[int]:
         """Return the jobs whose rows an interrupted call did not delete completely."""

@@ -6,6 +6,7 @@ from orchestrator.prune.kinds import KINDS, kind_of_file
 from orchestrator.prune.records import (
     EVENT,
     FOLDER,
+    REQUESTED,
     ROWS,
     Kind,
     Mark,

@@ -11,6 +11,8 @@ import re
 EVENT = "prune"
 #: Their details, which are compared with stored ones.
 FOLDER, ROWS = "pruned: run folder", "pruned: rows"
+#: The end of the entry that Slurm is asked to change a job, which confirmed.ask writes.
+REQUESTED = "requested"
 #: What is being removed has this name; a later call removes it if the first one was killed.
 _LEFTOVER = re.compile(r"\.pruned\..+\.(?P<token>[a-z0-9]{12})")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from orchestrator.controller.schedules import regression_check, submit_later
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 
+#: A requeue that was requested shows in the state of the job by then.
+_REQUESTED_WITHIN = datetime.timedelta(hours=1)
 #: What the source of a baseline names (controller/reports/studies.py): `jobs 123, @9, local-7` and
 #: `sweep NAME (@3)`.
 _JOBS = re.compile(r"jobs (?P<names>.+)")
@@ -38,6 +41,8 @@ def members(
     for row, job in by_row.items():
         if reason := prune.own_reason(job, now):
             reasons[row] = reason
+    for row in work.prune.asked_since(rows, now - _REQUESTED_WITHIN):
+        reasons.setdefault(row, "Slurm was asked to change them within the last hour")
     for row, reason in _needed(work, by_row, groups):
         reasons.setdefault(row, reason)
     chosen = set(selected)

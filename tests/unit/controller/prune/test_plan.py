@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from orchestrator import jobs, prune
+from orchestrator.controller.actions import confirmed
 from orchestrator.controller.prune import plan, removal
 from orchestrator.controller.session import contexts, stores
 from orchestrator.jobs import JobState
@@ -152,6 +156,38 @@ def test_all_checkpoints(context: contexts.Context) -> None:
     assert removal.carry_out(context, planned).problems == []
     (folder,) = context.configuration.runs_dir.iterdir()
     assert sorted(path.name for path in folder.iterdir()) == ["1.out", "2.out", "script.sbatch"]
+
+
+def test_a_requested_requeue_keeps_the_job(context: contexts.Context) -> None:
+    world = World(context)
+    jobs_by_hours = {hours: world.add("plain", goes=hours > 1)[0] for hours in (0.5, 1.5)}
+    with context.store.writing() as work:
+        for hours, job in jobs_by_hours.items():
+            event = context.event("ask", "scontrol requeue requested")
+            at = NOW - datetime.timedelta(hours=hours)
+            work.events.add(job.row, dataclasses.replace(event, at=at))
+    planned = make(context, Kind.RUN_FOLDER)
+    assert rows_of(planned) == {jobs_by_hours[1.5].row}
+    assert [*planned.kept] == ["Slurm was asked to change them within the last hour"]
+
+
+def test_a_pruned_job_is_not_requeued(context: contexts.Context) -> None:
+    world = World(context)
+    (job,) = world.add("plain", goes=True)
+    removal.carry_out(context, make(context, Kind.RUN_FOLDER))
+    asked: list[object] = []
+    slurm: Any = SimpleNamespace(change=lambda *words: asked.append(words) or {})
+    context = dataclasses.replace(context, slurm_client=lambda: slurm)
+    # As if the folder had been there when the requeue was checked.
+    action = confirmed.Action(
+        name="requeue", objection=lambda job: "", is_done=lambda before, now: False
+    )
+    (outcome,) = confirmed.ask(context, [job], action)
+    assert (outcome.end, outcome.why) == (
+        confirmed.End.REFUSED,
+        f"its run folder was pruned on {NOW.astimezone():%Y-%m-%d}",
+    )
+    assert asked == []
 
 
 @pytest.mark.parametrize("change", ["requeued", "resubmitted", "depended on"])
