@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import errors
@@ -18,6 +19,10 @@ from orchestrator.processes import process
 _UNUSED_SECONDS = 24 * 3600.0
 _EXPIRE = "1.day.ago"
 _REFERENCES = "refs/snapshots/"
+#: The indexes of working trees; a name with a dot is a draft.
+_INDEXES = "indexes"
+#: Locked exclusively here, and shared by who takes a snapshot.
+_LOCK = "lock"
 _TREE = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _GIT_SECONDS = 60.0
 #: Repacking writes all that is kept once more.
@@ -88,31 +93,52 @@ def unused(context: contexts.Context) -> list[Snapshot]:
     store = store_folder(context)
     result += [
         Snapshot(path=path, size_bytes=_size_bytes(status))
-        for folder in (store, store / "indexes")
-        for path, status in _files(folder)
-        if ".draft" in path.name and _is_old(status, now)
+        for path, status in _files(store / _INDEXES)
+        if "." in path.name and _is_old(status, now)
     ]
     return result
 
 
 def remove(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
-    """Remove snapshots, and all objects that no snapshot needs. Raises OrchestratorError.
+    """Remove snapshots, and all objects that no snapshot needs.
 
-    It may be interrupted anywhere: what is left is found again.
+    It may be interrupted anywhere: what is left is found again. No snapshot is taken meanwhile.
+    Raises OrchestratorError and OSError.
     """
+    if not store_folder(context).is_dir():
+        _remove_files(context, chosen)
+        return
+    with _locked(store_folder(context)):
+        _remove(context, chosen)
+
+
+def _remove(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
     trees = sorted({each.tree for each in chosen if each.tree is not None})
     if trees:
+        # An index names objects that are about to go, and git would not store them again.
+        for path, _ in _files(store_folder(context) / _INDEXES):
+            path.unlink(missing_ok=True)
         lines = "".join(f"delete {_REFERENCES}{tree}\n" for tree in trees)
         _git(context, ["update-ref", "--stdin"], _GIT_SECONDS, stdin=lines)
+    _remove_files(context, chosen)
+    # Objects of a snapshot that was being taken have no reference yet: -a would drop them.
+    unreachable = f"--unpack-unreachable={_EXPIRE}"
+    _git(context, ["repack", "-A", "-d", "-q", unreachable], _REPACK_SECONDS)
+    _git(context, ["prune", f"--expire={_EXPIRE}"], _REPACK_SECONDS)
+
+
+def _remove_files(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
     for each in chosen:
         if each.path.parent != store_folder(context) / _REFERENCES:
-            with contextlib.suppress(FileNotFoundError):
-                each.path.unlink()
-    if store_folder(context).is_dir():
-        # Objects that a submission stores at this moment have no reference yet: -a would drop them.
-        unreachable = f"--unpack-unreachable={_EXPIRE}"
-        _git(context, ["repack", "-A", "-d", "-q", unreachable], _REPACK_SECONDS)
-        _git(context, ["prune", f"--expire={_EXPIRE}"], _REPACK_SECONDS)
+            each.path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(store: Path) -> Iterator[None]:
+    """Wait until no snapshot is being taken, and let none be taken meanwhile."""
+    with open(os.open(store / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _references(context: contexts.Context) -> set[str]:
@@ -130,10 +156,17 @@ def _git(
     store = store_folder(context)
     environ = {
         **{name: value for name, value in context.environ.items() if not name.startswith("GIT_")},
-        "GIT_DIR": str(store),
-        "GIT_CONFIG_NOSYSTEM": "1",
+        "LC_ALL": "C",
+        # For releases before 2.32, which do not know GIT_CONFIG_GLOBAL.
+        "HOME": str(store),
+        "XDG_CONFIG_HOME": str(store),
         "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_DIR": str(store),
     }
     settings = ("-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0")
     argv = ["git", *settings, *arguments]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -113,14 +114,67 @@ def test_drafts_and_archives_without_a_reference(context: contexts.Context) -> N
     folder = context.configuration.runs_dir / ".code"
     (folder / f"{tree}.tar.draft.17").touch()
     (folder / "other").symlink_to("/etc/passwd")
-    index = snapshots.store_folder(context) / "index.draft.17"
-    index.touch()
+    indexes = snapshots.store_folder(context) / "indexes"
+    indexes.mkdir()
+    for name in ("0a1b", "0a1b.17", "0a1b.17.nested"):
+        (indexes / name).touch()
     context = later(context)
     found = snapshots.unused(context)
-    assert trees_of(found) == [None] * 3
+    assert trees_of(found) == [None] * 4
     snapshots.remove(context, found)
     assert [path.name for path in folder.iterdir()] == ["other"]
-    assert not index.exists()
+    assert [path.name for path in indexes.iterdir()] == ["0a1b"]
+
+
+def test_an_index_does_not_outlive_its_objects(context: contexts.Context, tmp_path: Path) -> None:
+    """As snapshots are taken: unchanged files are not read again."""
+    indexes = snapshots.store_folder(context) / "indexes"
+    indexes.mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/train.py").write_text("unchanged")
+
+    def add() -> str:
+        argv = ["git", "update-index", "--add", "train.py"]
+        environ = {
+            **os.environ,
+            "GIT_DIR": str(snapshots.store_folder(context)),
+            "GIT_WORK_TREE": str(tmp_path / "root"),
+            "GIT_INDEX_FILE": str(indexes / "0a1b"),
+        }
+        subprocess.run(argv, env=environ, cwd=tmp_path / "root", check=True)
+        done = subprocess.run(
+            ["git", "write-tree"], env=environ, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    tree = add()
+    git(context, "update-ref", f"refs/snapshots/{tree}", tree)
+    for path in snapshots.store_folder(context).glob("objects/??/*"):
+        os.utime(path, (1, 1))
+    there = later(context)
+    snapshots.remove(there, snapshots.unused(there))
+    assert subprocess.run(
+        ["git", "-C", snapshots.store_folder(context), "cat-file", "-e", tree], check=False
+    ).returncode
+    assert add() == tree
+
+
+def test_nothing_is_removed_while_a_snapshot_is_taken(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = take(context, "x")
+    there = later(context)
+    found = snapshots.unused(there)
+    # Instead of waiting.
+    monkeypatch.setattr(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(snapshots.store_folder(context) / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(BlockingIOError):
+            snapshots.remove(there, found)
+        assert git(context, "cat-file", "-t", tree) == "tree"
+        assert git(context, "for-each-ref", "--format=%(refname)") == f"refs/snapshots/{tree}"
+    snapshots.remove(there, found)
+    assert git(context, "for-each-ref") == ""
 
 
 def test_an_archive_in_use_counts_as_used(context: contexts.Context, tmp_path: Path) -> None:
