@@ -11,7 +11,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db import unit_of_work
 from orchestrator import jobs, prune
 from orchestrator.controller.session import contexts
 from orchestrator.files import removal, run_folder
@@ -128,13 +127,19 @@ def remove(parent: Path, name: str) -> None:
         removal.remove(name, folder)
 
 
-def leftovers(context: contexts.Context, work: unit_of_work.UnitOfWork) -> list[Path]:
+def runs_dirs(context: contexts.Context) -> list[Path]:
+    """Return the folders with the run folders of stored jobs, and that of the configuration."""
+    with context.store.reading() as work:
+        parents = {Path(run_dir).parent for run_dir in work.prune.run_dirs()}
+    return sorted({*parents, context.configuration.runs_dir})
+
+
+def leftovers(context: contexts.Context) -> list[Path]:
     """Return what interrupted removals of this installation left beside run folders."""
-    parents = {Path(run_dir).parent for run_dir in work.prune.run_dirs()}
-    parents.add(context.configuration.runs_dir)
-    installation_id = work.settings.installation_id()
+    with context.store.reading() as work:
+        installation_id = work.settings.installation_id()
     found = []
-    for parent in sorted(parents):
+    for parent in runs_dirs(context):
         for entry in _entries(parent):
             token = prune.leftover_token(entry.name)
             if token is None or not token.startswith(installation_id):

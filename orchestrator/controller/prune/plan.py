@@ -97,22 +97,20 @@ def make(context: contexts.Context, selection: Selection) -> Plan:
     examiner = disk_use.Examiner(MAX_FILES)
     groups: list[Group] = []
     kept: dict[str, list[jobs.Job]] = collections.defaultdict(list)
-    leaving: set[int] = set()
     with context.store.reading() as work:
-        left = folders.leftovers(context, work)
         interrupted = work.prune.marked_for_deletion()
         selected = _selected(work, selection) if selection.kinds else []
-        if interrupted:
-            all_rows = dataclasses.replace(selection, larger_than_bytes=None)
-            groups += _groups(context, work, all_rows, Kind.ROWS, interrupted, examiner, {})
-            leaving = {job.row for group in groups for job in group.jobs}
-        # What removes most comes first: rows include run folders, and these the checkpoints.
-        for kind in (Kind.ROWS, Kind.RUN_FOLDER, Kind.CHECKPOINTS):
-            if kind in selection.kinds:
-                rows = [row for row in selected if row not in leaving]
-                new = _groups(context, work, selection, kind, rows, examiner, kept)
-                groups += new
-                leaving |= {job.row for group in new for job in group.jobs}
+    if interrupted:
+        all_sizes = dataclasses.replace(selection, larger_than_bytes=None)
+        groups += _groups(context, all_sizes, Kind.ROWS, interrupted, examiner, {})
+    leaving = {job.row for group in groups for job in group.jobs}
+    # What removes most comes first: rows include run folders, and these the checkpoints.
+    for kind in (Kind.ROWS, Kind.RUN_FOLDER, Kind.CHECKPOINTS):
+        if kind in selection.kinds:
+            rows = [row for row in selected if row not in leaving]
+            new = _groups(context, selection, kind, rows, examiner, kept)
+            groups += new
+            leaving |= {job.row for group in new for job in group.jobs}
     kept = {
         reason: remaining
         for reason, listed in kept.items()
@@ -127,7 +125,7 @@ def make(context: contexts.Context, selection: Selection) -> Plan:
                 size_bytes=_size(examiner, path),
                 reason="left by an interrupted prune",
             )
-            for path in left
+            for path in folders.leftovers(context)
         ],
         code=selection.code,
         snapshots=snapshots.unused(context) if selection.code else [],
@@ -144,7 +142,6 @@ def _selected(work: unit_of_work.UnitOfWork, selection: Selection) -> list[int]:
 
 def _groups(
     context: contexts.Context,
-    work: unit_of_work.UnitOfWork,
     selection: Selection,
     kind: Kind,
     rows: Sequence[int],
@@ -152,9 +149,11 @@ def _groups(
     kept: dict[str, list[jobs.Job]],
 ) -> list[Group]:
     """Return what goes of these jobs; the others are added to `kept`."""
-    is_rows = kind is Kind.ROWS
-    members, by_row = references.members(context, work, rows, with_groups=is_rows)
-    dependents = work.prune.dependents(list(by_row)) if is_rows else {}
+    with context.store.reading() as work:
+        is_rows = kind is Kind.ROWS
+        members, by_row = references.members(context, work, rows, with_groups=is_rows)
+        dependents = work.prune.dependents(list(by_row)) if is_rows else {}
+    # Run folders are examined afterwards: that may take long.
     groups: list[Group] = []
     for unit in prune.units(members, dependents):
         of_unit = [by_row[row] for row in unit.rows]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import errors
+from orchestrator.controller.prune import folders
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
 
@@ -47,10 +48,7 @@ def store_folder(context: contexts.Context) -> Path:
 
 def archive_folders(context: contexts.Context) -> list[Path]:
     """Return the folders with archives: `.code` beside run folders."""
-    with context.store.reading() as work:
-        parents = {Path(run_dir).parent for run_dir in work.prune.run_dirs()}
-    parents.add(context.configuration.runs_dir)
-    found = [parent / ".code" for parent in sorted(parents)]
+    found = [parent / ".code" for parent in folders.runs_dirs(context)]
     return [
         path
         for path in found
