@@ -11,7 +11,11 @@ from tests.cluster.test_graphs import change
 
 SMALL = {"resources": "cpus_per_task = 1\nmem = '50M'"}
 #: Slurm may still requeue younger jobs, and no test waits for an hour.
-AGE = "UPDATE jobs SET ended_at = '2026-01-01 00:00:00.000000' WHERE ended_at IS NOT NULL"
+_THEN = "'2026-01-01 00:00:00.000000'"
+AGE = (
+    f"UPDATE jobs SET created_at = {_THEN}, submitted_at = {_THEN}, started_at = {_THEN}, "
+    f"ended_at = {_THEN} WHERE ended_at IS NOT NULL"
+)
 
 
 def pruned(site: sites.Site, *argv: str) -> tuple[list[str], list[str]]:
