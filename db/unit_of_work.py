@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
     from db.stores.log_cursors import LogCursorStore
     from db.stores.metrics import MetricStore
     from db.stores.notices import NoticeStore
+    from db.stores.prune import PruneStore
     from db.stores.recovery import RecoveryStore
     from db.stores.refreshes import RefreshStore
     from db.stores.schedules import ScheduleStore
@@ -42,6 +43,7 @@ class UnitOfWork:
     log_cursors: LogCursorStore
     metrics: MetricStore
     notices: NoticeStore
+    prune: PruneStore
     recovery: RecoveryStore
     refreshes: RefreshStore
     schedules: ScheduleStore

@@ -103,21 +103,25 @@ class ScheduleStore(base.Store):
 
     def triggers_to_compare(
         self,
-        trigger: records.Trigger,
+        trigger: records.Trigger | None,
         schedule: records.Schedule,
         *,
         except_verdicts: Collection[str],
         limit: int,
     ) -> list[records.Trigger]:
-        """Return the latest triggers before this one whose results it is compared with."""
-        return self._triggers(
+        """Return the latest triggers before this one whose results it is compared with.
+
+        None: before the next trigger, which is not decided yet.
+        """
+        conditions = [
             _TRIGGER.schedule_id == schedule.row,
             _TRIGGER.state == "fired",
             _TRIGGER.verdict.not_in(except_verdicts),
             _TRIGGER.decided_at >= schedule.created_at,
-            _TRIGGER.planned_at < trigger.planned_at,
-            limit=limit,
-        )
+        ]
+        if trigger is not None:
+            conditions.append(_TRIGGER.planned_at < trigger.planned_at)
+        return self._triggers(*conditions, limit=limit)
 
     def recent_triggers(
         self, since: datetime.datetime, limit: int

@@ -12,6 +12,7 @@ from orchestrator import jobs, recovery
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.controller.diagnosis import explanations
+from orchestrator.controller.prune import marks
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts
 from orchestrator.diagnosis import causes, log_rules, records
@@ -38,6 +39,8 @@ class _Explained:
     explanation: records.Explanation
     #: Of a recovery rule, after this failure.
     decision: recovery.StoredDecision | None = None
+    #: that the run folder was pruned; "": it was not
+    pruned: str = ""
 
     @property
     def fixes(self) -> list[str]:
@@ -118,6 +121,7 @@ def _explained(
             job=job,
             explanation=explanations.explain(context, job, rules, attempt=attempt),
             decision=decisions.get(job.row),
+            pruned=marks.note(context, job),
         )
         for job in selected
     ]
@@ -195,6 +199,8 @@ def _lines(group: Sequence[_Explained]) -> Iterator[str]:
     rank = "" if is_named else f" (first on rank {first_rank})"
     cause = "" if explanation.cause is None else f"{explanation.cause}: "
     yield from _field("Cause" if cause else "State", [f"{cause}{explanation.summary}{rank}"])
+    if group[0].pruned:
+        yield from _field("Note", [f"{group[0].pruned}, and with it its logs"])
     yield from _field("Evidence", map(_evidence_text, explanation.evidence))
     if explanation.traceback is not None:
         yield from _traceback_lines(explanation.traceback)

@@ -314,6 +314,10 @@ def _missing_log(context: contexts.Context, job: jobs.Job, path: str | None) -> 
     with context.store.reading() as work:
         now = work.jobs.get(job.row) or job
         cursors = work.log_cursors.of(job.row)
+    from orchestrator.controller.prune import marks
+
+    if pruned := marks.note(context, job):
+        return f"no log: {pruned}; `orchestrator metrics {naming.name_of(job)}` shows its metrics"
     if any(cursor.path == path and cursor.inode for cursor in cursors):
         return f"the log {path} was deleted"
     if now.state in jobs.TERMINAL:

@@ -229,6 +229,10 @@ def show_metrics(
         output.note(f"Wrote {output.count(total, 'row')} to {out}")
     if total:
         return
+    from orchestrator.controller.prune import marks
+
+    for pruned in filter(None, (marks.note(context, job) for job in selected)):
+        output.note(f"Note: {pruned}; only metrics that were read before are stored.")
     if metric_filter.selects_all:
         output.note(
             "No metrics: no line of the log matches a pattern. Lines such as `step 10 loss 2.31` "

@@ -192,6 +192,32 @@ class JobFilter:
 job_filter = commands.record(JobFilter)
 
 
+def _parse_states(text: str) -> tuple[jobs.JobState, ...]:
+    # `-t ""` is an error, such as an unset variable, and must not select all states.
+    return tuple(map(_parse_state, text.split(",")))
+
+
+def _parse_state(word: str) -> jobs.JobState:
+    # Most commands need not import it.
+    from orchestrator.slurm import states
+
+    with contextlib.suppress(ValueError):
+        return jobs.JobState(word.upper())
+    state = states.parse_state(word)
+    if state is jobs.JobState.UNKNOWN:
+        known = ", ".join(jobs.JobState)
+        raise click.BadParameter(f"{word!r} is not a state; states are {known}")
+    return state
+
+
+job_states = option(
+    "-t --state",
+    "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+    _parse_states,
+    metavar="STATE,...",
+)
+
+
 def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     ctx.with_resource(_with_scheduler_advice())
     if value is not None:
@@ -221,6 +247,19 @@ scheduler = option(
     expose_value=False,
     callback=_set_scheduler,
 )
+
+
+def sweep_names_and_rows(
+    context: contexts.Context, references: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the names, and the rows of the sweeps named `@3`. NotFoundError for an unknown one."""
+    if not references:
+        return (), ()
+    from orchestrator.controller.sweeps import queries
+
+    found = {reference: queries.find(context, reference) for reference in references}
+    names = tuple(word for word in references if not word.startswith("@"))
+    return names, tuple(sweep.row for word, sweep in found.items() if word.startswith("@"))
 
 
 def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:

@@ -16,6 +16,7 @@ from orchestrator import errors, jobs
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, job_rows, terminal
+from orchestrator.controller.prune import marks
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.usage import job_efficiency
@@ -73,6 +74,9 @@ def show(
     tasks = options.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
+    pruned = marks.note(context, tasks[0])
+    if pruned and (script or spec or diff):
+        output.note(f"Note: {pruned}; this is the copy in the database.")
     if script:
         terminal.print_exactly(details.submission.script)
     elif spec:
@@ -205,7 +209,7 @@ def _show_job(
         }
         output.print_rows("job", [row], job_rows.JOB_COLUMNS, form)
         return
-    output.print_fields(_fields(job, row, provenance))
+    output.print_fields(_fields(job, row, provenance, marks.note(context, job)))
     if len(attempts) > 1:
         click.echo("\nAttempts:")
         output.print_rows("attempts", attempts, job_rows.ATTEMPT_COLUMNS, "table")
@@ -223,7 +227,7 @@ def _show_job(
 
 
 def _fields(
-    job: jobs.Job, row: output.Row, provenance: Mapping[str, object]
+    job: jobs.Job, row: output.Row, provenance: Mapping[str, object], pruned: str
 ) -> Iterator[tuple[str, object]]:
     yield "Job", f"{job.job_id or '-'} (@{job.row})"
     yield "Name", job.name
@@ -249,6 +253,7 @@ def _fields(
     yield "Arguments", row["arguments"] and shlex.join(row["arguments"])
     yield "Labels", ", ".join(job.labels)
     yield from _named(job, _PATHS)
+    yield "Note", pruned
     yield "Spec", provenance.get("spec")
     commit = str(provenance.get("git_commit") or "")
     changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""

@@ -8,32 +8,14 @@ import datetime
 import sys
 import time
 
-import click
-
 from orchestrator import errors, jobs
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
-from orchestrator.slurm import states
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
-
-
-def _parse_states(text: str) -> tuple[jobs.JobState, ...]:
-    # `-t ""` is an error, such as an unset variable, and must not select all states.
-    return tuple(map(_parse_state, text.split(",")))
-
-
-def _parse_state(word: str) -> jobs.JobState:
-    with contextlib.suppress(ValueError):
-        return jobs.JobState(word.upper())
-    state = states.parse_state(word)
-    if state is jobs.JobState.UNKNOWN:
-        known = ", ".join(jobs.JobState)
-        raise click.BadParameter(f"{word!r} is not a state; states are {known}")
-    return state
 
 
 @commands.command(
@@ -45,12 +27,7 @@ def _parse_state(word: str) -> jobs.JobState:
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
-    job_states: tuple[jobs.JobState, ...] | None = option(
-        "-t --state",
-        "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
-        _parse_states,
-        metavar="STATE,...",
-    ),
+    job_states: tuple[jobs.JobState, ...] | None = options.job_states,
     job_filter: options.JobFilter = options.job_filter,
     sweeps: tuple[str, ...] = option(
         "--sweep",
@@ -81,9 +58,10 @@ def status(
     state is older than the profile's poll_floor_seconds.
     """
     is_filtered = any((references, job_states, sweeps, since, *vars(job_filter).values()))
+    sweep_names, sweep_rows = options.sweep_names_and_rows(context, sweeps)
     query = jobs.JobQuery(
-        sweeps=tuple(word for word in sweeps if not word.startswith("@")),
-        sweep_rows=_sweep_rows(context, sweeps),
+        sweeps=sweep_names,
+        sweep_rows=sweep_rows,
         states=job_states or (),
         since=since,
         live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
@@ -107,16 +85,6 @@ def status(
             return
         refresh = None if refresh else refresh
         time.sleep(_WATCH_SECONDS)
-
-
-def _sweep_rows(context: contexts.Context, references: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the rows of the sweeps named `@3`. NotFoundError for any unknown sweep."""
-    if not references:
-        return ()
-    from orchestrator.controller.sweeps import queries
-
-    sweeps = {reference: queries.find(context, reference) for reference in references}
-    return tuple(sweep.row for reference, sweep in sweeps.items() if reference.startswith("@"))
 
 
 def _print_jobs(

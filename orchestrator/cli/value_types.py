@@ -19,6 +19,10 @@ OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
 _MAX_DAYS = 366
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(?:\d+[smhdw])+", re.ASCII)
+_SIZE = re.compile(
+    r"(?P<number>\d{1,15}(?:\.\d{1,15})?) ?(?:(?P<prefix>[KMGTP])(?P<binary>i)?)?B?",
+    re.ASCII | re.IGNORECASE,
+)
 _AGO = re.compile(
     r"(?:now *-)? *(?P<count>\d+) *"
     r"(?P<unit>seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw])(?: +ago)?"
@@ -58,6 +62,15 @@ def duration(text: str) -> int:
     if total > longest:
         raise click.BadParameter(f"{text!r} is too long: write at most {_MAX_DAYS}d")
     return int(total.total_seconds())
+
+
+def size(text: str) -> int:
+    """Return the bytes of `500MB`, `1.5GB`, `2TiB` or `4096`."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size: write 500MB, 1.5GB, 2TB or 1GiB")
+    exponent = "KMGTP".index(match["prefix"].upper()) + 1 if match["prefix"] else 0
+    return int(float(match["number"]) * (1024 if match["binary"] else 1000) ** exponent)
 
 
 def time(text: str) -> datetime.datetime:

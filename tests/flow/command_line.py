@@ -25,6 +25,7 @@ TIMEOUT_SECONDS = 60.0
 PROGRESS = re.compile(
     r"^(?:Asking Slurm|Submitting|Looking at the working tree|Taking a snapshot of the code|"
     r"Reading the log of \S+|"
+    r"Looking for what may be removed|Removing|"
     r"(?:Checking|Copying|Upgrading) the (?:backup|database))(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
     re.MULTILINE,
 )

@@ -103,6 +103,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("notices", "list"),
     ("explain", "@2"),
     ("usage",),
+    ("usage", "--disk"),
+    ("prune", "--rows", "--older-than", "0s"),
     ("db", "check"),
     ("db", "backup", "BACKUP"),
     ("cancel", "nobody"),

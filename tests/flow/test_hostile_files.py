@@ -63,6 +63,8 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
         ("resubmit", "@1"),
         ("sweep", "report", "--jobs", "@1"),
         ("usage",),
+        ("usage", "--disk"),
+        ("prune", "--run-folders", "--older-than", "0s", "--yes"),
     ):
         done = cli.bounded(*command, memory_bytes=MEMORY_BYTES)
         assert "Traceback" not in done.err, (command, done.err)

@@ -148,7 +148,9 @@ SHOWN: dict[str, list[list[str]]] = {
     "trust": [["trust", "--list", *extra] for extra in HEAD] + [["trust", "EVIL\udc9b31m"]],
     "db restore": [["db", "restore", *extra] for extra in HEAD]
     + [["db", "restore", "EVIL\udc9b31m"]],
-    "usage": [["usage", "--by", "name", *extra] for extra in HEAD],
+    "usage": [["usage", "--by", "name", *extra] for extra in HEAD]
+    + [["usage", "--disk", *extra] for extra in HEAD],
+    "prune": [["prune", "--rows", "--older-than", "0s", *extra] for extra in HEAD],
     "sweep list": [["sweep", "list", *extra] for extra in HEAD],
     "sweep status": [["sweep", "status", "@1", "--no-refresh", *extra] for extra in HEAD]
     + [["sweep", "status", "@1", "--no-refresh", "--points", *extra] for extra in HEAD],

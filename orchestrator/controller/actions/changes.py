@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
+from orchestrator.controller.prune import marks
 from orchestrator.controller.refresh import slurm_queries
 from orchestrator.controller.session import contexts
 from orchestrator.diagnosis import pending_reasons
@@ -98,6 +99,8 @@ def requeue(
         return _known_to_scheduler(context, selected)
 
     def objection(job: jobs.Job) -> str:
+        if job.ended and (pruned := marks.note(context, job)):
+            return f"{pruned}; {_how_to_resubmit(job)} as a new job"
         if by_rules and job.attempt != attempts[job.row]:
             return f"{job.job_id} was started again meanwhile"
         if job.state in jobs.TERMINAL and job.row not in known_rows():

@@ -11,7 +11,7 @@ import datetime
 import enum
 from collections.abc import Callable, Sequence
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, prune
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
@@ -193,21 +193,36 @@ def not_shown(job: jobs.Job, since: datetime.datetime) -> str:
 
 
 def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action) -> list[Outcome]:
-    """Store that Slurm is asked, ask it, and return the refusals."""
+    """Store that Slurm is asked, ask it, and return the refusals.
+
+    A job whose run folder is being pruned is refused: prune does not touch a job once its request
+    is stored.
+    """
     command = action.name if context.is_local else f"scontrol {action.name}"
 
-    def store(details: Sequence[tuple[jobs.Job, str]]) -> None:
+    def store(details: Sequence[tuple[jobs.Job, str]]) -> dict[int, prune.Mark]:
         with context.store.writing() as work:
+            marks = work.prune.marks([job.row for job, _ in details])
             work.events.add_many(
                 (job.row, context.event("ask", text, source=action.source, attempt=job.attempt))
                 for job, text in details
             )
+            return marks
 
-    store([(job, f"{command} requested") for job in selected])
+    marks = store([(job, f"{command} {prune.REQUESTED}") for job in selected])
+    pruned = {
+        row: f"its run folder was pruned on {mark.at.astimezone():%Y-%m-%d}"
+        for row, mark in marks.items()
+        if mark.detail in (prune.FOLDER, prune.ROWS)
+    }
+    gone = [job for job in selected if job.row in pruned and job.ended]
+    selected = [job for job in selected if job not in gone]
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.
     context.guard.confirm_lease()
-    reasons = context.scheduler.change(action.name, [job.job_id for job in selected if job.job_id])
+    job_ids = [job.job_id for job in selected if job.job_id]
+    reasons = context.scheduler.change(action.name, job_ids) if job_ids else {}
     refused = [(job, reasons[job.job_id or ""]) for job in selected if job.job_id in reasons]
+    refused += [(job, pruned[job.row]) for job in gone]
     if refused:
         store([(job, f"{command} was refused: {why}") for job, why in refused])
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in refused]

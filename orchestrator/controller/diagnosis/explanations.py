@@ -13,9 +13,12 @@ from pathlib import Path
 from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import rank_files
+from orchestrator.controller.prune import marks
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.diagnosis import (
+    causes,
     explanations,
+    final_states,
     log_reader,
     log_rules,
     main_finding,
@@ -53,6 +56,9 @@ def explain(
         return _explain_pending(context, job)
     details = queries.details(context, job)
     is_earlier = attempt is not None and attempt != job.attempt
+    is_known = job.cause is not None and job.cause in causes.known()
+    if not is_earlier and is_known and marks.note(context, job):
+        return _stored_explanation(context, job, str(job.cause))
     if attempt is not None and is_earlier:
         job = _as_of_attempt(job, details.attempts, attempt)
     facts = _facts(job, details.attempts, details.events)
@@ -62,6 +68,21 @@ def explain(
     if job.state is jobs.JobState.COMPLETED:
         return dataclasses.replace(explanation, cures=_advice(details.submission))
     return explanation
+
+
+def _stored_explanation(
+    context: contexts.Context, job: jobs.Job, cause: causes.Cause
+) -> Explanation:
+    """Return what was found in the logs of a job while they existed."""
+    with context.store.reading() as work:
+        sentence = work.events.cause(job.row, job.attempt).partition(": ")[2]
+    info = causes.known()[cause]
+    return Explanation(
+        cause=cause,
+        summary=sentence or info.title,
+        evidence=(final_states.evidence(job),),
+        cures=info.cures,
+    )
 
 
 def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:
@@ -165,7 +186,7 @@ def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
         return 0
     rules = log_rules.load_shipped()
     deadline = context.deadline.within(READING_SECONDS)
-    causes: list[tuple[jobs.Job, str, jobs.JobEvent]] = []
+    found: list[tuple[jobs.Job, str, jobs.JobEvent]] = []
     for index, job in enumerate(sorted(failed, key=lambda job: job.row)):
         if index and deadline.is_over:
             break
@@ -179,12 +200,12 @@ def store_causes(context: contexts.Context, job_rows: Sequence[int]) -> int:
         source = explanation.evidence[0].source if explanation.evidence else Source.OURS
         detail = f"{explanation.cause}: {explanation.summary}"
         event = context.event("cause", detail, source=str(source), attempt=job.attempt)
-        causes.append((job, str(explanation.cause), event))
+        found.append((job, str(explanation.cause), event))
     with context.store.writing() as work:
         stored = work.jobs.change_many(
-            [(job.row, {"cause": cause}, job.version) for job, cause, _ in causes]
+            [(job.row, {"cause": cause}, job.version) for job, cause, _ in found]
         )
-        work.events.add_many((job.row, event) for job, _, event in causes if job.row in stored)
+        work.events.add_many((job.row, event) for job, _, event in found if job.row in stored)
     return len(stored)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from orchestrator import errors, jobs, metrics, patterns, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import job_patterns
+from orchestrator.controller.prune import marks
 from orchestrator.controller.session import contexts
 from orchestrator.files import run_folder
 from orchestrator.logs import files, lines, reading
@@ -225,7 +226,7 @@ class _JobReader:
             is_quick = deadline.clock() - begun < _PART_SECONDS
             limit_bytes = limit_bytes * _GROWTH if is_quick else FIRST_PART_BYTES
             limit_bytes = min(limit_bytes, reading.READ_LIMIT_BYTES)
-        if chunk.note not in ("", files.NO_LOG_YET):
+        if chunk.note not in ("", files.NO_LOG_YET) and not marks.note(self.context, self.job):
             self.context.reporter.warn(chunk.note)
         for message in matcher.slow:
             self.context.reporter.warn(f"{_name(self.job)}: {message}")

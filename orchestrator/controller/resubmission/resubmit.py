@@ -11,6 +11,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
+from orchestrator.controller.prune import marks
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
@@ -137,6 +138,12 @@ def send_again(
         submission = work.jobs.submission_of(job.row)
         depends = dependencies.of(work, job.row)
     folder = run_folder.RunFolder(Path(job.run_dir))
+    if pruned := marks.note(context, job):
+        raise errors.ConflictError(
+            f"{pruned}, so it cannot be submitted with its token any more. Nothing was submitted. "
+            f"`orchestrator show @{job.row} --script` and `--spec` print what was stored; "
+            "`orchestrator submit` submits it as a new job."
+        )
     if exposure := contexts.run_folder_exposure(context, folder.path):
         raise WrongHostError(f"{exposure} Nothing was submitted.")
     _calling_folder(job, submission)
@@ -282,6 +289,8 @@ def _submit_new(
     argv: Sequence[str],
 ) -> jobs.Job:
     job = tasks[0]
+    if pruned := marks.note(context, job):
+        context.reporter.info(f"Note: {pruned}; its script and spec are taken from the database.")
     record: dict[str, Any] = json.loads(submission.provenance)
     spec = specs.from_json(submission.spec)
     request = job_scripts.Request(spec=spec, source=str(record["spec"]), argv=argv)

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, jobs, reports
 from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts
@@ -19,6 +20,7 @@ _HISTORY = 10
 #: Runs with these verdicts are not compared with: a lasting slow-down is reported each time, until
 #: it is accepted by a baseline or by replacing the schedule.
 _EXCLUDED = frozenset({"failed", "regression"})
+_ALL_STATES: tuple[records.ScheduleState, ...] = ("active", "paused", "removed")
 #: Runs per pass: each reads the logs of its jobs.
 _MAX_RUNS = 20
 
@@ -53,6 +55,18 @@ def step(context: contexts.Context) -> list[str]:
                 at = f"{trigger.planned_at:%Y-%m-%dT%H:%MZ}"
                 messages.append(f"Schedule {schedule.name}: {at} {verdict}: {sentence}")
     return messages
+
+
+def needed(work: unit_of_work.UnitOfWork) -> list[tuple[records.Trigger, str]]:
+    """Return the triggers that the next checks will read, each with the name of its schedule."""
+    names = {schedule.row: schedule.name for schedule in work.schedules.all(states=_ALL_STATES)}
+    triggers = work.schedules.triggers_without_verdict()
+    for schedule in work.schedules.all():
+        if schedule.baseline is None:
+            triggers += work.schedules.triggers_to_compare(
+                None, schedule, except_verdicts=_EXCLUDED, limit=_HISTORY
+            )
+    return [(trigger, names[trigger.schedule_row]) for trigger in triggers]
 
 
 def _check(

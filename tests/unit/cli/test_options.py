@@ -1,4 +1,4 @@
-"""Values of --since."""
+"""Values of --since and other options."""
 
 import datetime
 import time
@@ -7,6 +7,7 @@ import click
 import pytest
 
 from orchestrator.cli import value_types
+from orchestrator.text import sizes
 
 #: 11:30 in Oslo.
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
@@ -68,3 +69,45 @@ def test_midnight_of_a_day_whose_clocks_changed():
 def test_a_length_beyond_any_calendar(text):
     with pytest.raises(click.BadParameter, match="is too long"):
         value_types.duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("4096", 4096),
+        ("1GB", 10**9),
+        ("1.5g", 1_500_000_000),
+        ("500 MB", 500_000_000),
+        ("2TiB", 2 * 2**40),
+        ("1KiB", 1024),
+        ("0", 0),
+    ],
+)
+def test_size(text: str, size_bytes: int) -> None:
+    assert value_types.size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1XB", "1e9", "nan", "1.GB", "\u0661GB"])
+def test_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter) as raised:
+        value_types.size(text)
+    expected = f"{text!r} is not a size: write 500MB, 1.5GB, 2TB or 1GiB"
+    assert raised.value.message == expected
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1234, "1.23 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (99_960_000, "100 MB"),
+        (41_200_000_000, "41.2 GB"),
+        (5 * 10**18, "5000 PB"),
+    ],
+)
+def test_text_of_a_size(size_bytes: int, text: str) -> None:
+    assert sizes.text(size_bytes) == text

@@ -25,6 +25,7 @@ from orchestrator.cli import (
     notices,
     output,
     patterns,
+    prune,
     reports,
     schedules,
     service,
@@ -260,6 +261,26 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
             "month jobs starts gpu_hours core_hours node_hours wasted",
             ("2026-11", 12345, 23456, 123456.7890123, 9876543.21, 30864.197, "12%"),
             ("2026-10", 3, 4, 0.08333333333333333, 12.0, 0.0, ""),
+        ),
+    ),
+    "usage --disk": (
+        usage._DISK_COLUMNS,
+        table_rows(
+            "job name total log checkpoints code metrics torchrun other",
+            (
+                *("12345_[0-7]", LONG, "41.2 GB", "18.3 MB", "41.1 GB", "4.1 MB", "2.05 MB"),
+                *("0 B", "41 kB"),
+            ),
+        ),
+    ),
+    "prune": (
+        prune._COLUMNS,
+        table_rows(
+            "job name what size reason path",
+            (
+                *("12345_[0-7]", LONG, "checkpoints", "41.2 GB"),
+                *("COMPLETED, FAILED since 2026-09-14", f"/scratch/alice/runs/{LONG}.k3x9q2m7w1ab"),
+            ),
         ),
     ),
     "notices list": (
