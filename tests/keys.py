@@ -31,6 +31,7 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs/keys.md"
 _NOT_KEYS = {
     (jobs.Launch, "batch_file"),
     (profiles.Profile, "name"),
+    *((jobs.Code, name) for name in jobs.SET_BY_US),
     (loading.PatternTable, "line"),
 }
 #: Keys of [sweep] whose fields have another type than the TOML.
@@ -38,6 +39,7 @@ _SWEEP = {"axes": "a table", **dict.fromkeys(("points", "include", "exclude"), "
 _HOW_TO = {
     "environment": "variables",
     "container": "containers",
+    "code": "versions-of-code",
     "metrics": "metrics",
     "alerts": "efficiency",
     "retry": "recovery",

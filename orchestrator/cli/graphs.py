@@ -51,6 +51,7 @@ def submit(
     context: contexts.Context,
     file: Path = argument(type=click.Path(path_type=Path, dir_okay=False, exists=True)),
     _scheduler: None = options.scheduler,
+    snapshot: bool | None = options.snapshot,
     form: str = options.form,
 ) -> None:
     """Submit all nodes of a graph, each exactly once.
@@ -59,7 +60,9 @@ def submit(
     before anything is stored. Slurm starts each node after those that it depends on. If this
     command is killed, `orchestrator tick` submits the rest.
     """
-    graph, problems = graph_management.submit_graph(context, file, sys.argv, output.note)
+    graph, problems = graph_management.submit_graph(
+        context, file, sys.argv, output.note, snapshot=snapshot
+    )
     _print_nodes(context, graph, form)
     if problems:
         raise errors.ConflictError("\n".join(problems))

@@ -112,6 +112,11 @@ sweeps = option(
     multiple=True,
     shell_complete=complete("sweep_references"),
 )
+snapshot = option(
+    "--snapshot/--no-snapshot",
+    "Run a snapshot of the code, taken now, instead of what is in the folder when the job starts. "
+    "Default: code.snapshot of the spec or the profile.",
+)
 wait = option("--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.")
 queue = option(
     "--queue/--no-queue",

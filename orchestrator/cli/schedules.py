@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -100,6 +100,13 @@ def add(
         "Compare results with this baseline. Default: with earlier results of the schedule.",
         "NAME",
     ),
+    snapshot: Literal["at-add", "at-trigger"] | None = option(
+        "--snapshot",
+        "Run a snapshot of the code, taken now or at each planned time. Default: now, if "
+        "code.snapshot of the spec or the profile is true.",
+        click.Choice(["at-add", "at-trigger"]),
+    ),
+    no_snapshot: bool = option("--no-snapshot", "Run what is in the folder when the job starts."),
     replace: bool = option("--replace", "Replace the schedule with this name."),
     yes: bool = options.yes,
     form: str | None = options.optional_form,
@@ -113,8 +120,12 @@ def add(
     if error := values.form_error("name", name):
         raise click.UsageError(f"NAME: {error}")
     calendar = calendars.Calendar(cron, tz or _local_zone())
+    options.refuse({"use only one of --snapshot and --no-snapshot": snapshot and no_snapshot})
     configuration = session.configuration_of(ctx)
-    checked, context = _checked(ctx, job, configuration, yes=yes)
+    if snapshot is not None or no_snapshot:
+        job = job.with_snapshot(not no_snapshot)
+    is_taken = snapshot != "at-trigger"
+    checked, context = _checked(ctx, job, configuration, yes=yes, is_taken=is_taken)
     if baseline is not None:
         baselines.find(context, baseline)
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
@@ -149,8 +160,11 @@ def _checked(
     configuration: config.Configuration,
     *,
     yes: bool,
+    is_taken: bool,
 ) -> tuple[dict[str, Any], contexts.Context]:
     """Check what is to be submitted as if it were submitted now.
+
+    is_taken: a requested snapshot of the code is taken now.
 
     Returns arguments of management.add(), and the context for its scheduler.
     """
@@ -161,8 +175,16 @@ def _checked(
         context = prepared.context
         sweeps.print_plan_line(sweep.name, sweep.table.kind, prepared)
         sweeps.confirm(prepared, yes=yes)
+        document = sweep.document
+        if sweep.points[0].spec.code.is_due and is_taken:
+            from orchestrator.controller.code import snapshots
+
+            sweep = snapshots.sweep_taken(context, sweep, source)
+            document = snapshots.document_with(
+                document, [point.spec.code for point in sweep.points], source
+            )
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
-        fields: dict[str, Any] = {"kind": "sweep", "spec": specs.to_store(sweep.document)}
+        fields: dict[str, Any] = {"kind": "sweep", "spec": specs.to_store(document)}
         fields["source"] = source
     else:
         request = spec_options.request(job, configuration)
@@ -171,6 +193,10 @@ def _checked(
         script = job_scripts.render(configuration, request, is_local=is_local)
         job_scripts.refuse_too_many_tasks(request, clusters.facts(context))
         intents.check(context, request.spec, script.text)
+        if request.spec.code.is_due and is_taken:
+            from orchestrator.controller.code import snapshots
+
+            request = snapshots.request_taken(context, request)
         inherit = set(request.spec.environment.inherit)
         spec = json.loads(specs.to_json(request.spec))
         fields = {"kind": "job", "spec": spec, "source": request.source}

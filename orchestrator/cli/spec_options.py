@@ -43,6 +43,12 @@ class JobOptions:
         path = Path(self.words[0])
         return path if batch_file.is_batch_file(path) else None
 
+    def with_snapshot(self, snapshot: bool | None) -> JobOptions:
+        """Return the options with --snapshot or --no-snapshot; None: neither is given."""
+        if snapshot is None:
+            return self
+        return dataclasses.replace(self, flags={**self.flags, "code.snapshot": snapshot})
+
 
 class _JobDeclaration:
     """SPEC, --set, the options of specs.FLAGS and `-- COMMAND`."""

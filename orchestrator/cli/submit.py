@@ -26,13 +26,14 @@ def render(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
     _scheduler: None = options.scheduler,
+    snapshot: bool | None = options.snapshot,
 ) -> None:
     """Print the batch script of a job.
 
     The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
     """
     configuration = session.configuration_of(ctx)
-    request = spec_options.request(job, configuration)
+    request = spec_options.request(job.with_snapshot(snapshot), configuration)
     terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
     spec_options.print_command_line(request)
 
@@ -55,6 +56,7 @@ def submit(
     save_spec: str | None = option(
         "--save-spec", "Also write the job as a spec to FILE, which must not exist.", "FILE.toml"
     ),
+    snapshot: bool | None = options.snapshot,
     queue: bool | None = options.queue,
     wait_: bool = options.wait,
     form: str | None = options.optional_form,
@@ -73,6 +75,7 @@ def submit(
     plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
     options.refuse_format(form, plain)
     configuration = session.configuration_of(ctx)
+    job = job.with_snapshot(snapshot)
     request = spec_options.request(job, configuration)
     if save_spec is not None:
         spec_options.save(job, pathlib.Path(save_spec))
@@ -86,6 +89,10 @@ def submit(
     if test_only:
         click.echo(submission.test_only(context, request))
         return
+    if request.spec.code.is_due:
+        from orchestrator.controller.code import snapshots
+
+        request = snapshots.request_taken(context, request)
     if queue is None:
         queue = context.profile.queue_submissions
     first = submission.submit(context, request, queue=queue)

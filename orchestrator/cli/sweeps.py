@@ -46,6 +46,7 @@ def submit_sweep(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
     _scheduler: None = options.scheduler,
+    snapshot: bool | None = options.snapshot,
     dry_run: bool = _dry_run,
     yes: bool = options.yes,
     wait_: bool = options.wait,
@@ -60,8 +61,13 @@ def submit_sweep(
     The sweep has the name of the job. Confirmation is required above the profile's confirm_points
     and confirm_gpu_hours.
     """
+    job = job.with_snapshot(snapshot)
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
+    if sweep.points[0].spec.code.is_due and not dry_run:
+        from orchestrator.controller.code import snapshots
+
+        sweep = snapshots.sweep_taken(context, sweep, source)
     prepared = plan.prepare(
         context, sweep.table, sweep.points, source=source, argv=sys.argv, without_slurm=dry_run
     )
@@ -85,6 +91,7 @@ def render(
     ctx: click.Context,
     job: spec_options.JobOptions = spec_options.job,
     _scheduler: None = options.scheduler,
+    snapshot: bool | None = options.snapshot,
     point: int | None = option(
         "--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1)
     ),
@@ -93,6 +100,7 @@ def render(
 
     The output is byte for byte what `sweep submit` passes to sbatch.
     """
+    job = job.with_snapshot(snapshot)
     sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     if point is not None:
         from orchestrator.specs import arguments

@@ -80,6 +80,8 @@ class Profile:
     alerts: jobs.Alerts = dataclasses.field(default_factory=jobs.Alerts)
     #: defaults of the specs; a job keeps the values of its submission
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
+    #: defaults of the specs
+    code: jobs.Code = dataclasses.field(default_factory=jobs.Code)
     #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none; default: all
     #: GPUs, or 1 job
     local_slots: int | None = None
@@ -90,7 +92,7 @@ class Profile:
 def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     """Yield what is wrong with a profile whose types are right."""
     tables: dict[KeyPath, object] = {(): profile}
-    tables |= {("alerts",): profile.alerts, ("retry",): profile.retry}
+    tables |= {("alerts",): profile.alerts, ("retry",): profile.retry, ("code",): profile.code}
     tables |= {("partitions", name): limits for name, limits in profile.partitions.items()}
     for table, record in tables.items():
         for path, error in schema.value_errors(record):
@@ -100,6 +102,9 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
 
         for path, error in retry_checks.findings(profile.retry):
             yield (*at, "retry", *path), error
+    for name in jobs.SET_BY_US:
+        if getattr(profile.code, name):
+            yield (*at, "code", name), jobs.SET_BY_US_MESSAGE
     for name in profile.variables:
         if error := values.variable_name_error(name):
             yield (*at, "variables", name), error
@@ -114,6 +119,8 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     Raises SpecError if it exceeds the limits of each of its partitions.
     """
     filled = with_defaults(spec, profile)
+    # Not a default of stored specs: a job that was submitted without a snapshot has none.
+    filled = dataclasses.replace(filled, code=spec.code.over(profile.code))
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):

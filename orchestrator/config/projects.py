@@ -22,7 +22,7 @@ from orchestrator.toml.key_paths import KeyPath
 
 _KEYS = frozenset({"profile", "profiles", "pattern", "pattern_files"})
 _PROFILE_KEYS = frozenset(
-    "account partition qos gres_style modules binds partitions alerts retry".split()
+    "account partition qos gres_style modules binds partitions alerts retry code".split()
 )
 #: Tables of a spec that `[retry.changes]` may change. Not environment: BASH_ENV runs a program.
 _CHANGED_TABLES = ("job", "resources", "args")

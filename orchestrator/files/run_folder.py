@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -31,8 +32,11 @@ _MAX_RC = 255
 #: The kernel accepts at most 6 MiB of arguments and variables; JSON makes up to six times of it.
 _ENVIRONMENT_LIMIT_BYTES = 64 * 1024 * 1024
 _EMPTY: Mapping[str, str] = types.MappingProxyType({})
+_NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
 #: In the file of an attempt that must not start. Never changed: it is compared with stored files.
 _CLOSED = "another job goes on with this one\n"
+#: The archive of the job's snapshot of the code, what the script reads about it, and the copy.
+CODE_ARCHIVE, CODE_PATHS, CODE = "code.tar", "code.paths", "code"
 #: JSON; only while a submission is deferred.
 ENVIRONMENT = "environment.json"
 #: The same for a job with [retry], until its chain has ended: for the continuation job.
@@ -100,6 +104,17 @@ class RunFolder:
     def checkpoints(self, task: int | None) -> Path:
         """Return the default folder for checkpoints of the job, or of a task of its array."""
         return self.path / ("checkpoints" if task is None else f"checkpoints.{task}")
+
+    def working_folder(self, spec: jobs.JobSpec, calling_folder: str) -> Path | None:
+        """Return the folder in which the program runs; None: one of its nodes has it.
+
+        calling_folder: where the job was submitted.
+        """
+        if spec.code.tree is None:
+            return Path(calling_folder, spec.chdir or "")
+        if spec.code.unpack == "node":
+            return None
+        return self.path / CODE / (spec.code.folder or "")
 
     def owner(self, task: int) -> str | None:
         """Return the SLURM_JOB_ID of the only job that may run the task; None: no job has begun."""
@@ -191,11 +206,13 @@ def create(
     links: Mapping[str, Path] | None = None,
     *,
     copies: Mapping[str, str] = _EMPTY,
+    hard_links: Mapping[str, Path] = _NO_LINKS,
     shared_folders: Sequence[Path] = (),
 ) -> RunFolder:
     """Make RUNS_DIR/NAME.TOKEN (0700) with `texts` as its files (0600), all on disk at the end.
 
-    `links`: symbolic links by name. `copies`: files for people with content that is read from the
+    `links`: symbolic links by name. `hard_links`: by name; symbolic ones where that is not
+    possible. `copies`: files for people with content that is read from the
     database; they need not be on disk. `shared_folders`: folders that other users may change.
     Raises RunFolderError, also if other users can change RUNS_DIR; then no folder is left.
     """
@@ -212,6 +229,8 @@ def create(
             _write(path / file_name, text)
         for link_name, target in (links or {}).items():
             (path / link_name).symlink_to(target)
+        for link_name, target in hard_links.items():
+            _hard_link(path / link_name, target)
         # The entries of a folder are on disk once the folder is (man fsync).
         for synced in (*(path / file_name for file_name in texts), path, runs_dir):
             files.sync(synced)
@@ -219,6 +238,16 @@ def create(
         shutil.rmtree(path, ignore_errors=True)
         raise _cannot_make(path, exc) from exc
     return RunFolder(path)
+
+
+def _hard_link(path: Path, target: Path) -> None:
+    try:
+        path.hardlink_to(target)
+    except OSError as exc:
+        # ext4 accepts 65,000 links of a file; some file systems none.
+        if exc.errno not in (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV):
+            raise
+        path.symlink_to(target)
 
 
 def remove(folder: RunFolder) -> None:

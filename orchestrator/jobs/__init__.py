@@ -14,8 +14,11 @@ from orchestrator.jobs.records import (
 )
 from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
+    SET_BY_US,
+    SET_BY_US_MESSAGE,
     Alerts,
     Array,
+    Code,
     Container,
     Environment,
     JobSpec,

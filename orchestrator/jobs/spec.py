@@ -8,6 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 from orchestrator.jobs.retry import ArgumentValue, Retry
 
+#: Keys of `[code]` that only stored specs have, and the message where a file sets one.
+SET_BY_US = ("tree", "root", "folder", "python_paths")
+SET_BY_US_MESSAGE = "is set when a snapshot is taken: remove it, and set code.snapshot = true"
+
 SbatchValue: TypeAlias = str | int | bool
 
 
@@ -93,6 +97,42 @@ class Launch:
     #: the options on sbatch's command line
     batch_file: str | None = None
     command: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Code:
+    """`[code]`: run a snapshot of the code instead of what is in the folder at the start."""
+
+    #: take a snapshot of the working folder at submission; the job, its requeues, retries and
+    #: resubmissions run it; default: the profile's, otherwise false
+    snapshot: bool | None = None
+    #: where the job unpacks it: once in the run folder, or on each node in TMPDIR, else /tmp;
+    #: default: the profile's, otherwise "run_folder"
+    unpack: Literal["run_folder", "node"] | None = None
+    #: files, as patterns such as "tests/data/*.pem", that are accepted although they look like
+    #: secrets, are too large, or are links or pointers without content; default: the profile's
+    allow: tuple[str, ...] = ()
+    #: largest file that is accepted, in MB; default: the profile's, otherwise 50
+    max_file_mb: int | None = None
+
+    #: git tree ID of the snapshot; set by orchestrator. No other snapshot is taken then
+    tree: str | None = None
+    #: absolute path of the folder that was copied; set by orchestrator
+    root: str | None = None
+    #: the job's working directory relative to root, "." or "experiments/a"; set by orchestrator
+    folder: str | None = None
+    #: folders relative to root that PYTHONPATH begins with; set by orchestrator
+    python_paths: tuple[str, ...] = ()
+
+    def over(self, lower: Code) -> Code:
+        """Return these settings, completed with those of `lower`."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return dataclasses.replace(lower, **own)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a snapshot is requested and not taken yet."""
+        return bool(self.snapshot) and self.tree is None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,6 +222,7 @@ class JobSpec:
     #: arguments of the program: `batch_size = 1024` is --batch-size 1024, true is an option alone
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
     array: Array = Array()
+    code: Code = Code()
     metrics: Metrics = Metrics()
     alerts: Alerts = Alerts()
     retry: Retry = dataclasses.field(default_factory=Retry)

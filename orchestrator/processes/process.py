@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import IO, Literal
 
 from orchestrator import errors
 
@@ -34,10 +34,10 @@ class CommandNotFound(errors.OrchestratorError):
 class TooMuchOutputError(errors.OrchestratorError):
     """The command printed more than is kept, and was stopped."""
 
-    def __init__(self, command: str, output: bytearray) -> None:
+    def __init__(self, command: str, output: bytearray, undecodable: str = "replace") -> None:
         mib = len(output) / 1024**2
         super().__init__(f"{command} printed {mib:.0f} MiB or more and was stopped")
-        self.output = output.decode(errors="replace")
+        self.output = output.decode(errors=undecodable)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,12 +67,14 @@ def run(
     folder: str | None = None,
     stdin: bytes | None = None,
     max_output_bytes: int | None = None,
+    undecodable: Literal["replace", "surrogateescape"] = "replace",
 ) -> Result:
     """Run a command; raises CommandNotFound or TooMuchOutputError.
 
     folder: its working directory. stdin: what it reads, empty by default. max_output_bytes: of
-    stdout, 128 MiB by default. die_with_parent: the command and all it started get SIGKILL when
-    this process ends, so that "the submitter is dead" also means "its sbatch is dead".
+    stdout, 128 MiB by default. undecodable: what becomes of bytes of stdout that are not UTF-8;
+    surrogates keep file names, as os.fsdecode. die_with_parent: the command and all it started get
+    SIGKILL when this process ends, so that "the submitter is dead" also means "its sbatch is dead".
     """
     started = time.monotonic()
     stdout, stderr = bytearray(), bytearray()
@@ -86,7 +88,7 @@ def run(
                 tie.bind(process.pid)
             timed_out = not _read(process, stdout, stderr, limit, started + timeout_seconds)
             if len(stdout) > limit:
-                raise TooMuchOutputError(argv[0], stdout[:limit])
+                raise TooMuchOutputError(argv[0], stdout[:limit], undecodable)
         except BaseException:
             # Ctrl-C does not reach the command: it has its own session.
             _end(process)
@@ -98,7 +100,7 @@ def run(
     return Result(
         argv=tuple(argv),
         returncode=-signal.SIGKILL if returncode is None else returncode,
-        stdout=stdout.decode(errors="replace"),
+        stdout=stdout.decode(errors=undecodable),
         stderr=stderr.decode(errors="replace"),
         timed_out=timed_out,
         seconds=time.monotonic() - started,

@@ -93,6 +93,9 @@ def read(
     if batch is None and document.get(key) is not None:
         message = "is not a key of a spec: use `orchestrator submit FILE.sbatch`"
         problems.append(document.problem(key, message))
+    for name in jobs.SET_BY_US:
+        if document.get(("code", name)) is not None:
+            problems.append(document.problem(("code", name), jobs.SET_BY_US_MESSAGE))
     return document, problems
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator import config, errors, specs
 from orchestrator.sweeps import combinations, points, resources, table
 from orchestrator.sweeps.plans import jobs_to_wait_for, plan
-from orchestrator.sweeps.points import points_of
+from orchestrator.sweeps.points import points_of, with_code
 from orchestrator.sweeps.records import (
     Point,
     PointGroup,

@@ -35,6 +35,26 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
     return [records.Point(**vars(point), spec=spec(point)) for point in stored]
 
 
+def with_code(
+    points: Sequence[records.Point], codes: Mapping[str, jobs.Code]
+) -> tuple[records.Point, ...]:
+    """Return the points with the code of their shapes, by key; a shape keeps its key."""
+
+    def shape(point: records.Point) -> records.Shape:
+        spec = dataclasses.replace(specs.from_json(point.shape.spec), code=codes[point.shape.key])
+        return dataclasses.replace(point.shape, spec=specs.to_json(spec))
+
+    shapes = {point.shape.key: shape(point) for point in {p.shape.key: p for p in points}.values()}
+    return tuple(
+        dataclasses.replace(
+            point,
+            shape=shapes[point.shape.key],
+            spec=dataclasses.replace(point.spec, code=codes[point.shape.key]),
+        )
+        for point in points
+    )
+
+
 def _canonical(args: _Arguments) -> _Arguments:
     return {keys.argument(key)[1]: value for key, value in args.items()}
 

@@ -14,6 +14,7 @@ MEASURED = {
     "submit": ("submissions", "an array and single jobs, relative to submitit and sbatch"),
     "logs": ("logs", "reading large logs into the database, relative to grep"),
     "service": ("service", "CPU and memory of the controller with 10,000 pending and running jobs"),
+    "snapshots": ("snapshots", "snapshots of code, relative to git add"),
     "trainer": ("trainer", "the trainer, relative to a loop written like source S2"),
 }
 

@@ -30,9 +30,16 @@ Report = Callable[[str], None]
 
 
 def submit_graph(
-    context: contexts.Context, path: Path, argv: Sequence[str], report: Report
+    context: contexts.Context,
+    path: Path,
+    argv: Sequence[str],
+    report: Report,
+    *,
+    snapshot: bool | None = None,
 ) -> tuple[graphs.StoredGraph, list[str]]:
     """Store the graph of a file and submit its nodes; return it and the problems.
+
+    snapshot: overrides code.snapshot of the specs. All nodes run the code as it is now.
 
     Raises SpecError with all problems of the graph and its specs, and ConflictError if a graph of
     its name is running; then nothing was stored.
@@ -43,7 +50,7 @@ def submit_graph(
     name, nodes = graphs.build(document)
     is_local = job_scripts.is_local(context.configuration, context.environ)
     context = context.with_scheduler("local" if is_local else "slurm")
-    checked: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
+    checked: list[tuple[graphs.StoredNode, Mapping[str, Any], Sequence[jobs.JobSpec]]] = []
     inherit: set[str] = set()
     for node_name, node in nodes.items():
         file = path.parent / node.spec
@@ -51,17 +58,19 @@ def submit_graph(
             if file.suffix != ".toml" or not file.is_file():
                 key_path = ("graph", "nodes", node_name, "spec")
                 raise errors.SpecError([document.problem(key_path, f"no such spec: {file}")])
-            node_document, node_problems = specs.read(file, environ=context.environ)
+            flags = {} if snapshot is None else {"code.snapshot": snapshot}
+            node_document, node_problems = specs.read(file, flags=flags, environ=context.environ)
             node_specs = _checked_specs(context, node_document, node_problems, str(file))
         except errors.SpecError as error:
             problems += error.problems
             continue
         kind = "sweep" if "sweep" in node_document.data else "job"
         new = graphs.StoredNode(name=node_name, kind=kind, after=node.after, source=str(file))
-        checked.append((new, specs.to_store(node_document.data)))
+        checked.append((new, specs.to_store(node_document.data), node_specs))
         inherit.update(*(spec.environment.inherit for spec in node_specs))
     if problems:
         raise errors.SpecError(problems)
+    stored_nodes = _with_code(context, checked)
     fields = clusters.current_fields(context)
     environment = submit_later.variables(context, inherit)
     with context.store.writing(durable=True) as work:
@@ -72,7 +81,7 @@ def submit_graph(
                     f"`orchestrator graph status @{other.row}` shows it"
                 )
         graph = work.graphs.add(
-            checked,
+            stored_nodes,
             environment=environment,
             argv=argv,
             name=name,
@@ -80,6 +89,28 @@ def submit_graph(
             **fields,
         )
     return graph, advance(context, graph, report)
+
+
+def _with_code(
+    context: contexts.Context,
+    checked: Sequence[tuple[graphs.StoredNode, Mapping[str, Any], Sequence[jobs.JobSpec]]],
+) -> list[tuple[graphs.StoredNode, Mapping[str, Any]]]:
+    """Return the nodes with one snapshot for all that run in the same working tree."""
+    due = [(new, spec) for new, _, of_node in checked for spec in of_node if spec.code.is_due]
+    if not due:
+        return [(new, data) for new, data, _ in checked]
+    from orchestrator.controller.code import snapshots
+
+    requests = [job_scripts.Request(spec=spec, source=new.source) for new, spec in due]
+    codes: dict[str, list[jobs.Code]] = {}
+    for (new, _), request in zip(due, snapshots.taken(context, requests), strict=True):
+        codes.setdefault(new.name, []).append(request.spec.code)
+    nodes: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
+    for new, data, _ in checked:
+        if new.name in codes:
+            data = snapshots.document_with(data, codes[new.name], new.source)
+        nodes.append((new, data))
+    return nodes
 
 
 def _checked_specs(

@@ -90,7 +90,8 @@ def continue_job(
         _store_continuation(context, work, planned, job, added[0])
 
     task = job.array_task_id
-    checkpoints = old_folder.checkpoints(task)
+    # Resolved, because the first job of the chain has the real folders.
+    kept = (old_folder.checkpoints(task), old_folder.path / run_folder.CODE)
     intent = intents.Intent(
         spec=spec,
         script=script,
@@ -102,8 +103,7 @@ def continue_job(
         tasks=None if task is None else [task],
         sweep=job.sweep,
         continues=job.row,
-        # Resolved, because the first job of the chain has the real folder.
-        links={checkpoints.name: checkpoints.resolve()} if checkpoints.is_dir() else {},
+        links={path.name: path.resolve() for path in kept if path.is_dir()},
         in_transaction=finish,
     )
     new = intents.store(context, intent)
@@ -176,9 +176,11 @@ def checkpoint_folder(job: jobs.Job, spec: jobs.JobSpec, provenance: str) -> Pat
             if name.replace("-", "_") == "checkpoint_dir" and isinstance(value, str):
                 folder = value
                 break
-    if folder is not None:
-        return Path(str(json.loads(provenance)["folder"])) / (spec.chdir or "") / folder
-    return run_folder.RunFolder(Path(job.run_dir)).checkpoints(task)
+    runs_in = run_folder.RunFolder(Path(job.run_dir))
+    working_folder = runs_in.working_folder(spec, str(json.loads(provenance)["folder"]))
+    if folder is None or (working_folder is None and not os.path.isabs(folder)):
+        return runs_in.checkpoints(task)
+    return (working_folder or runs_in.path) / folder
 
 
 def measure_progress(

@@ -100,9 +100,14 @@ def submit_job(
     """Submit a job or an array; return a message."""
     from orchestrator.controller.submission import job_scripts, submit
 
+    request = job_scripts.Request(spec=spec, source=source, argv=argv)
+    if spec.code.is_due:
+        from orchestrator.controller.code import snapshots
+
+        request = snapshots.request_taken(context, request)
     job = submit.submit(
         context,
-        job_scripts.Request(spec=spec, source=source, argv=argv),
+        request,
         queue=True,
         in_transaction=lambda work, added: assign(work, job_row=added[0].row),
     )
@@ -122,6 +127,10 @@ def submit_sweep(
     from orchestrator.controller.sweeps import plan, submit_points
 
     scheduler = "local" if context.is_local else "slurm"
+    if sweep.points[0].spec.code.snapshot:
+        from orchestrator.controller.code import snapshots
+
+        sweep = snapshots.sweep_taken(context, sweep, source)
     prepared = plan.prepare(
         context, sweep.table, sweep.points, source=source, argv=argv, scheduler=scheduler
     )

@@ -190,6 +190,15 @@ def _create_folder(
     if spec.retry.is_on:
         names.append(run_folder.RETRY_ENVIRONMENT)
     files = {"script.sbatch": intent.script}
+    hard_links: dict[str, Path] = {}
+    if spec.code.tree is not None:
+        # Few jobs have a snapshot, and this loads many modules.
+        from orchestrator.controller.code import store
+
+        archive = store.of(context).archive(spec.code.tree, intent.runs_dir)
+        hard_links[run_folder.CODE_ARCHIVE] = archive
+        paths = spec.code.folder or ".", *spec.code.python_paths
+        files[run_folder.CODE_PATHS] = "".join(f"{path}\n" for path in paths)
     if names:
         environ = stored_environment(context, spec.environment)
         files |= dict.fromkeys(names, json.dumps(environ))
@@ -199,6 +208,7 @@ def _create_folder(
         token,
         files,
         intent.links,
+        hard_links=hard_links,
         copies={"spec.json": specs.to_json(spec), "provenance.json": intent.provenance},
         shared_folders=context.configuration.shared_folders,
     )

@@ -90,7 +90,16 @@ def new_points(
     _check_same_cluster(context, stored)
     points = sweeps.points_of(queries.points(context, stored))
     known = {point.identity: point for point in points}
-    for point in sweep.points:
+    # New points run the code of the others.
+    code = points[0].spec.code
+    new = sweeps.with_code(sweep.points, {point.shape.key: code for point in sweep.points})
+    if code.tree is not None:
+        from orchestrator.controller.code import snapshots
+
+        new = snapshots.sweep_taken(
+            context, dataclasses.replace(sweep, points=new), stored.source
+        ).points
+    for point in new:
         before = known.get(point.identity)
         # Another sweep name does not make another job.
         if before is not None and before.spec != dataclasses.replace(
@@ -100,7 +109,7 @@ def new_points(
                 f"{before.name} of {stored.name} is another job than in this file: "
                 "submit it as another sweep, with --name"
             )
-    return [point for point in sweep.points if point.identity not in known]
+    return [point for point in new if point.identity not in known]
 
 
 def add_points(

@@ -23,8 +23,10 @@ _LINE_BYTES = 4096
 def read(job: jobs.Job, spec: jobs.JobSpec, provenance: Mapping[str, Any]) -> list[gpus.GpuUsage]:
     """Return the usage of each GPU, ordered by host and index."""
     # Relative paths are relative to where the job runs.
-    folder = Path(str(provenance.get("folder") or ""), spec.chdir or "")
-    hosts = {**_monitor_files(job), **_named_files(job, spec.metrics.gpu_csv, folder)}
+    own = run_folder.RunFolder(Path(job.run_dir))
+    folder = own.working_folder(spec, str(provenance.get("folder") or ""))
+    named = {} if folder is None else _named_files(job, spec.metrics.gpu_csv, folder)
+    hosts = {**_monitor_files(job), **named}
     limit_bytes = LIMIT_BYTES // max(1, len(hosts))
     usage = [gpu for path, host in hosts.items() for gpu in _read_file(path, host, limit_bytes)]
     return sorted(usage, key=lambda gpu: (gpu.host, len(gpu.index), gpu.index))

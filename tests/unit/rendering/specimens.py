@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -286,6 +287,27 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
 }  # fmt: skip
 #: They run without Slurm: the first as it would on one node of a cluster, the second though its
 #: spec names a rendezvous.
+_CODE = jobs.Code(snapshot=True, tree="0" * 40, root="/home/alice/project", folder=".")
+SPECS["array_snapshot"] = (
+    jobs.JobSpec(
+        name="digits",
+        environment=jobs.Environment(setup="ulimit -c 0"),
+        launch=_launch(script="train.py", module=None),
+        array=jobs.Array(tasks=({"lr": 0.1}, {"lr": 0.2})),
+        code=_CODE,
+    ),
+    BARE,
+)
+SPECS["c10d_apptainer_snapshot_on_nodes"] = (
+    jobs.JobSpec(
+        name="digits",
+        resources=_TWO,
+        container=_container("apptainer"),
+        launch=_launch(),
+        code=dataclasses.replace(_CODE, unpack="node"),
+    ),
+    PROFILE,
+)
 LOCAL = {"local_standalone": "standalone", "local_static": "static"}
 for _name, _like in LOCAL.items():
     SPECS[_name] = SPECS[_like]

@@ -1,0 +1,209 @@
+"""Takes the snapshots that specs request, once for each working tree, after all checks.
+
+Call it at the outermost place: what starts from a stored spec has the tree in it, and nothing is
+taken again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors, jobs, sweeps
+from orchestrator.code import contents
+from orchestrator.controller.code import python_paths, worktree
+from orchestrator.controller.code import store as stores
+from orchestrator.controller.session import contexts
+from orchestrator.controller.submission import job_scripts
+from orchestrator.specs import programs
+from orchestrator.text import escaping, nouns
+
+_MB = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Tree:
+    """A working tree that has to become a snapshot, and the trees inside it."""
+
+    listings: tuple[worktree.Listing, ...]
+    names: contents.Names
+
+    @property
+    def files(self) -> int:
+        return sum(len(listing.found) for listing in self.listings)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for listing in self.listings for each in listing.found)
+
+
+def taken(
+    context: contexts.Context, requests: Sequence[job_scripts.Request]
+) -> list[job_scripts.Request]:
+    """Return the requests with their snapshots in `spec.code`; those without one are unchanged.
+
+    A spec that has a tree keeps it. Raises SpecError with all problems of all working trees and
+    specs, before anything is stored, and SnapshotError.
+    """
+    store = stores.of(context)
+    trees: dict[tuple[Path, contents.Settings], _Tree] = {}
+    planned: list[tuple[job_scripts.Request, Path, Path]] = []
+    problems: dict[errors.Problem, None] = {}
+    with context.reporter.activity("Taking a snapshot of the code (git)"):
+        for request in requests:
+            spec, source = request.spec, request.source
+            folder = Path(os.path.realpath(context.folder / (spec.chdir or "")))
+            root = Path(spec.code.root) if spec.code.root else worktree.root_of(folder)
+            planned.append((request, folder, root))
+            if not spec.code.snapshot:
+                continue
+            if spec.code.tree is not None:
+                problems |= dict.fromkeys(_outside(folder, root, source))
+                continue
+            key = root, contents.Settings.of(spec.code)
+            if key not in trees:
+                trees[key] = _tree(store, root)
+                problems |= dict.fromkeys(_tree_problems(trees[key], key[1]))
+            found, warnings = _path_problems(spec, folder, root, trees[key].names, source)
+            problems |= dict.fromkeys(found)
+            for warning in dict.fromkeys(warnings):
+                context.reporter.warn(warning)
+        if problems:
+            raise errors.SpecError(list(problems))
+        ids = {key: _take(store, tree.listings) for key, tree in trees.items()}
+    for (root, settings), tree in trees.items():
+        tree_id = ids[root, settings]
+        context.reporter.info(
+            f"Code: snapshot {tree_id[:12]} of {escaping.visible(str(root))} "
+            f"({nouns.count(tree.files, 'file')}, {tree.size_bytes / _MB:.1f} MB)"
+        )
+    return [
+        dataclasses.replace(request, spec=_with_snapshot(context, request.spec, folder, root, ids))
+        for request, folder, root in planned
+    ]
+
+
+def request_taken(context: contexts.Context, request: job_scripts.Request) -> job_scripts.Request:
+    """Return one request with its snapshot; see taken()."""
+    return taken(context, [request])[0]
+
+
+def sweep_taken(context: contexts.Context, sweep: sweeps.Sweep, source: str) -> sweeps.Sweep:
+    """Return a sweep whose points have their snapshot, one for each working tree; see taken()."""
+    shapes = {point.shape.key: point.spec for point in sweep.points}
+    requests = [job_scripts.Request(spec=spec, source=source) for spec in shapes.values()]
+    codes = [request.spec.code for request in taken(context, requests)]
+    points = sweeps.with_code(sweep.points, dict(zip(shapes, codes, strict=True)))
+    return dataclasses.replace(sweep, points=points)
+
+
+def document_with(
+    document: Mapping[str, Any], codes: Sequence[jobs.Code], source: str
+) -> dict[str, Any]:
+    """Return the keys of a spec's file with a snapshot, to be stored.
+
+    codes: of the jobs that it describes. Raises SpecError if they have different snapshots.
+    """
+    if len({(code.tree, code.root) for code in codes}) > 1:
+        message = (
+            "the points of the sweep run in different working trees: submit one sweep for each"
+        )
+        raise errors.SpecError([errors.Problem(source=source, key="job.chdir", message=message)])
+    table = {key: value for key, value in vars(codes[0]).items() if value not in (None, ())}
+    return {**document, "code": table}
+
+
+def _with_snapshot(
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    folder: Path,
+    root: Path,
+    ids: dict[tuple[Path, contents.Settings], str],
+) -> jobs.JobSpec:
+    if not spec.code.snapshot:
+        return spec
+    relative = os.path.relpath(folder, root)
+    if spec.code.tree is not None:
+        code = dataclasses.replace(spec.code, folder=relative)
+        return dataclasses.replace(spec, code=code)
+    first = python_paths.inside(spec, context.environ, folder, root)
+    if first:
+        shown = ", ".join(escaping.visible(str(root / path)) for path in first)
+        context.reporter.info(f"Python would import from {shown}: the copy comes first")
+    code = dataclasses.replace(
+        spec.code,
+        tree=ids[root, contents.Settings.of(spec.code)],
+        root=str(root),
+        folder=relative,
+        python_paths=tuple(first),
+    )
+    return dataclasses.replace(spec, code=code)
+
+
+def _tree(store: stores.Store, root: Path) -> _Tree:
+    listings = [worktree.listing(store, root)]
+    for listing in listings:
+        # A repository in a repository is a snapshot of its own, and part of the outer one.
+        listings += [worktree.listing(store, listing.root / name) for name in listing.nested]
+    names = (
+        os.path.relpath(listing.root / name, root) for listing in listings for name in listing.names
+    )
+    return _Tree(listings=tuple(listings), names=contents.Names(names))
+
+
+def _take(store: stores.Store, listings: Sequence[worktree.Listing]) -> str:
+    trees: dict[Path, str] = {}
+    # The inner ones first.
+    for listing in reversed(listings):
+        nested = {name: trees[listing.root / name] for name in listing.nested}
+        trees[listing.root] = store.take(listing.root, listing.names, nested)
+    return trees[listings[0].root]
+
+
+def _tree_problems(tree: _Tree, settings: contents.Settings) -> Iterator[errors.Problem]:
+    root = tree.listings[0].root
+    found: list[contents.Found] = []
+    empty: list[str] = []
+    for listing in tree.listings:
+        prefix = os.path.relpath(listing.root, root)
+        at = "" if prefix == "." else f"{prefix}/"
+        found += [dataclasses.replace(e, name=f"{at}{e.name}") for e in listing.found]
+        empty += [f"{at}{name}" for name in listing.submodules_without_content]
+    yield from contents.problems(found, tree.names, empty, settings, str(root))
+
+
+def _outside(folder: Path, root: Path, source: str) -> Iterator[errors.Problem]:
+    if not folder.is_relative_to(root):
+        message = f"{folder} is not in {root}, the folder of the snapshot"
+        yield errors.Problem(source=source, key="job.chdir", message=escaping.visible(message))
+
+
+def _path_problems(
+    spec: jobs.JobSpec, folder: Path, root: Path, names: contents.Names, source: str
+) -> tuple[list[errors.Problem], list[str]]:
+    """Return problems and warnings for paths of a spec that the snapshot does not contain."""
+    problems: list[errors.Problem] = []
+    warnings: list[str] = []
+    python = programs.python_program(spec.launch)
+    words = programs.words(spec.launch)
+    program = words[0] if words and "/" in words[0] else None
+    if python is not None:
+        program = python.shown if python.module is None else None
+    for named in contents.named_paths(spec, program):
+        absolute = os.path.normpath(folder / named.path)
+        relative = os.path.relpath(absolute, root)
+        is_inside = relative in names
+        if os.path.isabs(named.path):
+            if named.path == program and is_inside:
+                message = contents.not_the_copy(named, os.path.relpath(absolute, folder))
+                problems.append(errors.Problem(source=source, key=named.key, message=message))
+        elif not is_inside and os.path.lexists(absolute):
+            message = contents.missing(named, absolute)
+            if named.is_required:
+                problems.append(errors.Problem(source=source, key=named.key, message=message))
+            else:
+                warnings.append(f"{named.key}: {message}")
+    return problems, warnings
