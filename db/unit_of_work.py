@@ -10,6 +10,7 @@ import sqlalchemy as sa
 if typing.TYPE_CHECKING:
     from db.stores.baselines import BaselineStore
     from db.stores.dependencies import DependencyStore
+    from db.stores.environments import EnvironmentStore
     from db.stores.graphs import GraphStore
     from db.stores.jobs import AttemptStore, EventStore, JobStore
     from db.stores.leases import LeaseStore
@@ -33,6 +34,7 @@ class UnitOfWork:
     attempts: AttemptStore
     baselines: BaselineStore
     dependencies: DependencyStore
+    environments: EnvironmentStore
     events: EventStore
     graphs: GraphStore
     jobs: JobStore

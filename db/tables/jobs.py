@@ -94,6 +94,28 @@ USED_FIGURES = table(
     sa.PrimaryKeyConstraint("job_row", "attempt"),
 )
 
+#: An environment that attempts share: Python, packages, driver and so on, as JSON.
+ENVIRONMENTS = table(
+    "environments",
+    key("id"),
+    # Of the document, by which an equal environment is found.
+    *required(column_types.TEXT, "sha256"),
+    *required(column_types.DOCUMENT, "document"),
+    sa.UniqueConstraint("sha256"),
+)
+
+#: The environment of an attempt, read once from its run folder, and where the attempt ran.
+ATTEMPT_ENVIRONMENTS = table(
+    "attempt_environments",
+    reference("job_row", "jobs.row", with_parent=True),
+    *required(column_types.COUNT, "attempt"),
+    # NULL: nothing was recorded, and the run folder is not read again.
+    reference("environment_id", "environments.id", optional=True),
+    *required(column_types.DOCUMENT, "placement"),
+    sa.PrimaryKeyConstraint("job_row", "attempt"),
+    index("environment_id"),
+)
+
 #: What was observed or done; rows are only added.
 JOB_EVENTS = table(
     "job_events",

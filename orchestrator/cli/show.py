@@ -8,10 +8,11 @@ import datetime
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
-from orchestrator import jobs
+from orchestrator import errors, jobs
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, job_rows, terminal
@@ -42,7 +43,11 @@ _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_pa
 
 
 @commands.command(
-    "show", "orchestrator show 123", "orchestrator show digits-ddp --script", table=_TABLES
+    "show",
+    "orchestrator show 123",
+    "orchestrator show digits-ddp --script",
+    "orchestrator show 123 --environment",
+    table=_TABLES,
 )
 def show(
     context: contexts.Context,
@@ -50,6 +55,11 @@ def show(
     script: bool = option("--script", "Print only the submitted script."),
     spec: bool = option("--spec", "Print only the spec, as JSON."),
     diff: bool = option("--diff", "Print only the uncommitted changes at submission."),
+    environment: bool = option(
+        "--environment",
+        "Print only what the newest attempt ran with: Python and its packages, PyTorch, CUDA, "
+        "NCCL, driver, GPUs, container image, modules and variables. JSON has all attempts.",
+    ),
     refresh: bool | None = options.refresh,
     form: str | None = options.optional_form,
 ) -> None:
@@ -69,12 +79,51 @@ def show(
         terminal.print_exactly(details.submission.spec + "\n")
     elif diff:
         terminal.print_exactly(provenance.get("git_diff") or "")
+    elif environment:
+        _show_environment(context, tasks, provenance, form or "table")
     elif form in ("tsv", "csv"):
         job_rows.print_jobs(tasks, context.clock.now(), form)
     elif len(tasks) > 1:
         _show_array(tasks, provenance, form or "table", context.clock.now())
     else:
         _show_job(context, details, provenance, form or "table", may_ask=refresh is not False)
+
+
+def _show_environment(
+    context: contexts.Context,
+    tasks: Sequence[jobs.Job],
+    provenance: Mapping[str, Any],
+    form: str,
+) -> None:
+    from orchestrator.cli.output import environment_rows
+    from orchestrator.controller.environments import attempts
+
+    shown = tasks[:1] if form == "table" else tasks
+    known = [(job, attempts.of_job(context, job)) for job in shown]
+    if not any(of_job for _, of_job in known):
+        raise errors.NotFoundError(
+            f"no environment of {naming.name_of(tasks[0])} is recorded: its script records it when "
+            "the job has started, unless an older version of orchestrator made the script"
+        )
+    image = provenance.get("container")
+    if form == "table":
+        others = attempts.others(context, tasks)
+        environment_rows.print_environment(tasks[0], known[0][1], image, others)
+    elif output.is_json(form):
+        rows = [
+            environment_rows.environment_row(job, each, image)
+            for job, of_job in known
+            for each in of_job
+        ]
+        output.print_rows("environment", rows, (), form)
+    else:
+        values = [
+            row
+            for job, of_job in known
+            for each in of_job[-1:]
+            for row in environment_rows.value_rows(job, each)
+        ]
+        output.print_rows("environment", values, environment_rows.VALUE_COLUMNS, form)
 
 
 def _show_array(

@@ -11,6 +11,7 @@ from orchestrator.jobs.records import (
     Submission,
     Submitter,
     Task,
+    UnreadEnvironment,
 )
 from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (

@@ -189,6 +189,20 @@ class Attempt(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class UnreadEnvironment:
+    """An attempt whose record of the environment is not stored yet."""
+
+    job_row: int
+    #: of the attempt
+    number: int
+    started_at: datetime.datetime
+    ended_at: datetime.datetime | None
+    #: 0 for a job that is no array
+    array_task: int
+    run_dir: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class JobEvent:
     """An entry in the history of a job; entries are never rewritten."""
 

@@ -73,6 +73,7 @@ def render(
         "launch_part": f"launch/{_launch_part(spec, choice, local=local)}.sh.j2",
         "launcher_reason": choice.reason,
         "torchrun": _torchrun(spec.launch),
+        "pythons": _pythons(spec.launch, choice),
         "sets_one_rank": _sets_one_rank(spec, choice),
         "needs_srun": runtime == "pyxis",
         "nproc_per_node": ranks.ranks_per_node(spec),
@@ -121,6 +122,15 @@ def _torchrun(launch: jobs.Launch) -> list[str]:
     if program is not None and "/" in (program.interpreter or ""):
         return [str(program.interpreter), "-m", "torch.distributed.run"]
     return ["torchrun"]
+
+
+def _pythons(launch: jobs.Launch, choice: ranks.Choice) -> list[str]:
+    """Return the commands of which the first that exists shows which Python runs the program."""
+    program = programs.python_program(launch)
+    interpreter = (program and program.interpreter) or "python3"
+    if choice.launcher == "torchrun" and "/" not in interpreter:
+        return ["torchrun", interpreter]
+    return list(dict.fromkeys([interpreter, "python3"]))
 
 
 def _sets_one_rank(spec: jobs.JobSpec, choice: ranks.Choice) -> bool:

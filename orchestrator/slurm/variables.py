@@ -123,6 +123,16 @@ def stored(environ: Mapping[str, str], inherit: Collection[str] = ()) -> dict[st
     }
 
 
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables whose name and value look like no secret."""
+    secrets = secret_names(environ)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in secrets and not _has_credentials(name, value)
+    }
+
+
 def not_stored(environ: Mapping[str, str], inherit: Collection[str] = ()) -> list[str]:
     """Return the names that are not stored although a program might need them."""
     kept = stored(environ, inherit)

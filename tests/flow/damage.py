@@ -86,6 +86,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status", "--all", "--no-refresh", "--json"),
     ("show", "@1"),
     ("show", "failing", "--json"),
+    ("show", "@1", "--environment", "--no-refresh"),
     ("metrics", "demo"),
     ("metrics", "--sweep", "grid", "--csv"),
     ("logs", "@1"),

@@ -49,7 +49,7 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
     job_id = fake_slurm.jobs()[0]["job_id"]
     # The claim shows that the attempt has started; its record and owner are read.
     (folder / "attempt.0.0").write_text(f"{job_id}\n")
-    for name in ("owner.0", "exit.0.0.json", "result.json", "gpu.n1.csv"):
+    for name in ("owner.0", "exit.0.0.json", "environment.0.0", "result.json", "gpu.n1.csv"):
         put(folder / name, kind)
     for name in ("spec.json", "provenance.json", "script.sbatch"):
         put(folder / name, kind)
@@ -57,6 +57,7 @@ def test_files_of_a_run_folder(cli, fake_slurm, kind: str) -> None:
     for command in (
         ("status", "--all", "--refresh"),
         ("show", "@1"),
+        ("show", "@1", "--environment"),
         ("explain", "@1"),
         ("metrics", "@1"),
         ("tick",),

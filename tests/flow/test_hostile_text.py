@@ -69,7 +69,7 @@ OURS = {
     "version_num",
 }
 #: JSON: the texts in it are replaced where the whole may be any text.
-JSON = {"labels", "alerts", "argv", "verdict_detail"}
+JSON = {"labels", "alerts", "argv", "verdict_detail", "document", "placement"}
 #: Read back as a whole: specs, environments, numbers that were measured.
 DOCUMENTS = {
     *("spec", "settings", "changes", "provenance", "environment", "after", "measurements"),
@@ -124,7 +124,8 @@ SHOWN: dict[str, list[list[str]]] = {
     "status": [["status", "--no-refresh", *extra] for extra in ROWS]
     + [["status", "@1", "@2", "--no-refresh"], ["status", "-r", "--no-refresh"]],
     "show": [["show", f"@{row}", "--no-refresh", *extra] for row in (1, 2, 4) for extra in ROWS]
-    + [["show", "@1", "--no-refresh", option] for option in ("--script", "--spec", "--diff")],
+    + [["show", "@1", "--no-refresh", option] for option in ("--script", "--spec", "--diff")]
+    + [["show", "@1", "--no-refresh", "--environment", *extra] for extra in ROWS],
     "logs": [
         ["logs", "@1"],
         ["logs", "@1", "@2"],

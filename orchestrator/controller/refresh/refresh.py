@@ -24,6 +24,8 @@ LOCAL_FLOOR_SECONDS = 0.5
 JOBS_AT_ONCE = 1000
 #: How long settled tracked jobs are searched for in squeue: slurmctld forgets after MinJobAge.
 REOPENED_WITHIN = datetime.timedelta(days=1)
+#: Environments of attempts are read for jobs that ended within this time, so many at a time.
+READ_WITHIN, MAX_READ = datetime.timedelta(days=1), 5000
 #: Older failures are explained only by `explain`.
 EXPLAINED_WITHIN = datetime.timedelta(days=1)
 
@@ -212,6 +214,7 @@ def _query(
     except errors.SlurmError as exc:
         return _store_failure(context, facts.cluster, holder, stored.live, str(exc))
     changed = ended = 0
+    unread: list[jobs.UnreadEnvironment] = []
     for start in range(0, max(len(selected), 1), JOBS_AT_ONCE):
         part = selected[start : start + JOBS_AT_ONCE]
         decided = [(job, tracking.decide(job, collector.evidence(job))) for job in part]
@@ -227,6 +230,10 @@ def _query(
                     sacct_at=observed_at if accounts.succeeded else None,
                 )
                 fresh = freshness.of(work, facts.cluster)
+                # Without a started job there is nothing to read.
+                if any(job.started_at for job in [*stored.live, *stored.recent]) or changed:
+                    since = context.clock.now() - READ_WITHIN
+                    unread = work.environments.unread(facts.cluster, since, MAX_READ)
                 # Also of an earlier, interrupted refresh.
                 unexplained = work.jobs.find_rows(
                     jobs.JobQuery(
@@ -249,6 +256,10 @@ def _query(
         for run_dir in sorted({job.run_dir for job in sent}):
             run_folder.RunFolder(Path(run_dir)).drop_environment()
     context.steady_jobs[facts.cluster] = steady
+    if unread:
+        from orchestrator.controller.environments import attempts
+
+        attempts.store(context, unread)
     if unexplained:
         # It reads logs, so it is imported only for failures.
         from orchestrator.controller.diagnosis import explanations

@@ -48,6 +48,7 @@ def checks(now: datetime.datetime) -> dict[str, Callable[[_Row], _Problems]]:
         "jobs": _job,
         "attempts": _times,
         "baselines": _baseline,
+        "environments": _environment_document,
         "leases": lambda row: _lease(row, now),
         "schedules": _schedule,
         "graphs": _environment,
@@ -131,6 +132,13 @@ def _baseline(row: _Row) -> _Problems:
                 "runs",
                 f"is {row['runs']}, but there are {len(baseline.measurements)} measurements",
             )
+
+
+def _environment_document(row: _Row) -> _Problems:
+    from orchestrator import environments
+
+    if environments.sha256(row["document"]) != row["sha256"]:
+        yield "sha256", f"is {row['sha256']!r}, not that of the document"
 
 
 def _lease(row: _Row, now: datetime.datetime) -> _Problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import files
+from orchestrator import files, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import job_scripts
 from orchestrator.processes import process
@@ -121,6 +122,7 @@ def collect(
             "host": socket.gethostname(),
             "user": files.user_name(),
             "python": platform.python_version(),
+            "container": _container(context, request.spec, called_in),
             "folder": str(called_in),
             "git_commit": commit.strip() if commit else None,
             "git_dirty": None if status is None else bool(status),
@@ -131,3 +133,15 @@ def collect(
         },
         indent=1,
     )
+
+
+def _container(
+    context: contexts.Context, spec: jobs.JobSpec, folder: Path
+) -> dict[str, object] | None:
+    """Return the identity of the job's container image; None without a container."""
+    if spec.container.runtime == "none":
+        return None
+    from orchestrator.controller.environments import images
+
+    image = images.describe(context, spec.container, folder / (spec.chdir or ""))
+    return dataclasses.asdict(image)

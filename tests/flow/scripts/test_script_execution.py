@@ -51,6 +51,7 @@ def test_the_exit_record_has_the_program_s_code(machine: Machine, code: int) -> 
     assert re.fullmatch(r"41 n1 \d+\n", (machine.run_dir / "attempt.0.0").read_text())
     assert sorted(os.listdir(machine.run_dir)) == [
         "attempt.0.0",
+        "environment.0.0",
         "exit.0.0.json",
         "owner.0",
         "script.sbatch",
@@ -275,6 +276,7 @@ def test_script_run_manually_creates_its_own_folder(machine: Machine) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     assert sorted(os.listdir(folder)) == [
         "attempt.0.0",
+        "environment.0.0",
         "exit.0.0.json",
         "owner.0",
     ]

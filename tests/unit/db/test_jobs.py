@@ -313,9 +313,9 @@ def test_attempts_and_events(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == ("0009", "0009", None)
+    assert store.upgrade() == ("0010", "0010", None)
     assert store.describe().startswith(
-        ("schema 0009, journal wal, local disk", "schema 0009, Post")
+        ("schema 0010, journal wal, local disk", "schema 0010, Post")
     )
 
 

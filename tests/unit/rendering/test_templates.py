@@ -82,7 +82,7 @@ def test_a_block_is_extended(tmp_path: Path) -> None:
         "# With your own job.sbatch.j2",
     ]
     assert _hash(tmp_path) != _hash()
-    marker = "\n# TERM arrived during the setup"
+    marker = "\n# ---- Record of the environment"
     assert _body(script) == _body(ours).replace(marker, f"\nexport SITE=1\n{marker}")
 
 

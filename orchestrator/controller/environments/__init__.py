@@ -1,0 +1,1 @@
+"""Environments of attempts: read from run folders, stored, and looked up; digests of images."""
