@@ -36,7 +36,7 @@ def text(document: documents.Document, file: str) -> str:
     file: its name as a word of a shell, for the comment at its top. The document must be valid
     (specs.build).
     """
-    data = _with_arguments(document)
+    data = with_arguments(document)
     lines = [
         "# Written by orchestrator from a command line. Submit it with:",
         f"#   orchestrator submit {file}",
@@ -48,7 +48,7 @@ def text(document: documents.Document, file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
+def with_arguments(document: documents.Document) -> Mapping[str, Any]:
     """Return the tables with a script and `[args]`, which sweeps can vary, for a program."""
     data = document.data
     launch = data.get("launch", {})
@@ -56,7 +56,7 @@ def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
     program = programs.python_program(jobs.Launch(program=tuple(words)))
     if program is None or program.interpreter is not None or program.options:
         return data
-    given = _arguments(program.arguments)
+    given = arguments_of(program.arguments)
     if given is None or data.get("args"):
         return data
     rest = {key: value for key, value in launch.items() if key != "program"}
@@ -72,7 +72,7 @@ def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
     return tables if is_same else data
 
 
-def _arguments(words: Sequence[str]) -> dict[str, jobs.ArgumentValue] | None:
+def arguments_of(words: Sequence[str]) -> dict[str, jobs.ArgumentValue] | None:
     """Return the words as values of `[args]`; None if these would become other words."""
     values: dict[str, list[jobs.ArgumentValue]] = {}
     key = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -30,6 +31,8 @@ _TIMEOUT_SECONDS = 1800.0
 ARCHIVES = ".code"
 #: A file of a list; a larger difference is cut.
 _LISTING_BYTES = 256 * 1024**2
+#: Fields of a job's provenance, with a diff of 1 MiB and the names of untracked files as JSON.
+_PROVENANCE_BYTES = 64 * 1024**2
 #: Drafts of processes that were killed are removed after this time.
 _DRAFT_SECONDS = 24 * 3600
 
@@ -94,6 +97,31 @@ class Store:
             for path in (draft, *draft.parent.glob(f"{draft.name}.*"), *self._old_drafts()):
                 path.unlink(missing_ok=True)
         return tree
+
+    def keep_provenance(self, tree: str, working_tree: Mapping[str, object]) -> None:
+        """Store what the repository of a snapshot was like: fields of a job's provenance.
+
+        Raises SnapshotError.
+        """
+        path = self._provenance(tree)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            files.replace(path, json.dumps(working_tree).encode())
+        except OSError as error:
+            raise SnapshotError(f"cannot write {path}: {error.strerror}") from error
+
+    def provenance(self, tree: str) -> dict[str, object] | None:
+        """Return what keep_provenance() stored; None if that is missing."""
+        try:
+            stored = json.loads(
+                files.read_bytes(self._provenance(tree), limit_bytes=_PROVENANCE_BYTES)
+            )
+        except (OSError, ValueError, RecursionError):
+            return None
+        return stored if isinstance(stored, dict) else None
+
+    def _provenance(self, tree: str) -> Path:
+        return self.folder / "provenance" / f"{tree}.json"
 
     def has(self, tree: str) -> bool:
         """Return whether the snapshot is stored."""
