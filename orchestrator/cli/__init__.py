@@ -34,6 +34,10 @@ COMMANDS = {
     "metrics": ("metrics", "Show metrics parsed from job logs."),
     "patterns": ("patterns", "List and test the patterns that find metrics in logs."),
     "explain": ("explain", "Explain why a job failed or is pending, and how to fix it."),
+    "diff": (
+        "reproduction",
+        "Show what two jobs differ in: spec, arguments, code, environment and results.",
+    ),
     "usage": ("usage", "Sum up GPU-hours and core-hours."),
     "wait": ("actions", "Wait until jobs have ended."),
     "cancel": ("actions", "Cancel jobs, and wait until Slurm shows that they ended."),

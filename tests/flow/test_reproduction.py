@@ -1,0 +1,114 @@
+"""What two jobs differ in, and running one again: diff, checkout, submit --like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.flow import test_code, test_environments
+
+TRAIN = """\
+import json, os, pathlib, sys
+result = {"version": 1, "arguments": sys.argv[1:]}
+pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"], "result.json").write_text(json.dumps(result))
+"""
+SPEC = """\
+[job]
+name = "demo"
+time_limit = "10"
+[environment]
+venv = "VENV"
+[launch]
+launcher = "python"
+script = "train.py"
+[args]
+lr = 0.1
+epochs = 3
+"""
+
+
+class Project(test_code.Project):
+    """A repository with a program and a spec, and a virtual environment outside of it."""
+
+    def __init__(self, cli, fake_slurm):
+        super().__init__(cli, fake_slurm)
+        self.venv, _ = test_environments.make_venv(cli.home)
+        (self.folder / "train.py").write_text(TRAIN)
+        (self.folder / "job.toml").write_text(SPEC.replace("VENV", str(self.venv)))
+        self.git("add", ".")
+        self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "second")
+
+    def install(self, old, new):
+        """Replace a package by another version."""
+        (folder,) = self.venv.glob(f"lib/python3.*/site-packages/{old}.dist-info")
+        folder.rename(folder.with_name(f"{new}.dist-info"))
+
+    def run(self, job_id, *options):
+        done = self.cli("submit", *options)
+        assert done.code == 0, done
+        self.start(job_id)
+
+    def edit_line(self):
+        (self.folder / "train.py").write_text(TRAIN.replace('"version": 1', '"version": 2'))
+
+
+@pytest.fixture(name="project")
+def _project(cli, fake_slurm):
+    return Project(cli, fake_slurm)
+
+
+HEAD = re.compile(r"([AB]): (\d+) \(@\d+, demo\)  COMPLETED after 00:00:\d\d on \S+")
+
+
+def shown(done):
+    """Return the lines of `diff` after those that name the jobs."""
+    first, second, *rest = done.out.splitlines()
+    assert [HEAD.fullmatch(line)[1] for line in (first, second)] == ["A", "B"]
+    return rest
+
+
+def test_diff_shows_exactly_what_differs(project):
+    """One package, one edited line and one argument."""
+    project.run(1, "--snapshot", "job.toml")
+    project.run(2, "--snapshot", "job.toml")
+    same = project.cli("diff", "1", "2")
+    assert (same.code, shown(same), same.err) == (0, ["", "No differences."], "")
+    project.edit_line()
+    project.install("nvidia_nccl_cu12-2.21.5", "nvidia_nccl_cu12-2.26.2")
+    project.run(3, "--snapshot", "job.toml", "--set", "args.lr=0.2")
+    done = project.cli("diff", "2", "3")
+    assert (done.code, done.err) == (1, "")
+    commit = project.git("rev-parse", "HEAD")[:12]
+    branch = project.git("branch", "--show-current").strip()
+    trees = re.findall(r"snapshot ([0-9a-f]{12})", done.out)
+    changes = re.findall(r"with changes ([0-9a-f]{8})", done.out)
+    assert shown(done) == [
+        "",
+        "Arguments:",
+        "  args.lr  0.1 -> 0.2",
+        "",
+        "Code:",
+        f"  - snapshot {trees[0]} of commit {commit} ({branch})",
+        f"  + snapshot {trees[1]} of commit {commit} with changes {changes[0]} ({branch})",
+        *(line for line in done.out.splitlines() if line.startswith(("  diff --git", "  index "))),
+        "  --- a/train.py",
+        "  +++ b/train.py",
+        "  @@ -1,3 +1,3 @@",
+        "   import json, os, pathlib, sys",
+        '  -result = {"version": 1, "arguments": sys.argv[1:]}',
+        '  +result = {"version": 2, "arguments": sys.argv[1:]}',
+        '   pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"], "result.json")'
+        ".write_text(json.dumps(result))",
+        "",
+        "Environment:",
+        "  package nvidia-nccl-cu12  2.21.5 -> 2.26.2",
+    ]
+    rows = project.cli("diff", "2", "3", "--json").items
+    assert [(row["section"], row["key"]) for row in rows] == [
+        ("arguments", "args.lr"),
+        ("code", "version"),
+        ("environment", "package nvidia-nccl-cu12"),
+    ]
+    assert (rows[0]["first"], rows[0]["second"]) == (0.1, 0.2)
