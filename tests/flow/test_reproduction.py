@@ -112,3 +112,59 @@ def test_diff_shows_exactly_what_differs(project):
         ("environment", "package nvidia-nccl-cu12"),
     ]
     assert (rows[0]["first"], rows[0]["second"]) == (0.1, 0.2)
+
+
+def test_show_code(project):
+    project.edit_line()
+    assert project.cli("submit", "--snapshot", "job.toml").code == 0
+    assert project.cli("submit", "job.toml").code == 0
+    commit = project.git("rev-parse", "HEAD").strip()
+    branch = project.git("branch", "--show-current").strip()
+    done = project.cli("show", "1", "--code")
+    tree = re.search(r"[0-9a-f]{40}", done.out.split("Snapshot:")[1])[0]
+    edit = project.git("diff", "HEAD")
+    assert (done.code, done.err, done.out) == (
+        0,
+        "",
+        f"Commit:       {commit}\n"
+        f"Branch:       {branch}\n"
+        f"Snapshot:     {tree}\n"
+        "Content:      2 files, 0.0 MB\n"
+        f"Root:         {project.folder}\n"
+        f"Submitted in: {project.folder}\n"
+        f"\nUncommitted changes:\n{edit}",
+    )
+    (project.folder / "notes.txt").touch()
+    assert project.cli("submit", "job.toml").code == 0
+    done = project.cli("show", "3", "--code")
+    assert done.out == (
+        f"Commit:       {commit}\n"
+        f"Branch:       {branch}\n"
+        f"Submitted in: {project.folder}\n"
+        f"\nUncommitted changes:\n{edit}"
+    )
+    assert done.err == "There were untracked files, whose content is not recorded.\n"
+    assert f"Commit:      {commit[:12]} ({branch}) with uncommitted changes (show --code)\n" in (
+        project.cli("show", "3").out
+    )
+
+
+def test_show_code_without_git_and_snapshot(cli, fake_slurm):
+    cli.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
+    assert cli("submit", "job.toml").code == 0
+    done = cli("show", "demo", "--code")
+    assert done.out == "The code of 1 is not recorded: no snapshot and no git.\n"
+    assert cli("diff", "demo", "@1").err.startswith(
+        "The code of 1 is not recorded: no snapshot and no git.\n"
+    )
+
+
+def test_the_commit_of_a_snapshot_stays_that_of_the_first_submission(project):
+    project.run(1, "--snapshot", "job.toml")
+    first = project.git("rev-parse", "HEAD").strip()
+    project.edit_line()
+    own = ("-c", "user.name=a", "-c", "user.email=a@b")
+    project.git(*own, "commit", "-qam", "third")
+    assert project.cli("resubmit", "1").code == 0
+    assert project.cli("show", "2", "--code").out.splitlines()[0] == f"Commit:       {first}"
+    assert project.cli("diff", "1", "2").code == 1

@@ -23,7 +23,7 @@ from orchestrator import errors, files
 from orchestrator.code import git
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
-from orchestrator.text import escaping
+from orchestrator.text import escaping, nouns
 
 #: For one call: a cold tree on a busy shared file system takes minutes.
 _TIMEOUT_SECONDS = 1800.0
@@ -134,6 +134,14 @@ class Store:
         """Return the files of a snapshot in git's order; raises NoSnapshotError."""
         self._require(tree)
         return list(git.files_of_tree(_Call(self)("ls-tree", "-r", "-z", "--long", tree)))
+
+    def summary(self, tree: str) -> str:
+        """Return the number of files of a snapshot and their size, as text."""
+        if not self.has(tree):
+            return "no longer stored"
+        found = self.read(tree)
+        size_mb = sum(file.size_bytes for file in found) / 10**6
+        return f"{nouns.count(len(found), 'file')}, {size_mb:.1f} MB"
 
     def content(self, tree: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the content of a file, at most `limit_bytes`; raises SnapshotError."""
