@@ -38,6 +38,10 @@ COMMANDS = {
         "reproduction",
         "Show what two jobs differ in: spec, arguments, code, environment and results.",
     ),
+    "checkout": (
+        "reproduction",
+        "Write the code of a job into DIR, and print the commands that run it again.",
+    ),
     "usage": ("usage", "Sum up GPU-hours and core-hours."),
     "wait": ("actions", "Wait until jobs have ended."),
     "cancel": ("actions", "Cancel jobs, and wait until Slurm shows that they ended."),

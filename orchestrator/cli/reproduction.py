@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from orchestrator import reproduction
 from orchestrator.cli import commands, options, output, session
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import difference_rows
+from orchestrator.controller.session import contexts
 
 
 @commands.command(
@@ -48,3 +51,31 @@ def diff(
         output.note(sentence)
     if reproduction.differs(compared.differences):
         ctx.exit(1)
+
+
+@commands.command(
+    "checkout",
+    "orchestrator checkout 123 again",
+    "orchestrator checkout 123_5 /tmp/point5",
+)
+def checkout(
+    context: contexts.Context,
+    reference: str = argument(metavar="JOB", shell_complete=options.complete("job_references")),
+    folder: Path = argument(metavar="DIR", type=click.Path(file_okay=False, path_type=Path)),
+) -> None:
+    """Write the code of a job into DIR, and print the commands that run it again.
+
+    The code is that of the job's snapshot. DIR must be new or empty. DIR.toml, beside it, describes
+    the job: of an array task or a point of a sweep, with its own arguments.
+    """
+    from orchestrator.controller.reproduction import checkout as checking_out
+    from orchestrator.controller.reproduction import stored_specs
+
+    stored = stored_specs.find(context, options.jobs_of(context, reference))
+    done = checking_out.checkout(context, stored, folder)
+    beside = "" if done.spec_file is None else f" and {done.spec_file}"
+    click.echo(f"Wrote {folder} ({done.summary}){beside}. To run it again:")
+    for command in done.commands:
+        click.echo(f"  {command}")
+    for sentence in done.notes:
+        output.note(sentence)

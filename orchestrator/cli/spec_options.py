@@ -131,7 +131,7 @@ def save(job: JobOptions, path: Path) -> None:
     document = documents.with_value(document, ("job", "name"), spec.name, "")
     try:
         with path.open("x", encoding="utf-8") as out:
-            out.write(writing.text(document, shlex.quote(str(path))))
+            out.write(writing.text(document, [f"orchestrator submit {shlex.quote(str(path))}"]))
     except FileExistsError:
         raise click.UsageError(f"--save-spec: {path} exists: choose another name") from None
     except OSError as error:

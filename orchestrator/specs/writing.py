@@ -30,22 +30,70 @@ _SUGGESTED: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def text(document: documents.Document, file: str) -> str:
+class ArgumentsError(ValueError):
+    """Arguments cannot be added to a job; the message says why."""
+
+
+def text(
+    document: documents.Document, commands: Sequence[str], origin: str = "a command line"
+) -> str:
     """Return a TOML file that describes the same job as a document.
 
-    file: its name as a word of a shell, for the comment at its top. The document must be valid
-    (specs.build).
+    commands: that submit it, and origin: where it comes from, for the comment at its top. The
+    document must be valid (specs.build).
     """
     data = with_arguments(document)
     lines = [
-        "# Written by orchestrator from a command line. Submit it with:",
-        f"#   orchestrator submit {file}",
+        f"# Written by orchestrator from {origin}. Submit it with:",
+        *(f"#   {command}" for command in commands),
         "# A line that begins with # is a key that was not given. docs/keys.md lists all keys.",
     ]
     for table in toml_tables.TABLES:
         if table in data or table in _SUGGESTED:
             lines += ["", *_table((table,), data.get(table, {}))]
     return "\n".join(lines) + "\n"
+
+
+def of_spec(spec: jobs.JobSpec, source: str) -> documents.Document:
+    """Return the keys of a spec that do not have their defaults, without those of its snapshot."""
+    spec = dataclasses.replace(spec, code=jobs.Code())
+    data, usual = (json.loads(toml_tables.to_json(each)) for each in (spec, jobs.JobSpec(name="")))
+    return documents.of(_differing(data, usual), source)
+
+
+def _differing(data: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in data.items():
+        default = usual.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            if inner := _differing(value, default):
+                kept[key] = inner
+        elif value is not None and value != default:
+            kept[key] = value
+    return kept
+
+
+def with_more_arguments(document: documents.Document, words: Sequence[str]) -> documents.Document:
+    """Return a valid document whose program gets further arguments.
+
+    Options in `[args]` are replaced, other arguments follow those that are there. Raises
+    ArgumentsError.
+    """
+    data = with_arguments(document)
+    launch = data["launch"]
+    if "command" in launch:
+        raise ArgumentsError("launch.command is a shell line, which takes no arguments")
+    if "program" in launch or "batch_file" in launch:
+        program = [*launch.get("program", ()), *words]
+        return dataclasses.replace(
+            document, data={**data, "launch": {**launch, "program": program}}
+        )
+    given = arguments_of(words)
+    if given is None:
+        raise ArgumentsError("write each argument as `--NAME VALUE` once, or use --set args.NAME")
+    flags_ = {arguments.flag(key) for key in given}
+    kept = {k: v for k, v in data.get("args", {}).items() if arguments.flag(k) not in flags_}
+    return dataclasses.replace(document, data={**data, "args": {**kept, **given}})
 
 
 def with_arguments(document: documents.Document) -> Mapping[str, Any]:
@@ -110,7 +158,8 @@ def _table(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
     yield f"[{documents.dotted(path)}]"
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping) and value}
     for key, value in table.items():
-        if not isinstance(value, Mapping):
+        # An empty table is not the same as none: `environment.variables`.
+        if not isinstance(value, Mapping) or not value:
             yield _line((*path, key), value)
     taken = {*table, *(str(other[1]) for key in table for other in _replaced(path, key))}
     for key, value in _SUGGESTED.get(".".join(path), {}).items():
@@ -147,6 +196,6 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case Mapping():
             pairs = (f"{documents.dotted((key,))} = {_toml(inner)}" for key, inner in value.items())
-            return f"{{ {', '.join(pairs)} }}"
+            return f"{{ {', '.join(pairs)} }}" if value else "{}"
         case _:
             return str(value)

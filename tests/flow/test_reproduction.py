@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,48 @@ def test_the_commit_of_a_snapshot_stays_that_of_the_first_submission(project):
     assert project.cli("resubmit", "1").code == 0
     assert project.cli("show", "2", "--code").out.splitlines()[0] == f"Commit:       {first}"
     assert project.cli("diff", "1", "2").code == 1
+
+
+def result(project, row):
+    (path,) = project.cli.rows(f"SELECT run_dir FROM submissions WHERE id = {row}")[0]
+    return Path(path, "result.json").read_bytes()
+
+
+def rerun(project, done, job_id):
+    """Run the commands that `checkout` prints."""
+    folder, command = (line.removeprefix("  ") for line in done.out.splitlines()[1:])
+    again = project.cli(*shlex.split(command)[1:], cwd=Path(shlex.split(folder)[1]))
+    assert again.code == 0, again
+    project.start(job_id)
+
+
+def test_checkout_and_rerun_give_the_same_result(project):
+    project.edit_line()
+    (project.folder / "new.py").write_text("import train\n")
+    project.run(1, "--snapshot", "job.toml", "--set", "args.lr=0.2")
+    project.git("checkout", "-q", ".")
+    (project.folder / "new.py").unlink()
+    folder = project.folder / "x" / "again"
+    folder.mkdir(parents=True)
+    done = project.cli("checkout", "1", "x/again")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        f"Wrote x/again (3 files, 0.0 MB) and {folder}.toml. To run it again:\n"
+        f"  cd {folder}\n"
+        f"  orchestrator submit {folder}.toml\n"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["job.toml", "new.py", "train.py"]
+    text = Path(f"{folder}.toml").read_text()
+    assert text.startswith(
+        "# Written by orchestrator from job 1. Submit it with:\n"
+        f"#   cd {folder}\n"
+        f"#   orchestrator submit {folder}.toml\n"
+    )
+    rerun(project, done, 2)
+    assert result(project, 1) == result(project, 2)
+    assert b'"version": 2, "arguments": ["--lr", "0.2", "--epochs", "3"]' in result(project, 2)
+    again = project.cli("checkout", "1", "x/again")
+    assert (again.code, again.err) == (
+        1,
+        f"Error: {folder}.toml, the file for the spec, exists: name a new folder\n",
+    )

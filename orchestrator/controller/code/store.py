@@ -162,14 +162,15 @@ class Store:
         return call("diff-tree", *options, first, second, is_cut=True)
 
     def extract(self, tree: str, folder: Path) -> None:
-        """Write the files of a snapshot into a folder that does not exist yet.
+        """Write the files of a snapshot into a folder that does not exist yet, or is empty.
 
-        The folder appears complete. Raises NoSnapshotError, and SnapshotError if it exists or
+        The folder appears complete. Raises NoSnapshotError, and SnapshotError if it is not empty or
         cannot be written.
         """
         self._require(tree)
         try:
-            if os.path.lexists(folder):
+            is_folder = folder.is_dir() and not folder.is_symlink()
+            if os.path.lexists(folder) and not (is_folder and not os.listdir(folder)):
                 raise SnapshotError(f"{escaping.visible(str(folder))} exists: name a new folder")
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             index = draft.with_name(f"{draft.name}.index")
