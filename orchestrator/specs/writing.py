@@ -55,8 +55,9 @@ def text(
 
 
 def of_spec(spec: jobs.JobSpec, source: str) -> documents.Document:
-    """Return the keys of a spec that do not have their defaults, without those of its snapshot."""
-    spec = dataclasses.replace(spec, code=jobs.Code())
+    """Return the keys of a spec that do not have their defaults, without those that we set."""
+    of_snapshot = {name: getattr(jobs.Code(), name) for name in jobs.SET_BY_US}
+    spec = dataclasses.replace(spec, code=dataclasses.replace(spec.code, **of_snapshot))
     data, usual = (json.loads(toml_tables.to_json(each)) for each in (spec, jobs.JobSpec(name="")))
     return documents.of(_differing(data, usual), source)
 
@@ -80,7 +81,9 @@ def with_more_arguments(document: documents.Document, words: Sequence[str]) -> d
     ArgumentsError.
     """
     data = with_arguments(document)
-    launch = data["launch"]
+    launch = data.get("launch", {})
+    if not words:
+        return dataclasses.replace(document, data=data)
     if "command" in launch:
         raise ArgumentsError("launch.command is a shell line, which takes no arguments")
     if "program" in launch or "batch_file" in launch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -213,4 +214,120 @@ def test_checkout_and_rerun_give_the_same_result(project):
     assert (again.code, again.err) == (
         1,
         f"Error: {folder}.toml, the file for the spec, exists: name a new folder\n",
+    )
+
+
+def arguments_of(project, row):
+    return json.loads(result(project, row))["arguments"]
+
+
+def test_like_runs_the_same_snapshot_with_changes(project):
+    project.run(1, "--snapshot", "job.toml")
+    project.edit_line()
+    elsewhere = project.cli.home
+    done = project.cli("submit", "--like", "1", "--set", "args.lr=0.2", cwd=elsewhere)
+    assert (done.code, done.out, done.err) == (0, "Submitted batch job 2 (@2, demo)\n", "")
+    project.start(2)
+    assert json.loads(result(project, 2)) == {
+        "version": 1,
+        "arguments": ["--lr", "0.2", "--epochs", "3"],
+    }
+    done = project.cli("diff", "1", "2")
+    assert shown(done) == ["", "Arguments:", "  args.lr  0.1 -> 0.2"]
+    done = project.cli("submit", "--like", "2", "--snapshot", "--", "--epochs", "4", "--amp")
+    assert (done.code, test_code.NOTE.fullmatch(done.err)[1]) == (0, str(project.folder))
+    project.start(3)
+    assert json.loads(result(project, 3)) == {
+        "version": 2,
+        "arguments": ["--lr", "0.2", "--epochs", "4", "--amp"],
+    }
+    assert project.cli("submit", "--like", "1").code == 0
+    scripts = [project.cli("show", row, "--script").out for row in ("@1", "@4")]
+    assert scripts[0] == scripts[1]
+    assert project.cli("submit", "--like", "1", "--no-snapshot").code == 0
+    assert "Snapshot" not in project.cli("show", "@5", "--code").out
+
+
+def test_like_a_task_of_an_array(project):
+    tasks = "[array]\ntasks = [{ lr = 1 }, { lr = 2, seed = 7 }, { lr = 3 }]\n"
+    spec = (project.folder / "job.toml").read_text() + tasks
+    (project.folder / "array.toml").write_text(spec)
+    assert project.cli("submit", "array.toml").code == 0
+    assert project.cli("submit", "--like", "1_1").out == "Submitted batch job 4 (@4, demo)\n"
+    project.start(4)
+    assert arguments_of(project, 2) == ["--epochs", "3", "--lr", "2", "--seed", "7"]
+    done = project.cli("submit", "--like", "1")
+    assert done.out == "Submitted batch job 5 (@5-7, demo, 3 tasks)\n"
+    done = project.cli("submit", "--like", "1_[0,2]")
+    assert done.out == "Submitted batch job 8 (@8-9, demo, 2 tasks)\n"
+    assert shown_rows(project, "1_0", "1_1") == [
+        ("args.lr", 1, 2),
+        ("args.seed", None, 7),
+    ]
+    done = project.cli("diff", "1", "4")
+    assert (done.code, done.err) == (
+        6,
+        "Error: 1 names 3 tasks of an array: name one of them, such as 1_0\n",
+    )
+    sized = (project.folder / "job.toml").read_text() + "[array]\nsize = 3\n"
+    (project.folder / "array.toml").write_text(sized)
+    assert project.cli("submit", "array.toml").code == 0
+    done = project.cli("submit", "--like", "10_1")
+    assert (done.code, done.err) == (
+        6,
+        "Error: 10_1 gets its number from SLURM_ARRAY_TASK_ID, which a job of its own does not "
+        "have: name the whole array, 10\n",
+    )
+
+
+def shown_rows(project, *names):
+    rows = project.cli("diff", *names, "--json").items
+    return [(r["key"], r["first"], r["second"]) for r in rows if r["section"] == "arguments"]
+
+
+def test_like_a_batch_file(project):
+    file = project.folder / "job.sbatch"
+    file.write_text('#!/bin/bash\n#SBATCH --time=5\necho version "$@"\n')
+    cli = project.cli
+    assert cli("submit", "--snapshot", "--time-limit", "7", "job.sbatch", "--", "a").code == 0
+    assert cli("submit", "--like", "1", "--partition", "accel", "--", "b", cwd=cli.home).code == 0
+    project.start(2)
+    assert project.log(2) == ["version a b"]
+    options = [word for word in project.slurm.calls("sbatch")[-1] if "--" in word]
+    assert {"--time=7", "--partition=accel"} <= set(options)
+    done = cli("checkout", "2", "again")
+    assert done.out.splitlines()[1:] == [
+        f"  cd {project.folder}/again",
+        "  orchestrator submit ./job.sbatch --set job.time_limit=7 --set job.partition=accel"
+        " -- a b",
+    ]
+    rerun(project, done, 3)
+    assert project.log(3) == ["version a b"]
+    file.write_text(file.read_text() + "true\n")
+    done = cli("submit", "--like", "1")
+    assert (done.code, done.err) == (
+        6,
+        f"Error: {file} has changed since 1 was submitted: `orchestrator resubmit 1` runs the "
+        f"script as it was, `orchestrator submit {file}` as it is\n",
+    )
+
+
+def test_what_like_refuses(project):
+    cli = project.cli
+    cli.spec('[job]\nname = "x"\ntime_limit = "5"\n[launch]\ncommand = "true"\n', "x.toml")
+    assert cli("submit", "x.toml", "--dependency", "afterok:1").code != 0
+    assert cli("submit", "x.toml").code == 0
+    refused = {
+        ("train.py",): "--like runs the program of 1: remove train.py, or write arguments after "
+        "`--`",
+        ("--save-spec", "y.toml"): "--save-spec cannot be combined with --like",
+        ("--", "a b"): "-- 'a b': launch.command is a shell line, which takes no arguments",
+    }
+    for words, message in refused.items():
+        done = cli("submit", "--like", "1", *words)
+        assert (done.code, done.err.splitlines()[-1]) == (2, f"Error: {message}")
+    done = cli("submit", "--like", "1", "--set", "resources.nodes=0")
+    assert (done.code, done.err.splitlines()[0]) == (
+        3,
+        "Error: --set: resources.nodes: must be >= 1 (got 0)",
     )

@@ -92,6 +92,7 @@ def _moved(
         spec,
         chdir=None,
         dependency=None,
+        code=jobs.Code(),
         environment=environment,
         # Folders for logs are often ignored by git, and not in the copy.
         output=None if spec.output is None else str(start / spec.output),
@@ -118,7 +119,7 @@ def _batch_commands(
     words = ["orchestrator", "submit", shown if "/" in shown else f"./{shown}"]
     for name, value in spec.sbatch.items():
         key = sbatch_options.OWN_KEYS.get(name, f"sbatch.{name}")
-        if name not in ("dependency", "chdir"):
+        if name not in ("dependency", "chdir", *sbatch_options.REFUSED):
             text = schema.as_toml(value) if isinstance(value, bool) else str(value)
             words += ["--set", f"{key}={text}"]
     words += ["--", *spec.launch.program] if spec.launch.program else []
