@@ -22,7 +22,7 @@ class Identity:
 
 
 def notes(runs: Sequence[Identity]) -> list[str]:
-    """Return a sentence for code, and one for the environment, if the runs differ in it.
+    """Return a sentence on the code, and one on the environment, if the runs differ in it.
 
     Runs of which it is not recorded are left out.
     """
@@ -30,12 +30,12 @@ def notes(runs: Sequence[Identity]) -> list[str]:
     groups = _groups(runs, "code")
     if len(groups) > 1:
         parts = [f"{len(group)} ran {group[0].code} (such as {group[0].job})" for group in groups]
-        sentences.append(f"These runs differ in their code: {_listed(parts)}. {_advice(groups)}")
+        sentences.append(f"the runs differ in their code: {_listed(parts)}; {_advice(groups)}")
     groups = _groups(runs, "environment")
     if len(groups) > 1:
         parts = [f"{len(group)} had that of {group[0].job}" for group in groups]
         sentences.append(
-            f"These runs differ in their environment: {_listed(parts)}. {_advice(groups)}"
+            f"the runs differ in their environment: {_listed(parts)}; {_advice(groups)}"
         )
     return sentences
 
@@ -56,4 +56,4 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _advice(groups: Sequence[Sequence[Identity]]) -> str:
-    return f"`orchestrator diff {groups[0][0].job} {groups[1][0].job}` shows the differences."
+    return f"`orchestrator diff {groups[0][0].job} {groups[1][0].job}` shows the differences"

@@ -331,3 +331,49 @@ def test_what_like_refuses(project):
         3,
         "Error: --set: resources.nodes: must be >= 1 (got 0)",
     )
+
+
+#: A command that prints metrics, in a folder whose program changes.
+SWEEP = """\
+[job]
+name = "grid"
+time_limit = "10"
+[resources]
+ntasks = 1
+[launch]
+script = "run.py"
+[sweep]
+kind = "grid"
+axes.args.lr = [1, 2]
+"""
+PRINTS = 'print("epoch 1 loss 0.5 throughput 100 images/s")\n'
+
+
+def test_comparisons_say_that_the_code_differs(project):
+    cli = project.cli
+    (project.folder / "run.py").write_text(PRINTS)
+    (project.folder / "sweep.toml").write_text(SWEEP)
+    project.git("add", ".")
+    project.slurm.run_jobs()
+    assert cli("sweep", "submit", "sweep.toml").code == 0
+    assert cli("wait", "--sweep", "grid").code == 0
+    quiet = cli("sweep", "results", "grid", "--metric", "loss")
+    assert (quiet.code, "differ" in quiet.err) == (0, False)
+    (project.folder / "run.py").write_text(f"{PRINTS}print()\n")
+    assert cli("sweep", "rerun", "grid", "--point", "2").code == 0
+    assert cli("wait", "--sweep", "grid").code == 0
+    names = r"commit [0-9a-f]{12} with changes [0-9a-f]{8}"
+    note = re.compile(
+        rf"[Tt]he runs differ in their code: 1 ran {names} \(such as 1_0\), 1 ran {names} "
+        r"\(such as 3\); `orchestrator diff 1_0 3` shows the differences\.?"
+    )
+    for command in (
+        ("sweep", "results", "grid", "--metric", "loss"),
+        ("metrics", "--sweep", "grid", "--compare"),
+        ("sweep", "report", "grid"),
+    ):
+        done = cli(*command)
+        assert note.search(done.err), done
+    assert cli("baseline", "set", "now", "1_0").code == 0
+    done = cli("baseline", "compare", "3", "--against", "now")
+    assert note.search(done.err), done

@@ -94,6 +94,6 @@ def of_job(context: contexts.Context, job: jobs.Job) -> list[AttemptEnvironment]
 def others(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the tasks of which the newest attempt had another environment than the first's."""
     with context.store.reading() as work:
-        numbers = work.environments.of_newest_attempts([job.row for job in tasks])
-    first = numbers.get(tasks[0].row)
-    return [job for job in tasks if first is not None and numbers.get(job.row, first) != first]
+        digests = work.environments.of_newest_attempts([job.row for job in tasks])
+    first = digests.get(tasks[0].row)
+    return [job for job in tasks if first is not None and digests.get(job.row, first) != first]

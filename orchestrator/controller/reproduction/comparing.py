@@ -93,7 +93,8 @@ def _code_diff(
 
 def notes(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[str]:
     """Return sentences for people if jobs that are compared differ in code or environment."""
-    return reproduction.notes(identities(context, selected))
+    sentences = reproduction.notes(identities(context, selected))
+    return [f"{text[:1].upper()}{text[1:]}." for text in sentences]
 
 
 def identities(
@@ -108,12 +109,12 @@ def identities(
                 code = specs.from_json(submission.spec).code
                 provenance = json.loads(submission.provenance)
                 codes[token] = reproduction.CodeVersion.of(code, provenance).identity
-        numbers = work.environments.of_newest_attempts([job.row for job in selected])
+        digests = work.environments.of_newest_attempts([job.row for job in selected])
     return [
         reproduction.Identity(
             job=naming.name_of(job),
             code=codes.get(job.token, ""),
-            environment=str(numbers.get(job.row, "")),
+            environment=digests.get(job.row, ""),
         )
         for job in selected
     ]
