@@ -110,3 +110,8 @@ class EnvironmentStore(base.Store):
             .where(base.among(_JOB.row, rows))
         )
         return self._pairs(statement)
+
+    def documents(self, hashes: Collection[str]) -> dict[str, str]:
+        """Return environments as JSON by their hash."""
+        statement = sa.select(_ENVIRONMENT.sha256, _ENVIRONMENT.document)
+        return self._pairs(statement.where(base.among(_ENVIRONMENT.sha256, hashes)))

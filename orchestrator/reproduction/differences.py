@@ -16,8 +16,6 @@ from orchestrator.toml import documents
 
 #: Keys of specs that the section on the code covers, or that say where a copy was taken.
 _OF_CODE = tuple(f"code.{name}" for name in ("tree", "root"))
-#: Variables that follow from the spec and the nodes that Slurm chose.
-_OF_RESOURCES = "SLURM_"
 #: Speed differs by less between equal runs.
 _SPEED_SHARE = 0.05
 _DURATION_SECONDS = 10.0
@@ -155,11 +153,8 @@ def _of_environments(first: Run, second: Run) -> Iterator[Difference]:
         yield Difference(section="environment", key=key, first=images[0], second=images[1])
     if first.environment is None or second.environment is None:
         return
-    for kind, name, before, after in environments.differences(
-        first.environment, second.environment
-    ):
-        if kind == "variable" and name.startswith(_OF_RESOURCES):
-            continue
+    comparable = map(environments.comparable, (first.environment, second.environment))
+    for kind, name, before, after in environments.differences(*comparable):
         yield Difference(section="environment", key=f"{kind} {name}", first=before, second=after)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def read(path: Path, task: int, attempt: int) -> environments.Record | None:
         )
     except OSError:
         return None
-    record = environments.parse(content.decode(errors="replace"), str(path))
+    # The script resolves the path of a snapshot.
+    text = content.decode(errors="replace").replace(os.path.realpath(path), str(path))
+    record = environments.parse(text, str(path))
     kept = variables.without_secrets(record.environment.variables)
     environment = dataclasses.replace(record.environment, variables=kept)
     return dataclasses.replace(record, environment=environment)

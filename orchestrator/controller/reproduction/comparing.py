@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from orchestrator import jobs, metrics, reproduction, specs
+from orchestrator import environments, jobs, metrics, reproduction, specs
 from orchestrator.controller.code import store as stores
 from orchestrator.controller.environments import attempts
 from orchestrator.controller.metrics import ingest, queries
@@ -109,12 +109,20 @@ def identities(
                 code = specs.from_json(submission.spec).code
                 provenance = json.loads(submission.provenance)
                 codes[token] = reproduction.CodeVersion.of(code, provenance).identity
-        digests = work.environments.of_newest_attempts([job.row for job in selected])
+        hashes = work.environments.of_newest_attempts([job.row for job in selected])
+        documents = work.environments.documents(set(hashes.values()))
+    digests = {sha256: _comparable(document) for sha256, document in documents.items()}
     return [
         reproduction.Identity(
             job=naming.name_of(job),
             code=codes.get(job.token, ""),
-            environment=digests.get(job.row, ""),
+            environment=digests.get(hashes.get(job.row, ""), ""),
         )
         for job in selected
     ]
+
+
+def _comparable(document: str) -> str:
+    """Return a hash of an environment that jobs with other resources can share."""
+    environment = environments.from_json(environments.Environment, document)
+    return environments.sha256(environments.to_json(environments.comparable(environment)))

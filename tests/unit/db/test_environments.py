@@ -64,6 +64,8 @@ def test_equal_environments_are_stored_once(store: stores.Store) -> None:
         hashes = [environment(version)[0] for version in ("550.1", "550.1", "570.2")]
         newest = work.environments.of_newest_attempts(rows)
         assert newest == dict(zip(rows, hashes, strict=True))
+        known = dict(environment(version) for version in ("550.1", "570.2"))
+        assert work.environments.documents(set(hashes)) == known
         count = sa.select(sa.func.count()).select_from(ENVIRONMENTS)
         assert work.environments._connection.scalar(count) == 2
     assert unread(store) == []
