@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -377,3 +379,60 @@ def test_comparisons_say_that_the_code_differs(project):
     assert cli("baseline", "set", "now", "1_0").code == 0
     done = cli("baseline", "compare", "3", "--against", "now")
     assert note.search(done.err), done
+
+
+def test_checkout_without_a_snapshot_names_the_commands(project):
+    project.edit_line()
+    assert project.cli("submit", "job.toml").code == 0
+    commit = project.git("rev-parse", "HEAD").strip()
+    branch = project.git("branch", "--show-current").strip()
+    again = project.cli.home / "again"
+    done = project.cli("checkout", "1", again)
+    head, *commands = done.err.splitlines()
+    digest = head.split()[-2]
+    assert (done.code, head) == (
+        4,
+        f"Error: 1 has no snapshot: it ran what was in {project.folder}, commit {commit[:12]} with "
+        f"changes {digest} ({branch}).",
+    )
+    assert commands == [
+        "These commands restore its tracked files and run them:",
+        f"  git -C {project.folder} worktree add --detach {again} {commit}",
+        f"  orchestrator show 1 --diff | git -C {again} apply",
+        f"  orchestrator submit --like 1 --chdir {again}",
+    ]
+    project.git("checkout", "-q", ".")
+    project.git("worktree", "add", "-q", "--detach", again, commit)
+    diff = project.cli("show", "1", "--diff").out
+    subprocess.run(["git", "-C", again, "apply"], input=diff, check=True, text=True)
+    assert project.cli(*shlex.split(commands[-1])[1:]).code == 0
+    project.start(2)
+    assert json.loads(result(project, 2))["version"] == 2
+
+
+def test_a_snapshot_runs_again_when_its_folder_is_gone(project):
+    inner = project.folder / "experiments"
+    inner.mkdir()
+    (inner / "run.py").write_text("import lib; print('version', lib.VERSION)\n")
+    (project.folder / "lib.py").write_text("VERSION = 1\n")
+    environ = {"PYTHONPATH": str(project.folder)}
+    words = ("submit", "--snapshot", "--name", "demo", "run.py")
+    assert project.cli(*words, cwd=inner, **environ).code == 0
+    shutil.rmtree(inner)
+    (project.folder / "lib.py").unlink()
+    assert project.cli("submit", "--like", "1", cwd=project.cli.home).code == 0
+    project.start(2)
+    assert project.versions(2) == ["1"]
+    again = project.cli.home / "again"
+    done = project.cli("checkout", "1", again, **environ)
+    assert done.out.splitlines()[1:] == [
+        f"  cd {again}/experiments",
+        f"  orchestrator submit {again}.toml",
+    ]
+    rerun(project, done, 3)
+    assert project.versions(3) == ["1"]
+    assert f'PYTHONPATH = "{again}:{project.folder}"\n' in Path(f"{again}.toml").read_text()
+    assert project.cli("submit", "--like", "1", "--no-snapshot").err == (
+        f"Error: {inner}, where 1 was submitted, does not exist: create it, or name another folder "
+        "with --chdir. Nothing was submitted.\n"
+    )
