@@ -123,7 +123,7 @@ def _show_code(
     )
     if version.diff:
         click.echo("\nUncommitted changes:")
-        terminal.print_exactly(version.diff)
+        click.echo(version.diff, nl=not version.diff.endswith("\n"))
     if version.is_diff_cut:
         output.note("The changes are cut after 1 MiB.")
     status = str(provenance.get("git_status") or "").splitlines()

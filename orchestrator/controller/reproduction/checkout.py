@@ -138,7 +138,7 @@ def _without_snapshot(stored: stored_specs.StoredSpec, folder: Path) -> str:
     lines = [
         f"{stored.name} has no snapshot: it ran what was in {stored.folder}, {version.text}.",
         "These commands restore its tracked files and run them:",
-        f"  git -C {start} worktree add --detach {_word(folder)} {version.commit}",
+        f"  git -C {start} worktree add --detach {_word(folder)} {shlex.quote(version.commit)}",
     ]
     if version.diff:
         lines.append(f"  orchestrator show {stored.name} --diff | git -C {_word(folder)} apply")
