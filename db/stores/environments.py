@@ -97,15 +97,21 @@ class EnvironmentStore(base.Store):
         )
         return {attempt: (document, where) for attempt, document, where in self._rows(statement)}
 
-    def of_newest_attempts(self, rows: Collection[int]) -> dict[int, int]:
-        """Return by job the number of its newest attempt's environment, if one is stored."""
+    def of_newest_attempts(self, rows: Collection[int]) -> dict[int, str]:
+        """Return by job the hash of its newest attempt's environment, if one is stored."""
         statement = (
-            sa.select(_JOB.row, _OF_ATTEMPT.environment_id)
+            sa.select(_JOB.row, _ENVIRONMENT.sha256)
             .join_from(
                 JOBS,
                 ATTEMPT_ENVIRONMENTS,
                 sa.and_(_OF_ATTEMPT.job_row == _JOB.row, _OF_ATTEMPT.attempt == _JOB.attempt),
             )
-            .where(base.among(_JOB.row, rows), _OF_ATTEMPT.environment_id.is_not(None))
+            .join(ENVIRONMENTS, _ENVIRONMENT.id == _OF_ATTEMPT.environment_id)
+            .where(base.among(_JOB.row, rows))
         )
         return self._pairs(statement)
+
+    def documents(self, hashes: Collection[str]) -> dict[str, str]:
+        """Return environments as JSON by their hash."""
+        statement = sa.select(_ENVIRONMENT.sha256, _ENVIRONMENT.document)
+        return self._pairs(statement.where(base.among(_ENVIRONMENT.sha256, hashes)))

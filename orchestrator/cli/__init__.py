@@ -34,6 +34,14 @@ COMMANDS = {
     "metrics": ("metrics", "Show metrics parsed from job logs."),
     "patterns": ("patterns", "List and test the patterns that find metrics in logs."),
     "explain": ("explain", "Explain why a job failed or is pending, and how to fix it."),
+    "diff": (
+        "reproduction",
+        "Show what two jobs differ in: spec, arguments, code, environment and results.",
+    ),
+    "checkout": (
+        "reproduction",
+        "Write the code of a job into DIR, and print the commands that run it again.",
+    ),
     "usage": ("usage", "Sum up GPU-hours and core-hours, or disk use."),
     "prune": ("prune", "Remove run folders, checkpoints and rows of ended jobs."),
     "wait": ("actions", "Wait until jobs have ended."),

@@ -225,6 +225,11 @@ def show_metrics(
     else:
         pages = view.row_pages()
         total = output.print_pages("metrics", pages, metric_tables.COLUMNS, form, out)
+    if compare:
+        from orchestrator.controller.reproduction import comparing
+
+        for text in comparing.notes(context, selected):
+            output.note(text)
     if out is not None:
         output.note(f"Wrote {output.count(total, 'row')} to {out}")
     if total:

@@ -285,6 +285,22 @@ def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
     return sorted(tasks, key=lambda job: job.array_task_id or 0)
 
 
+def one_job(context: contexts.Context, reference: str) -> jobs.Job:
+    """Return the job or the array task that `reference` names.
+
+    Raises what jobs_of() raises, and ConflictError for several tasks.
+    """
+    tasks = jobs_of(context, reference)
+    if len(tasks) > 1:
+        from orchestrator.jobs import naming
+
+        raise errors.ConflictError(
+            f"{reference} names {len(tasks)} tasks of an array: name one of them, such as "
+            f"{naming.name_of(tasks[0])}"
+        )
+    return tasks[0]
+
+
 def jobs_and_sweeps(
     context: contexts.Context, references: Sequence[str], sweeps: Sequence[str]
 ) -> list[jobs.Job]:

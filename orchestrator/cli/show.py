@@ -47,6 +47,7 @@ _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_pa
     "show",
     "orchestrator show 123",
     "orchestrator show digits-ddp --script",
+    "orchestrator show 123 --code",
     "orchestrator show 123 --environment",
     table=_TABLES,
 )
@@ -56,6 +57,10 @@ def show(
     script: bool = option("--script", "Print only the submitted script."),
     spec: bool = option("--spec", "Print only the spec, as JSON."),
     diff: bool = option("--diff", "Print only the uncommitted changes at submission."),
+    code: bool = option(
+        "--code",
+        "Print only the code that it ran: commit, branch, snapshot and uncommitted changes.",
+    ),
     environment: bool = option(
         "--environment",
         "Print only what the newest attempt ran with: Python and its packages, PyTorch, CUDA, "
@@ -69,7 +74,8 @@ def show(
     These are its state and the reason, attempts, efficiency, history and provenance. For a job
     array: the number of tasks in each state, and the tasks that failed first.
     """
-    options.refuse_format(form, {"--script": script, "--spec": spec, "--diff": diff})
+    plain = {"--script": script, "--spec": spec, "--diff": diff, "--code": code}
+    options.refuse_format(form, plain)
     session.refresh(context, refresh)
     tasks = options.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
@@ -83,6 +89,8 @@ def show(
         terminal.print_exactly(details.submission.spec + "\n")
     elif diff:
         terminal.print_exactly(provenance.get("git_diff") or "")
+    elif code:
+        _show_code(context, details, provenance)
     elif environment:
         _show_environment(context, tasks, provenance, form or "table")
     elif form in ("tsv", "csv"):
@@ -91,6 +99,40 @@ def show(
         _show_array(tasks, provenance, form or "table", context.clock.now())
     else:
         _show_job(context, details, provenance, form or "table", may_ask=refresh is not False)
+
+
+def _show_code(
+    context: contexts.Context, details: queries.Details, provenance: Mapping[str, Any]
+) -> None:
+    from orchestrator import reproduction, specs
+    from orchestrator.controller.code import store
+
+    code = specs.from_json(details.submission.spec).code
+    version = reproduction.CodeVersion.of(code, provenance)
+    name = naming.name_of(details.job)
+    if not version.identity:
+        click.echo(f"The code of {name} is not recorded: no snapshot and no git.")
+        return
+    output.print_fields(
+        [
+            ("Commit", version.commit),
+            ("Branch", version.branch),
+            ("Snapshot", version.tree),
+            ("Content", version.tree and store.of(context).summary(version.tree)),
+            ("Root", code.root),
+            ("Folder", code.folder if code.folder != "." else None),
+            ("Submitted in", provenance.get("folder")),
+        ],
+        14,
+    )
+    if version.diff:
+        click.echo("\nUncommitted changes:")
+        click.echo(version.diff, nl=not version.diff.endswith("\n"))
+    if version.is_diff_cut:
+        output.note("The changes are cut after 1 MiB.")
+    status = str(provenance.get("git_status") or "").splitlines()
+    if version.tree is None and any(line.startswith("??") for line in status):
+        output.note("There were untracked files, whose content is not recorded.")
 
 
 def _show_environment(
@@ -256,8 +298,9 @@ def _fields(
     yield "Note", pruned
     yield "Spec", provenance.get("spec")
     commit = str(provenance.get("git_commit") or "")
-    changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""
-    yield "Commit", f"{commit[:12]}{changes}" if commit else None
+    branch = f" ({provenance['git_branch']})" if provenance.get("git_branch") else ""
+    changes = " with uncommitted changes (show --code)" if provenance.get("git_dirty") else ""
+    yield "Commit", f"{commit[:12]}{branch}{changes}" if commit else None
     yield "Token", job.token
     yield "Stale since", job.stale_since
 

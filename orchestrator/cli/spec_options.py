@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from orchestrator import config, specs
+from orchestrator import config, errors, jobs, specs
 from orchestrator.cli import output
 from orchestrator.controller.submission import job_scripts
 from orchestrator.text import escaping
@@ -21,6 +21,7 @@ from orchestrator.toml import documents, schema
 
 if typing.TYPE_CHECKING:
     from orchestrator import sweeps
+    from orchestrator.controller.reproduction import stored_specs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,98 @@ def request(job: JobOptions, configuration: config.Configuration) -> job_scripts
     )
 
 
+def request_like(
+    job: JobOptions,
+    stored: stored_specs.StoredSpec,
+    configuration: config.Configuration,
+    *,
+    snapshot: bool | None,
+) -> job_scripts.Request:
+    """Return a job like a stored one, changed by the options; it has the same snapshot, if any.
+
+    snapshot: --snapshot or --no-snapshot. Raises SpecError with all problems.
+    """
+    from orchestrator.specs import writing
+
+    program = _program()
+    if words := job.words[: len(job.words) - len(program)]:
+        raise click.UsageError(
+            f"--like runs the program of {stored.name}: remove {shlex.join(words)}, or write "
+            "arguments after `--`"
+        )
+    if stored.spec.dependency is not None:
+        output.note(
+            f"Without the dependency of {stored.name}: --dependency {stored.spec.dependency}"
+        )
+    old = dataclasses.replace(stored.spec, dependency=None)
+    job = dataclasses.replace(job.with_snapshot(snapshot), words=program)
+    if (chdir := job.flags.get("job.chdir")) is not None:
+        # In `request` the current folder is the one of the submission.
+        job = dataclasses.replace(
+            job, flags={**job.flags, "job.chdir": os.path.abspath(str(chdir))}
+        )
+    elif not stored.folder.is_dir() and old.code.tree is not None:
+        old = dataclasses.replace(old, chdir=None)
+    document = writing.of_spec(old, f"job {stored.name}")
+    try:
+        document = writing.with_more_arguments(document, program)
+    except writing.ArgumentsError as error:
+        raise click.UsageError(f"-- {shlex.join(program)}: {error}") from error
+    if old.launch.batch_file is not None:
+        spec = _batch_spec_like(job, stored, document, configuration)
+    else:
+        folder = stored.folder if stored.folder.is_dir() else None
+        spec = specs.load(
+            None, job.settings, job.flags, environ=os.environ, folder=folder, stored=document
+        )
+        spec = config.with_profile(spec, configuration.profile)
+    if old.code.tree is not None and spec.code.snapshot and not snapshot:
+        kept = {name: getattr(old.code, name) for name in jobs.SET_BY_US}
+        spec = dataclasses.replace(spec, code=dataclasses.replace(spec.code, **kept))
+    return job_scripts.Request(spec=spec, source=stored.source, argv=sys.argv)
+
+
+def _batch_spec_like(
+    job: JobOptions,
+    stored: stored_specs.StoredSpec,
+    document: documents.Document,
+    configuration: config.Configuration,
+) -> jobs.JobSpec:
+    from orchestrator.rendering import batch_file
+    from orchestrator.specs import sbatch_options
+
+    path = Path(str(stored.spec.launch.batch_file))
+    try:
+        batch = batch_file.read(path, runs_dir=configuration.runs_dir)
+    except errors.SpecError:
+        batch = None
+    if batch is None or batch.text.removesuffix("\n") not in stored.script:
+        what = "has changed since" if path.exists() else "does not exist any more, but did when"
+        raise errors.ConflictError(
+            f"{path} {what} {stored.name} was submitted: `orchestrator resubmit {stored.name}` "
+            f"runs the script as it was, `orchestrator submit {shlex.quote(str(path))}` as it is"
+        )
+    spec = specs.load(
+        None,
+        job.settings,
+        job.flags,
+        environ=os.environ,
+        batch=batch.document,
+        stored=documents.without(document, ("sbatch",)),
+    )
+    spec = config.with_profile(spec, configuration.profile)
+    given = specs.keys_given(job.settings, job.flags, os.environ)
+    new = batch_file.command_line(batch, spec, given, configuration.profile)
+    # A key that another one has replaced, as mem_per_cpu replaces mem, is not set any more.
+    unset = {f"resources.{key}" for key, value in vars(spec.resources).items() if value is None}
+    kept = {
+        name: value
+        for name, value in stored.spec.sbatch.items()
+        if name != "dependency" and sbatch_options.OWN_KEYS.get(name) not in unset
+    }
+    return dataclasses.replace(spec, sbatch={**kept, **new})
+
+
 def save(job: JobOptions, path: Path) -> None:
     """Write the job that the options describe as a spec. UsageError if the file exists."""
     from orchestrator.specs import writing
@@ -131,7 +224,7 @@ def save(job: JobOptions, path: Path) -> None:
     document = documents.with_value(document, ("job", "name"), spec.name, "")
     try:
         with path.open("x", encoding="utf-8") as out:
-            out.write(writing.text(document, shlex.quote(str(path))))
+            out.write(writing.text(document, [f"orchestrator submit {shlex.quote(str(path))}"]))
     except FileExistsError:
         raise click.UsageError(f"--save-spec: {path} exists: choose another name") from None
     except OSError as error:

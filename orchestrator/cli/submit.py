@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import sys
@@ -45,6 +46,7 @@ def render(
     "orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait",
     "orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5",
     "orchestrator submit -- python -m package.module",
+    "orchestrator submit --like 123 --set args.lr=0.2",
 )
 def submit(
     ctx: click.Context,
@@ -55,6 +57,13 @@ def submit(
     parsable: bool = option("--parsable", "Print only the job ID."),
     save_spec: str | None = option(
         "--save-spec", "Also write the job as a spec to FILE, which must not exist.", "FILE.toml"
+    ),
+    like: str | None = option(
+        "--like",
+        "Submit a job like this one: the same spec, folder and snapshot. Other options change it; "
+        "arguments after -- are added. Of an array task: a job with its arguments.",
+        "JOB",
+        shell_complete=options.complete("job_references"),
     ),
     snapshot: bool | None = options.snapshot,
     queue: bool | None = options.queue,
@@ -74,9 +83,14 @@ def submit(
     """
     plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
     options.refuse_format(form, plain)
+    options.refuse({"--save-spec cannot be combined with --like": save_spec and like})
     configuration = session.configuration_of(ctx)
-    job = job.with_snapshot(snapshot)
-    request = spec_options.request(job, configuration)
+    context: contexts.Context | None = None
+    if like is not None:
+        context, request = _like(ctx, like, job, snapshot)
+    else:
+        job = job.with_snapshot(snapshot)
+        request = spec_options.request(job, configuration)
     if save_spec is not None:
         spec_options.save(job, pathlib.Path(save_spec))
     if dry_run:
@@ -85,11 +99,11 @@ def submit(
         return
     from orchestrator.controller.submission import submit as submission
 
-    context = session.open_context(ctx)
+    context = context or session.open_context(ctx)
     if test_only:
         click.echo(submission.test_only(context, request))
         return
-    if request.spec.code.is_due:
+    if request.spec.code.is_due or (like is not None and "job.chdir" in job.flags):
         from orchestrator.controller.code import snapshots
 
         request = snapshots.request_taken(context, request)
@@ -116,6 +130,25 @@ def submit(
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
         actions.explain_failures(context, tasks)
+
+
+def _like(
+    ctx: click.Context, reference: str, job: spec_options.JobOptions, snapshot: bool | None
+) -> tuple[contexts.Context, job_scripts.Request]:
+    """Return the job, and a context in the folder in which the other one was submitted."""
+    from orchestrator.controller.reproduction import stored_specs
+
+    context = session.open_context(ctx)
+    stored = stored_specs.find(context, options.jobs_of(context, reference))
+    request = spec_options.request_like(job, stored, context.configuration, snapshot=snapshot)
+    if stored.folder.is_dir():
+        return dataclasses.replace(context, folder=stored.folder), request
+    if request.spec.code.tree is None and "job.chdir" not in job.flags:
+        raise errors.ConflictError(
+            f"{stored.folder}, where {stored.name} was submitted, does not exist: create it, or "
+            "name another folder with --chdir. Nothing was submitted."
+        )
+    return context, request
 
 
 def _parsable(job: jobs.Job) -> str:

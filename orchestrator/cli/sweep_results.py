@@ -11,6 +11,7 @@ from orchestrator import errors
 from orchestrator.cli import commands, options, output, session, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column, plots, result_rows
+from orchestrator.controller.reproduction import comparing
 from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import results as reading
 from orchestrator.metrics import choices, summaries
@@ -137,6 +138,9 @@ def show_results(
         for text in result_notes.legend(shown):
             output.note(text)
     for text in result_notes.warnings(everything):
+        output.note(text)
+    submitted = [point.job for point in material.points if point.job is not None]
+    for text in comparing.notes(context, submitted):
         output.note(text)
     if not material.names:
         output.note(

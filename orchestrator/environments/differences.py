@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
 from orchestrator.environments import libraries, records
 
+#: Variables that follow from the resources that a job has.
+_OF_RESOURCES = "SLURM_"
 #: Fields with one value.
 _FIELDS = ("python", "python_version", "driver", "cpu", "kernel", "os", "libc")
+
+
+def comparable(environment: records.Environment) -> records.Environment:
+    """Return what jobs share that ran in the same environment with other resources."""
+    variables = {
+        name: value
+        for name, value in environment.variables.items()
+        if not name.startswith(_OF_RESOURCES)
+    }
+    return dataclasses.replace(environment, variables=variables)
 
 
 def flat(environment: records.Environment) -> Iterator[tuple[str, str, str]]:

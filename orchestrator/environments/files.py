@@ -26,17 +26,24 @@ _PACKAGE = re.compile(
 )
 #: No file system has longer names.
 _NAME_CHARACTERS = 255
+#: A snapshot of the code that is unpacked on each node, in a folder for each attempt
+#: (templates/code.sh.j2).
+_COPY_ON_NODE = re.compile(
+    # Only from the start of a path: the time stays proportional to the length of the text.
+    r"(?<![^\s:=])[^\s:=]*?/orchestrator-code\.[0-9]+\.[0-9]+\.[0-9]+"
+)
 _DRIVER = re.compile(r"(?<=\s)[0-9]{3,4}\.[0-9]+(?:\.[0-9]+)?(?=\s|$)")
 
 
 def parse(text: str, run_dir: str) -> records.Record:
     """Return the record of a file's text.
 
-    run_dir: its path in values becomes `$ORCHESTRATOR_RUN_DIR`, so that the records of equal jobs
-    are equal.
+    run_dir: its path in values becomes `$ORCHESTRATOR_RUN_DIR`, and that of a snapshot on a node
+    `$ORCHESTRATOR_CODE`, so that the records of equal jobs are equal.
     """
     lines: dict[str, list[str]] = {}
-    for line in text.replace(run_dir, "$ORCHESTRATOR_RUN_DIR").split("\n"):
+    text = _COPY_ON_NODE.sub("$ORCHESTRATOR_CODE", text.replace(run_dir, "$ORCHESTRATOR_RUN_DIR"))
+    for line in text.split("\n"):
         key, tab, value = line.partition("\t")
         if tab and (value := value.strip()):
             lines.setdefault(key, []).append(value)

@@ -64,6 +64,10 @@ def build_report(
         unit=unit,
         curves=tuple(built),
         common=grouping.common,
-        warnings=(*left_out, *notes.warnings(grouping, built, unit)),
+        warnings=(
+            *left_out,
+            *notes.differences_of_code(measurements),
+            *notes.warnings(grouping, built, unit),
+        ),
         notes=tuple(notes.notes(measurements, built, unit, grouping.scaling, samples_per_epoch)),
     )

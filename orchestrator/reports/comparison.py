@@ -94,10 +94,11 @@ def compare(
     """Compare runs with the runs of a baseline that have the same size and attributes.
 
     Confidence intervals are joint ones (Bonferroni). Attributes that differ only between the two
-    sides, such as the commit, are what is compared; they become notes.
+    sides, such as the commit, are what is compared; they become notes, as other code does.
     """
     thresholds = thresholds or {}
     new, old, sentences = _sides(measurements, baseline)
+    sentences += notes.differences_of_code([*baseline, *measurements])
     values = {
         (key, name): (_values(new[key], METRICS[name]), _values(old[key], METRICS[name]))
         for key in new

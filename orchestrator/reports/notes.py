@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Sequence
 
-from orchestrator import scaling
+from orchestrator import reproduction, scaling
 from orchestrator.reports import curves, display, records
 from orchestrator.text.nouns import count
 
@@ -86,6 +86,16 @@ def _no_speedups(built: Sequence[records.Curve], unit: str) -> Iterator[str]:
                 f"{display.share(ratio * least / point.size)}). This is not a speedup, because "
                 f"more than the size differs: {differences}"
             )
+
+
+def differences_of_code(runs: Sequence[records.Measurement]) -> list[str]:
+    """Return a sentence each if runs differ in their code or their environment."""
+    return reproduction.notes(
+        [
+            reproduction.Identity(job=run.job, code=run.code, environment=run.environment)
+            for run in runs
+        ]
+    )
 
 
 def outlier_notes(

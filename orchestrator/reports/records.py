@@ -50,6 +50,11 @@ class Measurement(scaling.Run):
     warm_up: str = ""
     #: in Slurm's form, `n[1-2]`
     node_list: str = ""
+    #: how commands name the job; "": none is known, as for a file
+    job: str = ""
+    #: as in reproduction.Identity; "": not recorded
+    code: str = ""
+    environment: str = ""
     #: precision, model, mode ...; an empty value matches any
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

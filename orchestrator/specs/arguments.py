@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from orchestrator import jobs
@@ -30,6 +31,23 @@ def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
         ]
         for task in spec.array.tasks
     ]
+
+
+def of_task(spec: jobs.JobSpec, task: int | None) -> jobs.JobSpec:
+    """Return the spec of a job that runs one array task alone; None: the spec is that of a job.
+
+    The words of its command line are those of the task.
+    """
+    if task is None:
+        return spec
+    own = spec.array.tasks[task] if spec.array.tasks is not None else {}
+    differing = _set_by_tasks(spec)
+    keys = {flag(key): key for key in own}
+    shared_ = {key: value for key, value in spec.args.items() if flag(key) not in differing}
+    defaults = {flag(key): value for key, value in spec.args.items() if flag(key) in differing}
+    values = defaults | {flag(key): value for key, value in own.items()}
+    spelled = {keys.get(name, name.removeprefix("--")): value for name, value in values.items()}
+    return dataclasses.replace(spec, args={**shared_, **spelled}, array=jobs.Array())
 
 
 def _set_by_tasks(spec: jobs.JobSpec) -> set[str]:

@@ -37,16 +37,20 @@ def load(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = Path(),
     batch: documents.Document | None = None,
+    stored: documents.Document | None = None,
 ) -> jobs.JobSpec:
     """Return the job that a spec's file and the command line describe.
 
     settings: KEY=VALUE of `--set`. flags: values by dotted key; None and () are ignored.
     program: the words after `--`. batch: the content of a batch file, instead of a spec's file.
+    stored: the keys of a stored spec, instead of a spec's file; with `batch`, over it.
     folder: start of relative paths, where its files are checked; None: they are not checked.
 
     Raises SpecError with all problems.
     """
-    document, problems = read(path, settings, flags, program, environ=environ, batch=batch)
+    document, problems = read(
+        path, settings, flags, program, environ=environ, batch=batch, stored=stored
+    )
     return build(document, problems, folder)
 
 
@@ -58,13 +62,16 @@ def read(
     *,
     environ: Mapping[str, str] | None = None,
     batch: documents.Document | None = None,
+    stored: documents.Document | None = None,
 ) -> tuple[documents.Document, list[errors.Problem]]:
     """Return the merged layers before their keys are checked, and problems of the command line.
 
     The parameters are those of load(). Raises SpecError if the file cannot be read.
     """
     problems: list[errors.Problem] = []
-    document = batch or documents.empty("command line")
+    document = batch or stored or documents.empty("command line")
+    if batch is not None and stored is not None:
+        document = documents.merge(batch, stored)
     if path is not None:
         _, document, problems = documents.read(path)
         if problems:

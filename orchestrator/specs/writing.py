@@ -30,16 +30,22 @@ _SUGGESTED: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def text(document: documents.Document, file: str) -> str:
+class ArgumentsError(ValueError):
+    """Arguments cannot be added to a job; the message says why."""
+
+
+def text(
+    document: documents.Document, commands: Sequence[str], origin: str = "a command line"
+) -> str:
     """Return a TOML file that describes the same job as a document.
 
-    file: its name as a word of a shell, for the comment at its top. The document must be valid
-    (specs.build).
+    commands: that submit it, and origin: where it comes from, for the comment at its top. The
+    document must be valid (specs.build).
     """
-    data = _with_arguments(document)
+    data = with_arguments(document)
     lines = [
-        "# Written by orchestrator from a command line. Submit it with:",
-        f"#   orchestrator submit {file}",
+        f"# Written by orchestrator from {origin}. Submit it with:",
+        *(f"#   {command}" for command in commands),
         "# A line that begins with # is a key that was not given. docs/keys.md lists all keys.",
     ]
     for table in toml_tables.TABLES:
@@ -48,7 +54,52 @@ def text(document: documents.Document, file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
+def of_spec(spec: jobs.JobSpec, source: str) -> documents.Document:
+    """Return the keys of a spec that do not have their defaults, without those that we set."""
+    of_snapshot = {name: getattr(jobs.Code(), name) for name in jobs.SET_BY_US}
+    spec = dataclasses.replace(spec, code=dataclasses.replace(spec.code, **of_snapshot))
+    data, usual = (json.loads(toml_tables.to_json(each)) for each in (spec, jobs.JobSpec(name="")))
+    return documents.of(_differing(data, usual), source)
+
+
+def _differing(data: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in data.items():
+        default = usual.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            if inner := _differing(value, default):
+                kept[key] = inner
+        elif value is not None and value != default:
+            kept[key] = value
+    return kept
+
+
+def with_more_arguments(document: documents.Document, words: Sequence[str]) -> documents.Document:
+    """Return a valid document whose program gets further arguments.
+
+    Options in `[args]` are replaced, other arguments follow those that are there. Raises
+    ArgumentsError.
+    """
+    data = with_arguments(document)
+    launch = data.get("launch", {})
+    if not words:
+        return dataclasses.replace(document, data=data)
+    if "command" in launch:
+        raise ArgumentsError("launch.command is a shell line, which takes no arguments")
+    if "program" in launch or "batch_file" in launch:
+        program = [*launch.get("program", ()), *words]
+        return dataclasses.replace(
+            document, data={**data, "launch": {**launch, "program": program}}
+        )
+    given = arguments_of(words)
+    if given is None:
+        raise ArgumentsError("write each argument as `--NAME VALUE` once, or use --set args.NAME")
+    flags_ = {arguments.flag(key) for key in given}
+    kept = {k: v for k, v in data.get("args", {}).items() if arguments.flag(k) not in flags_}
+    return dataclasses.replace(document, data={**data, "args": {**kept, **given}})
+
+
+def with_arguments(document: documents.Document) -> Mapping[str, Any]:
     """Return the tables with a script and `[args]`, which sweeps can vary, for a program."""
     data = document.data
     launch = data.get("launch", {})
@@ -56,7 +107,7 @@ def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
     program = programs.python_program(jobs.Launch(program=tuple(words)))
     if program is None or program.interpreter is not None or program.options:
         return data
-    given = _arguments(program.arguments)
+    given = arguments_of(program.arguments)
     if given is None or data.get("args"):
         return data
     rest = {key: value for key, value in launch.items() if key != "program"}
@@ -72,7 +123,7 @@ def _with_arguments(document: documents.Document) -> Mapping[str, Any]:
     return tables if is_same else data
 
 
-def _arguments(words: Sequence[str]) -> dict[str, jobs.ArgumentValue] | None:
+def arguments_of(words: Sequence[str]) -> dict[str, jobs.ArgumentValue] | None:
     """Return the words as values of `[args]`; None if these would become other words."""
     values: dict[str, list[jobs.ArgumentValue]] = {}
     key = ""
@@ -110,7 +161,8 @@ def _table(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
     yield f"[{documents.dotted(path)}]"
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping) and value}
     for key, value in table.items():
-        if not isinstance(value, Mapping):
+        # An empty table is not the same as none: `environment.variables`.
+        if not isinstance(value, Mapping) or not value:
             yield _line((*path, key), value)
     taken = {*table, *(str(other[1]) for key in table for other in _replaced(path, key))}
     for key, value in _SUGGESTED.get(".".join(path), {}).items():
@@ -147,6 +199,6 @@ def _toml(value: Any) -> str:
             return f"[{', '.join(map(_toml, value))}]"
         case Mapping():
             pairs = (f"{documents.dotted((key,))} = {_toml(inner)}" for key, inner in value.items())
-            return f"{{ {', '.join(pairs)} }}"
+            return f"{{ {', '.join(pairs)} }}" if value else "{}"
         case _:
             return str(value)

@@ -47,6 +47,9 @@ _ALWAYS = {("wait",): ["--timeout", "0"]}
 _POOLS: Mapping[str, Sequence[str]] = {
     "references": fuzzing.REFERENCES,
     "reference": fuzzing.REFERENCES,
+    "first": fuzzing.REFERENCES,
+    "second": fuzzing.REFERENCES,
+    "like": fuzzing.REFERENCES,
     "jobs": fuzzing.REFERENCES,
     "job_ids": fuzzing.REFERENCES,
     "sweep": ("lr", "@1", *fuzzing.REFERENCES),

@@ -125,7 +125,9 @@ SHOWN: dict[str, list[list[str]]] = {
     + [["status", "@1", "@2", "--no-refresh"], ["status", "-r", "--no-refresh"]],
     "show": [["show", f"@{row}", "--no-refresh", *extra] for row in (1, 2, 4) for extra in ROWS]
     + [["show", "@1", "--no-refresh", option] for option in ("--script", "--spec", "--diff")]
-    + [["show", "@1", "--no-refresh", "--environment", *extra] for extra in ROWS],
+    + [["show", "@1", "--no-refresh", "--environment", *extra] for extra in ROWS]
+    + [["show", "@1", "--no-refresh", "--code"]],
+    "diff": [["diff", "@1", "@4", "--no-refresh", *extra] for extra in ROWS],
     "logs": [
         ["logs", "@1"],
         ["logs", "@1", "@2"],
@@ -206,10 +208,13 @@ DONE: dict[str, list[list[str]]] = {
         ["submit", "{spec}", "--test-only"],
         ["submit", "{spec}"],
         ["submit", "{spec}", "--set", f"job.name={WHOLE}"],
+        ["submit", "--like", "@1", WHOLE],
+        ["submit", "--like", "@1", "--", WHOLE],
         ["submit", "{spec}", f"--{WHOLE}"],
         ["submit", f"{WHOLE}.toml"],
         ["submit", "{wrong}"],
     ],
+    "checkout": [["checkout", "@1", "{home}/again"]],
     "resubmit": [["resubmit", "@1"], ["resubmit", "@2", "--fresh"]],
     "sweep submit": [["sweep", "submit", "{sweep}", "--dry-run"], ["sweep", "submit", WHOLE]],
     "sweep resume": [["sweep", "resume", "@1"]],
@@ -242,7 +247,17 @@ DONE: dict[str, list[list[str]]] = {
 EXACT = {"logs", "render", "sweep render", "completion", "schedule install"}
 #: Commands that must have shown the text: else the test has seen nothing of them.
 SEEN = {
-    *("status", "show", "logs", "metrics", "patterns test", "explain", "sweep list"),
+    *(
+        "status",
+        "show",
+        "diff",
+        "checkout",
+        "logs",
+        "metrics",
+        "patterns test",
+        "explain",
+        "sweep list",
+    ),
     *(
         "sweep status",
         "sweep results",

@@ -17,7 +17,7 @@ from orchestrator.code import contents
 from orchestrator.controller.code import python_paths, worktree
 from orchestrator.controller.code import store as stores
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import job_scripts
+from orchestrator.controller.submission import job_scripts, provenance
 from orchestrator.specs import programs
 from orchestrator.text import escaping, nouns
 
@@ -107,6 +107,9 @@ def taken(
         if problems:
             raise errors.SpecError(list(problems))
         ids = {key: _take(store, tree.listings) for key, tree in trees.items()}
+        for (root, _), tree_id in ids.items():
+            working_tree = provenance.of_working_tree(provenance.git_in(root))
+            store.keep_provenance(tree_id, working_tree)
     for (root, settings), tree in trees.items():
         tree_id = ids[root, settings]
         context.reporter.info(

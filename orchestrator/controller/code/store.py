@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -23,7 +24,7 @@ from orchestrator import errors, files
 from orchestrator.code import git
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
-from orchestrator.text import escaping
+from orchestrator.text import escaping, nouns
 
 #: For one call: a cold tree on a busy shared file system takes minutes.
 _TIMEOUT_SECONDS = 1800.0
@@ -33,6 +34,8 @@ ARCHIVES = ".code"
 _REFERENCES = "refs/snapshots"
 #: A file of a list; a larger difference is cut.
 _LISTING_BYTES = 256 * 1024**2
+#: Fields of a job's provenance, with a diff of 1 MiB and the names of untracked files as JSON.
+_PROVENANCE_BYTES = 64 * 1024**2
 #: Drafts of processes that were killed are removed after this time.
 _DRAFT_SECONDS = 24 * 3600
 
@@ -105,6 +108,31 @@ class Store:
                 path.unlink(missing_ok=True)
         return tree
 
+    def keep_provenance(self, tree: str, working_tree: Mapping[str, object]) -> None:
+        """Store what the repository of a snapshot was like: fields of a job's provenance.
+
+        Raises SnapshotError.
+        """
+        path = self._provenance(tree)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            files.replace(path, json.dumps(working_tree).encode())
+        except OSError as error:
+            raise SnapshotError(f"cannot write {path}: {error.strerror}") from error
+
+    def provenance(self, tree: str) -> dict[str, object] | None:
+        """Return what keep_provenance() stored; None if that is missing."""
+        try:
+            stored = json.loads(
+                files.read_bytes(self._provenance(tree), limit_bytes=_PROVENANCE_BYTES)
+            )
+        except (OSError, ValueError, RecursionError):
+            return None
+        return stored if isinstance(stored, dict) else None
+
+    def _provenance(self, tree: str) -> Path:
+        return self.folder / "provenance" / f"{tree}.json"
+
     def has(self, tree: str) -> bool:
         """Return whether the snapshot is stored."""
         if git.TREE_ID.fullmatch(tree) is None or not self.folder.is_dir():
@@ -116,6 +144,14 @@ class Store:
         """Return the files of a snapshot in git's order; raises NoSnapshotError."""
         self._require(tree)
         return list(git.files_of_tree(_Call(self)("ls-tree", "-r", "-z", "--long", tree)))
+
+    def summary(self, tree: str) -> str:
+        """Return the number of files of a snapshot and their size, as text."""
+        if not self.has(tree):
+            return "no longer stored"
+        found = self.read(tree)
+        size_mb = sum(file.size_bytes for file in found) / 10**6
+        return f"{nouns.count(len(found), 'file')}, {size_mb:.1f} MB"
 
     def content(self, tree: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the content of a file, at most `limit_bytes`; raises SnapshotError."""
@@ -136,14 +172,15 @@ class Store:
         return call("diff-tree", *options, first, second, is_cut=True)
 
     def extract(self, tree: str, folder: Path) -> None:
-        """Write the files of a snapshot into a folder that does not exist yet.
+        """Write the files of a snapshot into a folder that does not exist yet, or is empty.
 
-        The folder appears complete. Raises NoSnapshotError, and SnapshotError if it exists or
+        The folder appears complete. Raises NoSnapshotError, and SnapshotError if it is not empty or
         cannot be written.
         """
         self._require(tree)
         try:
-            if os.path.lexists(folder):
+            is_folder = folder.is_dir() and not folder.is_symlink()
+            if os.path.lexists(folder) and not (is_folder and not os.listdir(folder)):
                 raise SnapshotError(f"{escaping.visible(str(folder))} exists: name a new folder")
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             index = draft.with_name(f"{draft.name}.index")

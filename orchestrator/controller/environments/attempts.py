@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def read(path: Path, task: int, attempt: int) -> environments.Record | None:
         )
     except OSError:
         return None
-    record = environments.parse(content.decode(errors="replace"), str(path))
+    # The script resolves the path of a snapshot.
+    text = content.decode(errors="replace").replace(os.path.realpath(path), str(path))
+    record = environments.parse(text, str(path))
     kept = variables.without_secrets(record.environment.variables)
     environment = dataclasses.replace(record.environment, variables=kept)
     return dataclasses.replace(record, environment=environment)
@@ -94,6 +97,6 @@ def of_job(context: contexts.Context, job: jobs.Job) -> list[AttemptEnvironment]
 def others(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the tasks of which the newest attempt had another environment than the first's."""
     with context.store.reading() as work:
-        numbers = work.environments.of_newest_attempts([job.row for job in tasks])
-    first = numbers.get(tasks[0].row)
-    return [job for job in tasks if first is not None and numbers.get(job.row, first) != first]
+        digests = work.environments.of_newest_attempts([job.row for job in tasks])
+    first = digests.get(tasks[0].row)
+    return [job for job in tasks if first is not None and digests.get(job.row, first) != first]

@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator import files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
+from orchestrator.controller.reproduction import comparing
 from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import gpu_files
 from orchestrator.reports import job_measurements
@@ -42,7 +43,8 @@ def measure(
     records = _records(context, completed) if completed else []
     unit = "gpus" if all(record.job.gpus for record in records) else "ranks"
     measurements = []
-    for record in records:
+    identities = comparing.identities(context, [record.job for record in records])
+    for record, identity in zip(records, identities, strict=True):
         measured = job_measurements.measurement(record, unit)
         if isinstance(measured, str):
             reasons[measured].append(record.job)
@@ -50,7 +52,8 @@ def measure(
         attributes = {
             (renamed or {}).get(name, name): value for name, value in measured.attributes.items()
         }
-        measurements.append(dataclasses.replace(measured, attributes=attributes))
+        own = dataclasses.asdict(identity)
+        measurements.append(dataclasses.replace(measured, attributes=attributes, **own))
     left_out = []
     for reason, group in reasons.items():
         named = sorted(group, key=lambda job: job.row)[:_MAX_NAMED]

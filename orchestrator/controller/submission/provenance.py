@@ -98,20 +98,15 @@ def collect(
     git cannot tell by its size and time that it is not.
     """
     called_in = folder or context.folder
-    git = git or git_in(called_in)
-    with context.reporter.activity("Looking at the working tree (git)"):
-        commit = git(["rev-parse", "HEAD"])
-        listing = git(["config", "--list", "-z"]) if commit else None
-        keys = {entry.partition("\n")[0] for entry in (listing or "").split("\0")}
-        filters = sorted(key for key in keys if key.startswith("filter."))
-        off = [word for key in filters for word in ("-c", f"{key}=")]
-        # `git -c` ends the key at the first "=", so such a filter cannot be switched off.
-        is_safe = listing is not None and not any("=" in key for key in filters)
-        status = git([*off, *_STATUS]) if is_safe else None
-        diff = git([*off, *_DIFF]) if status else None
-    is_cut = diff is not None and len(diff.encode()) > DIFF_LIMIT_BYTES
-    if diff is not None and is_cut:
-        diff = diff.encode()[:DIFF_LIMIT_BYTES].decode(errors="ignore")
+    working_tree = None
+    if (tree := request.spec.code.tree) is not None:
+        from orchestrator.controller.code import store
+
+        # It may be older than what is in the folder now.
+        working_tree = store.of(context).provenance(tree)
+    if working_tree is None:
+        with context.reporter.activity("Looking at the working tree (git)"):
+            working_tree = of_working_tree(git or git_in(called_in))
     return json.dumps(
         {
             "orchestrator_version": orchestrator.__version__,
@@ -124,15 +119,40 @@ def collect(
             "python": platform.python_version(),
             "container": _container(context, request.spec, called_in),
             "folder": str(called_in),
-            "git_commit": commit.strip() if commit else None,
-            "git_dirty": None if status is None else bool(status),
-            "git_status": status,
-            "git_diff": diff,
-            "git_diff_cut": is_cut,
-            "git_filters_off": sorted({key.split(".", 1)[1].rpartition(".")[0] for key in filters}),
+            **working_tree,
         },
         indent=1,
     )
+
+
+def of_working_tree(git: Git) -> dict[str, object]:
+    """Return commit, branch and uncommitted changes, in fields that begin with `git_`.
+
+    All are None without git. git: of git_in(). For filters see collect().
+    """
+    named = (git(["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"]) or "").splitlines()
+    commit, branch = named if len(named) == 2 else (None, "")
+    listing = git(["config", "--list", "-z"]) if commit else None
+    keys = {entry.partition("\n")[0] for entry in (listing or "").split("\0")}
+    filters = sorted(key for key in keys if key.startswith("filter."))
+    off = [word for key in filters for word in ("-c", f"{key}=")]
+    # `git -c` ends the key at the first "=", so such a filter cannot be switched off.
+    is_safe = listing is not None and not any("=" in key for key in filters)
+    status = git([*off, *_STATUS]) if is_safe else None
+    diff = git([*off, *_DIFF]) if status else None
+    is_cut = diff is not None and len(diff.encode()) > DIFF_LIMIT_BYTES
+    if diff is not None and is_cut:
+        diff = diff.encode()[:DIFF_LIMIT_BYTES].decode(errors="ignore")
+    return {
+        "git_commit": commit,
+        # Without a branch HEAD is a commit.
+        "git_branch": branch.removeprefix("refs/heads/") if branch.startswith("refs/") else None,
+        "git_dirty": None if status is None else bool(status),
+        "git_status": status,
+        "git_diff": diff,
+        "git_diff_cut": is_cut,
+        "git_filters_off": sorted({key.split(".", 1)[1].rpartition(".")[0] for key in filters}),
+    }
 
 
 def _container(

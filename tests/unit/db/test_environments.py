@@ -61,8 +61,11 @@ def test_equal_environments_are_stored_once(store: stores.Store) -> None:
         documents = [environment("550.1")[1], environment("570.2")[1]]
         assert work.environments.of_job(rows[1]) == {0: (documents[0], WHERE)}
         assert work.environments.of_job(rows[2]) == {0: (documents[1], WHERE)}
-        numbers = work.environments.of_newest_attempts(rows)
-        assert numbers[rows[0]] == numbers[rows[1]] != numbers[rows[2]]
+        hashes = [environment(version)[0] for version in ("550.1", "550.1", "570.2")]
+        newest = work.environments.of_newest_attempts(rows)
+        assert newest == dict(zip(rows, hashes, strict=True))
+        known = dict(environment(version) for version in ("550.1", "570.2"))
+        assert work.environments.documents(set(hashes)) == known
         count = sa.select(sa.func.count()).select_from(ENVIRONMENTS)
         assert work.environments._connection.scalar(count) == 2
     assert unread(store) == []

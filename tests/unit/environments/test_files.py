@@ -162,3 +162,13 @@ def test_when_a_file_is_not_read_again(
 ) -> None:
     now = START + minutes * MINUTE
     assert files.is_final(record, started_at=START, ended_at=ended_at, now=now) is is_final
+
+
+def test_a_snapshot_on_a_node_is_no_difference() -> None:
+    text = "variable\tPYTHONPATH=/tmp/{0}/orchestrator-code.{0}.0.1/src:/opt/lib\n"
+    first, second = (environments.parse(text.format(job), RUN_DIR) for job in (12, 345))
+    assert first.environment == second.environment
+    assert first.environment.variables == {"PYTHONPATH": "$ORCHESTRATOR_CODE/src:/opt/lib"}
+    # A backtracking expression would take hours.
+    long = "/orchestrator-code.1" * 10_000 + "x" * 50_000
+    assert environments.parse(f"cpu\t{long}\n", RUN_DIR).environment.cpu == long

@@ -48,7 +48,7 @@ def saved(flags: Mapping[str, object], program: list[str]) -> str:
     document, problems = specs.read(None, (), flags, program)
     spec = specs.build(document, problems, None)
     document = documents.with_value(document, ("job", "name"), spec.name, "")
-    return writing.text(document, "job.toml")
+    return writing.text(document, ["orchestrator submit job.toml"])
 
 
 @pytest.mark.parametrize(("flags", "program"), CASES)

@@ -199,9 +199,17 @@ def test_changes_of_an_ordinary_tree(tree: Tree) -> None:
     tree.config("color.ui=always")
     record = tree.collect()
     assert record["git_dirty"] is True
+    assert record["git_branch"] == tree.git("branch", "--show-current").strip()
     assert record["git_status"] == " M data.bin\n M train.py\n?? new.py\n"
     assert "-one\n+two\n" in record["git_diff"]
     assert (record["git_diff_cut"], record["git_filters_off"]) == (False, [])
+
+
+def test_a_commit_without_a_branch(tree: Tree) -> None:
+    tree.git("checkout", "-q", "--detach")
+    record = tree.collect()
+    assert record["git_commit"] == tree.git("rev-parse", "HEAD").strip()
+    assert record["git_branch"] is None
 
 
 def test_another_commit_of_a_submodule_is_a_change(tree: Tree) -> None:
