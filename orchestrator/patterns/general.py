@@ -35,7 +35,11 @@ _VALUE = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ :=]))?+"
+# A longer word with a dot ends a sentence.
+_WORD = (
+    r"(?:[A-Za-z]{1,5}[.](?=[ :=])|"
+    r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%)?+)"
+)
 #: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
 _WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
 _VERB = "(?:is|was|of)(?:[ ]+|(?=[ ]*[:=]))"
@@ -74,12 +78,11 @@ _BYTE_UNITS = frozenset("MB GB MiB GiB".split())
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
 _USUAL = frozenset(
-    "learning eta elapsed remaining left time total gpu gpus rank node info train training val "
-    "valid validation test testing eval evaluation dev set results result metrics summary stats on "
-    "at in "
-    "performance lr max min avg mean std best cur current per ms sec secs seconds min mins hours "
-    "hour hrs days mb gb gib mib done finished completed samples images tokens steps batches "
-    "examples epoch step iter progress rate".split()
+    "learning eta elapsed remaining left time total gpu gpus rank node info set results result "
+    "metrics summary stats on at in performance lr max min avg mean std best cur current per ms "
+    "sec secs seconds min mins hours hour hrs days mb gb gib mib done finished completed samples "
+    "images tokens steps batches examples epoch step iter progress rate save saved saving "
+    "new".split()
 )
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
@@ -103,7 +106,7 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
         if cells:
             row = [Value(*cell) for cell in cells]
             return Reading(readings.with_times([*row, *_values(junk.removed(bar))]))
-    plain = junk.removed(text)
+    plain = junk.removed(tables.listed(text))
     if not _VALUE.search(plain):
         names = tables.header(text)
         return Reading(columns=names) if names else None
@@ -119,6 +122,9 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
             return None
         if junk.VALIDATION_BAR.match(text):
             values = readings.of_evaluation(values)
+    if "v_num=" in text and "100%" not in text:
+        # Until Lightning's bar is full, it shows the validation of the epoch before.
+        values = [each for each in values if not each.meaning.name.startswith("val_")]
     return Reading(values) if values else None
 
 
@@ -135,7 +141,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
     values: list[Value] = []
     places: list[str] = []
     other_words, phase, end = 0, "", 0
-    is_evaluation = False
+    is_evaluation, is_heading, group = False, False, ""
     at_step: Meaning | None = None
     before_step: Meaning | None = None
     for index, match in enumerate(matches):
@@ -144,6 +150,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         following = matches[index + 1].start() if index + 1 < len(matches) else len(text)
         behind = text[end:following]
         name = _name(before, is_first=index == 0)
+        beginning = before if name is None else before[: len(before) - len(name[0])]
+        group = readings.group(beginning, group)
         phase = vocabulary.last_phase(_WORDS.findall(before), phase)
         other_words += _other_words(_prose(before, name))
         is_step_of_loss = False
@@ -161,6 +169,9 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         if value is None and name is not None and "." in match["number"]:
             value = _in_other_phase(name, match, values)
             value = value or readings.unknown(name, match, before, behind)
+        is_heading = readings.is_heading(beginning) or (
+            is_heading and value is not None and value.meaning.kind == "other"
+        )
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -169,7 +180,9 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_result_next = is_step_of_loss or readings.AFTER_STEP.fullmatch(behind)
         at_step = before_step if is_result_next else None
         if value is not None:
-            values.append(readings.in_phase(value, phase))
+            if is_heading and value.meaning.kind == "other":
+                value = readings.of_loss(value)
+            values.append(readings.in_phase(value._replace(group=group), phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
                 # A unit is not the name of the next number: 1445 tok/s; 19 s.
                 end += behind.index(value.unit) + len(value.unit)
@@ -291,7 +304,11 @@ def _other_words(text: str) -> int:
 
 @functools.lru_cache(4096)
 def _is_other(word: str) -> bool:
-    return word.lower() not in _USUAL and vocabulary.meaning(word) is None
+    return (
+        word.lower() not in _USUAL
+        and vocabulary.meaning(word) is None
+        and vocabulary.last_phase([word], None) is None
+    )
 
 
 def _value(
@@ -328,6 +345,9 @@ def _value(
         # speed: 0.03 s/iter
         is_time = by_unit is not None and by_unit.kind == "time" and found.kind == "rate"
         is_rate_or_time = is_explicit and not is_result and not is_time
+        if found.kind == "rate" and (match["total"] or behind.startswith(f" {unit} in ")):
+            # speed: 198 iterations in 0:02:47
+            return None
         if found.kind == "counter":
             if readings.is_batch_time(name, match):
                 return Value(Meaning("step_time", "time"), number, "", is_explicit)
@@ -349,6 +369,8 @@ def _value(
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
     if counted := readings.counted(name, before, match, behind):
         return counted
+    if name is None and readings.is_unnamed_time(before, behind):
+        return Value(readings.UNNAMED_TIME, number, unit)
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:

@@ -12,7 +12,7 @@ BAR = "\x02"
 #: In lines about other things than the progress of the training.
 OTHER_LINE = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
-    r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
+    r"[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
     r"download\w*|tokenized?|translated|generated?|inference)\b(?! time\b)|^Traceback|^\s*File |"
     r"(?-i:[a-z]Error\b|WARNING)",
@@ -21,8 +21,8 @@ OTHER_LINE = re.compile(
 _PERCENT = r"(?<![0-9.])[0-9]+%(?:\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))"
 #: Progress bars that count other things than the steps of the training or an evaluation.
 OTHER_BAR = re.compile(
-    r"(?:(?!%[| ]).)*?(?<![a-z])(?:(?:re|un|pre)?-?(?:load|process|calculat|comput)|map\b|filter|"
-    r"token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
+    r"(?:(?!%[| ]).)*?(?<![a-z])(?:(?:re|un|pre)?-?(?:load|process|calculat|comput)|map\b(?!@)|"
+    r"filter|token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
     r"collect|prepar|index|(?:en|de)cod|render|predict|sanity|pack|group|merg|copy|split|check|"
     r"shard|files?\b|anchor|writ|clean|evolv|compil|warm|sampl|infer|inspect|detect|quanti|prun)"
     rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+it[ ])",
@@ -59,7 +59,7 @@ _PATH = re.compile(
       (?<!\w)[A-Za-z][\w+.-]{1,20}://\S*
     | (?<![\w.-])[\w.-]+\.py:[0-9]+(?:\[[0-9]+\])?
     | (?<![\w.%)\]])(?:\.{0,2}|~)/[\w.=+-]+(?:/\S*)?
-    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z]{2})|(?<=\.[a-z]{3})|(?<=\.[a-z]{4}))
+    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z][a-z0-9])|(?<=\.[a-z]{3})|(?<=\.[a-z]{4}))
     """,
     re.ASCII | re.VERBOSE,
 )
@@ -127,10 +127,16 @@ _JOINED = re.compile(
     r"(?:[-_](?=(?:step|iter|iteration|batch)[-_]?[0-9])|:(?=[0-9]+[.][0-9]))",
     re.IGNORECASE,
 )
-#: epoch/iter: 19/5159
-_COUNTERS = re.compile(
-    r"\b(epoch|ep)/(iter|step|batch|it)\w*[^\w/]{1,4}([0-9]+)/([0-9]+)\b", re.ASCII | re.IGNORECASE
+#: Between a name and its new value: improved from 5.0 to 3.2, decreased (0.7 --> 0.6), reached 0.6
+_CHANGE = re.compile(
+    r"['\"]?[ ](?:(?:improved|decreased|increased)[ ](?:from[ ]|\()\S+[ ]*(?:-+>|\u2192|to)[ ]*|"
+    r"reached[ ])(?=[-+]?[0-9.])"
 )
+_SAVED = re.compile(r"\b[Ss]av(?:ed|ing)\b")
+#: The name of a saved file, which contains its epoch and loss.
+_FILE = re.compile(r"(?<![\w./=-])[\w=-][\w.=+-]*\.(?:pth?|ckpt|h5|hdf5|keras|tar|pkl|model)\b")
+#: mAP@.5:.95
+_THRESHOLDS = re.compile(r"@0?[.]50?:0?[.]95")
 #: t(8): 0.22
 _INDEXED = re.compile(r"(?<![\w.])([A-Za-z]\w*)\(([0-9]+)\)(?=[ ]*[:=])", re.ASCII)
 #: 9.50kit/200kit
@@ -167,10 +173,15 @@ def removed(text: str) -> str:
     if "\t" in text:
         text = _AFTER_SIGN.sub(" ", text)
     if "/" in text or ".py:" in text:
-        text = _COUNTERS.sub(r"\1 \3 \2 \4", text)
         if "it/" in text:
             text = _OF_ITERATIONS.sub(r"step \1", text)
         text = _FRACTION.sub("", _SPREAD_RATE.sub("/", _PATH.sub(GAP, text)))
+    if " improved " in text or "creased " in text or " reached " in text:
+        text = _CHANGE.sub(": ", text)
+    if _SAVED.search(text):
+        text = _FILE.sub(GAP, text)
+    if "@" in text:
+        text = _THRESHOLDS.sub("50-95", text)
     if "-" in text and "[" in text:
         text = _RANGE.sub("", text)
     if "):" in text or ")=" in text:

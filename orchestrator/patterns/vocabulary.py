@@ -102,7 +102,7 @@ _COUNTERS = {
         "num_timesteps n_timesteps total_num_timesteps total_num_steps total_frames num_frames "
         "total_env_steps total_env_interacts total_steps time_steps i mini_batch gen index idx"
     ),
-    "epoch": "epoch epochs ep epoch_num",
+    "epoch": "epoch epochs ep epo epoch_num",
     "episode": "episode episodes",
 }
 #: global_step, iter_num, env_steps
@@ -140,7 +140,7 @@ _TIMES = {
     "step_time": (
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
         "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
-        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg"
+        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg step_timing_in_s"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
@@ -184,8 +184,8 @@ RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 #: equations/s: whatever is counted, but no sizes
 _OTHER_RATE = re.compile(r"(?!.*(?:bit|byte|file|error|packet)s_)[a-z]{2,}s_(?:s|sec|second)")
 _LOSSES = frozenset(
-    "loss losses los loss_function cost cost_function objective objective_function objective_value "
-    "obj criterion".split()
+    "loss losses los step_loss loss_step reduced_loss loss_function cost cost_function objective "
+    "objective_function objective_value obj criterion".split()
 )
 #: loss of the policy, loss on the test set
 _LOSS_OF = re.compile(r"((?:\w+ )?loss(?:es)?) (?:of|for|on) (?:the |an? )?(\w.*)", re.IGNORECASE)
