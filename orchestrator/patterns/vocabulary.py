@@ -140,7 +140,8 @@ _TIMES = {
     "step_time": (
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
         "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
-        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg step_timing_in_s"
+        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg "
+        "step_timing_in_s"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
@@ -365,7 +366,8 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             is_setting = parts[:first] != ["of"] and _BEFORE_SETTING.fullmatch(
                 " ".join(parts[:first])
             )
-            return None if is_setting and found.kind == "counter" else found
+            # Total time is not that of a step.
+            return None if is_setting and found.kind in ("counter", "time") else found
     return None
 
 
