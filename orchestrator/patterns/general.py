@@ -167,7 +167,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         else:
             value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
-            value = _in_other_phase(name, match, values)
+            value = readings.in_other_phase(name, match, values)
             value = value or readings.unknown(name, match, before, behind)
         is_heading = readings.is_heading(beginning) or (
             is_heading and value is not None and value.meaning.kind == "other"
@@ -217,6 +217,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
     # 12.5 s/it shows it as well as 0.08 it/s does.
     is_strong = bool(kinds & vocabulary.STRONG or any("/" in v.unit for v in values))
     is_strong |= junk.BEGUN_BAR.search(text) is not None
+    is_strong |= "counter" in kinds and any(map(readings.is_of_phase, values))
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
     counter_names = {value.meaning.name for value in _counters(values)}
@@ -229,6 +230,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counter_names) + is_explicit]
         # {'lr': 0.1, 'epochs': 90, 'steps': 1000}
         is_metrics &= is_strong or not all(v.unit.endswith("s") for v in _counters(values))
+    elif any(v.meaning.name == "step_time" and v.explicit and "." in v.number for v in values):
+        is_metrics = other_words == 0
     else:
         # Learning rate: 0.1, Epochs: 10
         is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
@@ -256,24 +259,7 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
 
 def _may_count(name: re.Match[str] | None) -> bool:
     """Tell whether a number of a total with this name may be a step: not that of `Waves:1/3`."""
-    if name is None:
-        return False
-    word = name["words"].rpartition(" ")[2]
-    return name["sign"].strip(" ") not in (":", "=") or not _is_other(word)
-
-
-def _in_other_phase(
-    name: re.Match[str], match: re.Match[str], values: Sequence[Value]
-) -> Value | None:
-    """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
-    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
-    if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
-        return None
-    # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
-    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
-        return None
-    bare = values[-1].meaning.name.removeprefix("val_")
-    return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
+    return name is not None and not _is_other(name["words"].rpartition(" ")[2])
 
 
 def _is_first_step(behind: str) -> bool:

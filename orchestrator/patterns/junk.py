@@ -152,7 +152,8 @@ def ascii_signs(text: str) -> str:
     """Return a Chinese, Japanese or Korean text with ASCII signs and English names of metrics."""
     if text.isascii():
         return text
-    text = _ORDINAL.sub(r"\2 \1 ", text.translate(_FULL_WIDTH))
+    # Replaced bytes of another encoding.
+    text = _ORDINAL.sub(r"\2 \1 ", text.replace("\ufffd", " ").translate(_FULL_WIDTH))
     return _ASIAN_NAME.sub(_in_english, text)
 
 

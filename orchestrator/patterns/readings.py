@@ -38,6 +38,8 @@ PLACE = re.compile(r"\W*", re.ASCII)
 _STEP = Meaning("step", "counter")
 UNNAMED_TIME = Meaning("unnamed_time", "time")
 _PLAIN = frozenset(("time", UNNAMED_TIME.name))
+#: Larger times are seconds since 1970.
+_MAX_SECONDS = 1e8
 #: Behind a duration that has no name: (78.2s), | 5 ms |
 _AFTER_TIME = re.compile(r"[ ]?(?:ms|s|sec|secs|seconds)[ ]?(?:[)\]|,]|-[ ]|$)")
 _BEFORE_TIME = re.compile(r"(?:^|.*[(|\[,]|.*[ ]-)[ ]*", re.DOTALL)
@@ -113,10 +115,10 @@ def placed(
     """
     named = {value.meaning.name for value in values}
     if "step" in named:
-        missing = ["batch"] if "epoch" in named else []
+        missing = ["batch"] if "epoch" in named else ["epoch", "batch"][: len(places) // 2 * 2]
     else:
         missing = ["step"] if "epoch" in named else ["epoch", "step"]
-    if len(places) == 1:
+    if len(places) < len(missing):
         missing = missing[-1:]
     if is_evaluation:
         missing = ["batch" if name == "step" else name for name in missing]
@@ -188,6 +190,7 @@ def with_times(values: Sequence[Value]) -> list[Value]:
         if value.meaning.name not in _PLAIN
         or not (
             is_known
+            or float(value.number) > _MAX_SECONDS
             or (value.meaning == UNNAMED_TIME and (value.unit == "ms") != (of != "epoch_time"))
         )
     ]
@@ -223,6 +226,26 @@ def of_loss(value: Value) -> Value:
     """Return a value of an unknown name as a part of the loss."""
     name = f"{value.meaning.name}_loss"[:_MAX_NAME_CHARACTERS]
     return value._replace(meaning=Meaning(name, "loss"), unit="")
+
+
+def in_other_phase(
+    name: re.Match[str], match: re.Match[str], values: Sequence[Value]
+) -> Value | None:
+    """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
+    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
+    if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
+        return None
+    # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
+    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
+        return None
+    bare = values[-1].meaning.name.removeprefix("val_")
+    return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
+
+
+def is_of_phase(value: Value) -> bool:
+    """Tell whether this is a decimal number that only its phase names: train 0.51 val 0.62."""
+    name = value.meaning.name.removeprefix("val_")
+    return "." in value.number and vocabulary.last_phase([name], None) is not None
 
 
 def is_unnamed_time(before: str, behind: str) -> bool:

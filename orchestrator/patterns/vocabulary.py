@@ -283,7 +283,9 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
         found = _unphased(_without_qualifiers("_".join(core)))
-        if found is not None and found.kind == "counter":
+        # Total time is not that of a step.
+        is_total = found is not None and found.name == "time" and "total" in words
+        if is_total or (found is not None and found.kind == "counter"):
             return None
     if found is None and explicit and words[0] in ("acc", "accuracy") and len(words) == 2:
         # acc class
@@ -331,7 +333,8 @@ def _unphased(key: str) -> Meaning | None:
         return Meaning(key, "score")
     if _LOSS.fullmatch(words[-1]) and not _PROSE.intersection(words):
         return Meaning(key, "loss")
-    if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
+    is_setting = words[-1] in _SETTINGS or _PROSE.intersection(words)
+    if "loss" in words and not is_setting and len(words) < 5:
         return Meaning(key, "loss")
     return None
 
@@ -366,7 +369,6 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             is_setting = parts[:first] != ["of"] and _BEFORE_SETTING.fullmatch(
                 " ".join(parts[:first])
             )
-            # Total time is not that of a step.
             return None if is_setting and found.kind in ("counter", "time") else found
     return None
 

@@ -60,6 +60,25 @@ def found(*lines: str) -> str:
         # No rates.
         ("Overall training speed: 198 iterations in 0:02:47 (0.84 s / it)", "step_time=0.84s / it"),
         ("Time = distance / speed = 180 / 60", ""),
+        # Counters by their place. One that is named otherwise is none.
+        ("[3/9], [40/50], global_step: 190, loss: 0.51",
+         "epoch=3epoch, batch=40batch, step=190global_step, loss=0.51"),
+        ("Epoch 3: loss=0.51 (no improve 1/10)", "epoch=3epoch, loss=0.51"),
+        # Named by their phases alone.
+        ("[eval] iter 40: train 0.51 val 0.62 lr 0.1",
+         "step=40iter, train=0.51, val=0.62, learning_rate=0.1"),
+        ("Split: train 0.8, val 0.1, test 0.1", ""),
+        ("iteration_time: 0.25", "step_time=0.25"),
+        ("time step: 4000", ""),
+        # A time of the day, a total.
+        ("time: 1591911562.56, epoch: 3, batch: 40, loss: 0.51",
+         "epoch=3epoch, step=40batch, loss=0.51"),
+        ("step 40 loss 0.51 total time 227.3 s", "step=40step, loss=0.51"),
+        # Words of settings within a name.
+        ("step 40 loss_threshold_maps: 0.51, loss_threshold: 0.62",
+         "step=40step, loss_threshold_maps=0.51"),
+        # Bytes of another encoding.
+        ("\ufffd\ufffdBatch\ufffd\ufffd40/6035 | epoch:3/50", "step=40batch, epoch=3epoch"),
         # An evaluation's bar with thresholds in its name.
         ("   Class     Images     Labels    P     R   mAP@.5 mAP@.5:.95: 100% 2/2 [00:02<00:00,  "
          "1.37s/it]", "batch=2step, val_step_time=1.37s/it"),
