@@ -74,6 +74,7 @@ _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
 _SECONDS = frozenset("s ms sec secs seconds".split())
+_DURATIONS = _SECONDS | {"ms"}
 _BYTE_UNITS = frozenset("MB GB MiB GiB".split())
 _WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
@@ -172,6 +173,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_heading = readings.is_heading(beginning) or (
             is_heading and value is not None and value.meaning.kind == "other"
         )
+        # Not Waves:1/3
+        is_usual = name is not None and not _is_other(name["words"].rpartition(" ")[2])
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -192,7 +195,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             and not junk.BEFORE_BAR.match(behind)
             and (
                 readings.PLACE.fullmatch(before)
-                or (match["total"] and (_may_count(name) or before.rstrip().endswith(junk.BAR)))
+                or (match["total"] and (is_usual or before.rstrip().endswith(junk.BAR)))
                 or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
             # Acc: 10.0% (10/100), error_rate=0.1 (1/10), fg/bg=(64/192)
@@ -255,11 +258,6 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
         is_of_number_before = not before[: len(before) - len(name[0])].strip()
         return None if is_of_number_before else name
     return name
-
-
-def _may_count(name: re.Match[str] | None) -> bool:
-    """Tell whether a number of a total with this name may be a step: not that of `Waves:1/3`."""
-    return name is not None and not _is_other(name["words"].rpartition(" ")[2])
 
 
 def _is_first_step(behind: str) -> bool:
@@ -335,8 +333,11 @@ def _value(
             # speed: 198 iterations in 0:02:47
             return None
         if found.kind == "counter":
-            if readings.is_batch_time(name, match):
-                return Value(Meaning("step_time", "time"), number, "", is_explicit)
+            # iter: 1.5s
+            is_time = found.name == "step" and "." in number and unit in _DURATIONS
+            if is_time or readings.is_batch_time(name, match):
+                step_time = Meaning("step_time", "time")
+                return Value(step_time, number, unit if is_time else "", is_explicit)
             if by_unit is None and unit not in _SECONDS and readings.is_count(match):
                 printed = vocabulary.snake(name["words"])
                 if printed not in _BARE:

@@ -25,7 +25,7 @@ OTHER_BAR = re.compile(
     r"filter|token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
     r"collect|prepar|index|(?:en|de)cod|render|predict|sanity|pack|group|merg|copy|split|check|"
     r"shard|files?\b|anchor|writ|clean|evolv|compil|warm|sampl|infer|inspect|detect|quanti|prun)"
-    rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+it[ ])",
+    rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+(?:it|[ ]examples)[ ])",
     re.IGNORECASE,
 )
 #: Bars of evaluations, also the one that ultralytics prints.

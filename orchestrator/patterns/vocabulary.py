@@ -141,7 +141,7 @@ _TIMES = {
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
         "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
         "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg "
-        "step_timing_in_s"
+        "step_timing_in_s steptime itertime"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
@@ -190,6 +190,7 @@ _LOSSES = frozenset(
 )
 #: loss of the policy, loss on the test set
 _LOSS_OF = re.compile(r"((?:\w+ )?loss(?:es)?) (?:of|for|on) (?:the |an? )?(\w.*)", re.IGNORECASE)
+_PATH = re.compile(r".*[\w)][/.](\w.*)")
 #: losses/ppo/action
 _LOSS_PATH = re.compile(r"(?:.*[\W_])?loss(?:es)?/.*", re.IGNORECASE)
 #: Loss D 0.51
@@ -272,9 +273,9 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     is_validation = any(word in _VALIDATION for word in words)
     core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
     found = _unphased("_".join(core))
-    if found is None and "/" in printed:
-        # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
-        end = snake(printed.rpartition("/")[2])
+    if found is None and (path := _PATH.match(printed)):
+        # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step, runtime.step
+        end = snake(path[1])
         found = _unphased(end) or _unphased(_without_qualifiers(end)) or _counter(end)
         if found is not None and found.kind == "counter" and words[0] in COUNTED:
             # words/batch

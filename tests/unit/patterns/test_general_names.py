@@ -70,6 +70,11 @@ def found(*lines: str) -> str:
         ("Split: train 0.8, val 0.1, test 0.1", ""),
         ("iteration_time: 0.25", "step_time=0.25"),
         ("time step: 4000", ""),
+        ("epoch 3 [ 0/40] loss: 0.51 iter: 1.25s data: 0.1s",
+         "step=0step, epoch=3epoch, loss=0.51, step_time=1.25s, data_time=0.1s"),
+        ("runtime.step=40, runtime.steptime=1.25, loss.head=0.51",
+         "step=40runtime_step, step_time=1.25, loss_head=0.51"),
+        ("Generating train split: 1258 examples [00:01, 578.34 examples/s]", ""),
         # A time of the day, a total.
         ("time: 1591911562.56, epoch: 3, batch: 40, loss: 0.51",
          "epoch=3epoch, step=40batch, loss=0.51"),
