@@ -7,11 +7,10 @@ place says what it is (`Epoch [3][10/500]`). Lines with much other text are not 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
-from orchestrator.patterns import junk, readings, regexes, tables, vocabulary
+from orchestrator.patterns import junk, prose, readings, regexes, tables, vocabulary
 from orchestrator.patterns.readings import Reading, Value
 from orchestrator.patterns.vocabulary import Meaning
 
@@ -76,15 +75,6 @@ _SIZES = frozenset(
 _SECONDS = frozenset("s ms sec secs seconds".split())
 _DURATIONS = _SECONDS | {"ms"}
 _BYTE_UNITS = frozenset("MB GB MiB GiB".split())
-_WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
-#: Words beside metrics that are no prose.
-_USUAL = frozenset(
-    "learning eta elapsed remaining left time total gpu gpus rank node info set results result "
-    "metrics summary stats on at in performance lr max min avg mean std best cur current per ms "
-    "sec secs seconds min mins hours hour hrs days mb gb gib mib done finished completed samples "
-    "images tokens steps batches examples epoch step iter progress rate save saved saving "
-    "new".split()
-)
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
     "epoch step iter iteration global_step training_step train_step total_timesteps episode "
@@ -114,7 +104,8 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
     other = junk.OTHER_LINE.search(plain)
     is_old = junk.OLD_BAR.search(text) is not None
     values = _values(plain[: other.start()] if other else plain, is_old=is_old)
-    if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
+    is_explicit = bool(_counters(values)) or any(value.explicit for value in values)
+    if other is not None and not (is_explicit and any(v.meaning.kind == "loss" for v in values)):
         return None
     if values and not any(value.meaning.kind == "loss" for value in values):
         if junk.OTHER_BAR.match(text):
@@ -137,7 +128,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
     """
     matches = list(_VALUE.finditer(text))
     # Unknown names take two of them on average.
-    if _other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
+    if prose.other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
         return []
     values: list[Value] = []
     places: list[str] = []
@@ -153,8 +144,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         name = _name(before, is_first=index == 0)
         beginning = before if name is None else before[: len(before) - len(name[0])]
         group = readings.group(beginning, group)
-        phase = vocabulary.last_phase(_WORDS.findall(before), phase)
-        other_words += _other_words(_prose(before, name))
+        phase = vocabulary.last_phase(prose.WORDS.findall(before), phase)
+        other_words += prose.other_words(_prose(before, name))
         is_step_of_loss = False
         if at_step is not None:
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
@@ -173,8 +164,11 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_heading = readings.is_heading(beginning) or (
             is_heading and value is not None and value.meaning.kind == "other"
         )
-        # Not Waves:1/3
-        is_usual = name is not None and not _is_other(name["words"].rpartition(" ")[2])
+        # Task [1/3], but not Waves:1/3
+        is_usual = name is not None and (
+            (before.endswith("[") and not name["sign"].strip(" "))
+            or not prose.is_other(name["words"].rpartition(" ")[2])
+        )
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -215,7 +209,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             if is_whole and (match["total"] or is_first):
                 places.append(match["number"].replace(",", "") + readings.scale(match))
                 is_evaluation = phase == "val"
-    other_words += _other_words(text[end:])
+    other_words += prose.other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
     # 12.5 s/it shows it as well as 0.08 it/s does.
     is_strong = bool(kinds & vocabulary.STRONG or any("/" in v.unit for v in values))
@@ -266,7 +260,7 @@ def _is_first_step(behind: str) -> bool:
     if end is None or end[1] is None:
         return end is not None
     # 100 samples, accuracy 0.91
-    return not (_is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
+    return not (prose.is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
 
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
@@ -279,20 +273,6 @@ def _prose(before: str, name: re.Match[str] | None) -> str:
     if name["sign"].strip(" ") in _WEAK_SIGNS:
         start += name.end("words") - name.start() - len(name["words"].rpartition(" ")[2])
     return before[:start]
-
-
-def _other_words(text: str) -> int:
-    """Return the number of words that are neither names of metrics nor usual beside them."""
-    return sum(map(_is_other, _WORDS.findall(text)))
-
-
-@functools.lru_cache(4096)
-def _is_other(word: str) -> bool:
-    return (
-        word.lower() not in _USUAL
-        and vocabulary.meaning(word) is None
-        and vocabulary.last_phase([word], None) is None
-    )
 
 
 def _value(

@@ -85,6 +85,8 @@ _JUNK = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
+#: A text in a list, and not the name of a number.
+_QUOTED = re.compile(r"'[A-Za-z][^']*'(?=[,)\]}])|\"[A-Za-z][^\"]*\"(?=[,)\]}])")
 #: As Chinese and Japanese texts contain them.
 _FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff1d\uff08\uff09\u3010\u3011", ":,=()[]")
 #: What Chinese, Japanese and Korean texts call the names and phases of metrics.
@@ -181,6 +183,8 @@ def removed(text: str) -> str:
         text = _CHANGE.sub(": ", text)
     if _SAVED.search(text):
         text = _FILE.sub(GAP, text)
+    if "'," in text or '",' in text:
+        text = _QUOTED.sub(GAP, text)
     if "@" in text:
         text = _THRESHOLDS.sub("50-95", text)
     if "-" in text and "[" in text:

@@ -81,6 +81,8 @@ _PROSE = frozenset(
     "a an and as at by for from got has have in is it no not of on or the this to with was best "
     "if when where your our lowest minimum min max new old previous prev start".split()
 )
+#: Before "time" these name a part of a step, or several steps.
+_PARTS_OF_STEP = frozenset("forward backward fwd bwd used total gpu cpu optimizer".split())
 #: What follows "loss" in the names of settings.
 _SETTINGS = frozenset(
     "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
@@ -370,7 +372,8 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             is_setting = parts[:first] != ["of"] and _BEFORE_SETTING.fullmatch(
                 " ".join(parts[:first])
             )
-            return None if is_setting and found.kind in ("counter", "time") else found
+            is_part = found.name == "time" and parts[first - 1].lower() in _PARTS_OF_STEP
+            return None if is_part or (is_setting and found.kind == "counter") else found
     return None
 
 

@@ -75,6 +75,16 @@ def found(*lines: str) -> str:
         ("runtime.step=40, runtime.steptime=1.25, loss.head=0.51",
          "step=40runtime_step, step_time=1.25, loss_head=0.51"),
         ("Generating train split: 1258 examples [00:01, 578.34 examples/s]", ""),
+        ("[TIMER] step: 12.5 seconds", "step_time=12.5seconds"),
+        ("Epoch 3: Forward Time: 0.25 Loss: 0.51", "epoch=3epoch, loss=0.51"),
+        # Other words before a place and behind the numbers.
+        ("Task [40/50], Train Loss: 0.51, Of: ['one of many', 'another of them', 'a third one']",
+         "step=40step, loss=0.51"),
+        ("step: 40, 'loss': '0.51', ips: 3.5 images/sec",
+         "step=40step, loss=0.51, throughput=3.5images/sec"),
+        ("Patch number: 40 / 50, Train loss: 0.51", "step=40step, loss=0.51"),
+        ("Epoch (val): [3][40/50]\tLoss 0.51 (0.62)\tExpected 7.5",
+         "batch=40batch, epoch=3epoch, val_loss=0.51"),
         # A time of the day, a total.
         ("time: 1591911562.56, epoch: 3, batch: 40, loss: 0.51",
          "epoch=3epoch, step=40batch, loss=0.51"),
