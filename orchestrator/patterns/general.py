@@ -164,9 +164,13 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_heading = readings.is_heading(beginning) or (
             is_heading and value is not None and value.meaning.kind == "other"
         )
-        # Task [1/3], but not Waves:1/3
+        # Task [1/3], but neither Waves:1/3 nor fold[1/5]
         is_usual = name is not None and (
-            (before.endswith("[") and not name["sign"].strip(" "))
+            (
+                before.endswith("[")
+                and not name["sign"].strip(" ")
+                and not prose.is_run(name["words"])
+            )
             or not prose.is_other(name["words"].rpartition(" ")[2])
         )
         is_done = value is None or value.meaning.kind == "counter"

@@ -16,6 +16,8 @@ _USUAL = frozenset(
     "images tokens steps batches examples epoch step iter progress rate save saved saving "
     "new number timer".split()
 )
+#: What is counted from one training to the next.
+_RUNS = frozenset("fold folds kfold split trial seed run client".split())
 
 
 def other_words(text: str) -> int:
@@ -30,3 +32,8 @@ def is_other(word: str) -> bool:
         and vocabulary.meaning(word) is None
         and vocabulary.last_phase([word], None) is None
     )
+
+
+def is_run(words: str) -> bool:
+    """Return whether what is counted under this name is no part of one training: Fold [1/5]"""
+    return words.rpartition(" ")[2].lower() in _RUNS

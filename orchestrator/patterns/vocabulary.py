@@ -88,7 +88,7 @@ _SETTINGS = frozenset(
     "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
     "name lambda ratio factor balance balancing mode config reduction threshold steps freq "
     "frequency interval every gamma alpha beta window spike implementation impl fusion "
-    "backend std range history target tolerance tol delta limit".split()
+    "backend std range history target tolerance tol delta limit wei".split()
 )
 #: In the names of numbers that are no metrics.
 _OTHER_WORDS = _SETTINGS - frozenset(("alpha", "beta", "gamma", "std")) | frozenset(
