@@ -147,6 +147,8 @@ _OF_ITERATIONS = re.compile(r"(?<![\w.])([0-9.]+[kM]?)it/[0-9.]+[kM]?it\b")
 _FRACTION = re.compile(r"(?<![\w.])[0-9]+/[0-9]+[ ]?=[ ]?(?=[0-9]*\.[0-9])", re.ASCII)
 #: Batch [0-20]
 _RANGE = re.compile(r"(?<=[a-z][ ]\[)[0-9]+-(?=[0-9]+\])", re.ASCII)
+#: [ 40:500]
+_OF_TOTAL = re.compile(r"(?<=\[)([ ]*[0-9]+):(?=[0-9]{3,}\])", re.ASCII)
 _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
@@ -187,8 +189,8 @@ def removed(text: str) -> str:
         text = _QUOTED.sub(GAP, text)
     if "@" in text:
         text = _THRESHOLDS.sub("50-95", text)
-    if "-" in text and "[" in text:
-        text = _RANGE.sub("", text)
+    if "[" in text:
+        text = _OF_TOTAL.sub(r"\1/", _RANGE.sub("", text))
     if "):" in text or ")=" in text:
         text = _INDEXED.sub(r"\1_\2", text)
     if "%" in text:

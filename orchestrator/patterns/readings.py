@@ -40,6 +40,8 @@ UNNAMED_TIME = Meaning("unnamed_time", "time")
 _PLAIN = frozenset(("time", UNNAMED_TIME.name))
 #: Larger times are seconds since 1970.
 _MAX_SECONDS = 1e8
+#: A time in these units is that of the run so far, and not of a step.
+_LONG_UNITS = ("min", "h")
 #: Behind a duration that has no name: (78.2s), | 5 ms |
 _AFTER_TIME = re.compile(r"[ ]?(?:ms|s|sec|secs|seconds)[ ]?(?:[)\]|,]|-[ ]|$)")
 _BEFORE_TIME = re.compile(r"(?:^|.*[(|\[,]|.*[ ]-)[ ]*", re.DOTALL)
@@ -191,6 +193,7 @@ def with_times(values: Sequence[Value]) -> list[Value]:
         or not (
             is_known
             or float(value.number) > _MAX_SECONDS
+            or (of != "epoch_time" and value.unit.startswith(_LONG_UNITS))
             or (value.meaning == UNNAMED_TIME and (value.unit == "ms") != (of != "epoch_time"))
         )
     ]
