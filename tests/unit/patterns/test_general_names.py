@@ -86,7 +86,7 @@ def found(*lines: str) -> str:
         ("Fold[2/5] epoch[3/50] loss: 0.51", "epoch=3epoch, loss=0.51"),
         ("loss_head_wei: 0.51", ""),
         ("[Epoch 3/9][  40:500]  Loss: 0.51", "step=40step, epoch=3epoch, loss=0.51"),
-        ("Epoch 3, Step: 40, Loss: 0.51, Time (mins): 7.25", "epoch=3epoch, step=40step, loss=0.51"),
+        ("Epoch 3, Step: 40, Loss: 0.5, Time (mins): 7.25", "epoch=3epoch, step=40step, loss=0.5"),
         ("Epoch (val): [3][40/50]\tLoss 0.51 (0.62)\tExpected 7.5",
          "batch=40batch, epoch=3epoch, val_loss=0.51"),
         # A time of the day, a total.
