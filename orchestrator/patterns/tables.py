@@ -78,7 +78,11 @@ def _paired(match: re.Match[str]) -> str:
     sign = match["sign"].strip()
     names = [name.strip() + match["of"] for name in match["names"].split(sign)]
     between = re.split(r"[ ]*/[ ]*" if sign == "/" else r"[ ]*,[ ]*|[ ]+", match["numbers"])
-    if len(between) != len(names) or not all(map(vocabulary.meaning, names)):
+    # IS, FID: 8.5, 16.5
+    is_behind = all("." in number for number in between) and ":" in match[0]
+    if len(between) != len(names) or not all(
+        map(vocabulary.meaning, names[-1:] if is_behind else names)
+    ):
         return match[0]
     return ", ".join(f"{name}: {number}" for name, number in zip(names, between, strict=True))
 

@@ -25,6 +25,7 @@ def found(*lines: str) -> str:
         ("epoch/iter: 3/40 loss 0.51", "epoch=3epoch, step=40iter, loss=0.51"),
         ("Head Accuracy (Loss): 0.81 (0.62)", "head_accuracy=0.81, loss=0.62"),
         ("loss,lr 0.51 0.1 7", ""),
+        ("Epoch 3  QX, FID: 0.51, 0.62", "epoch=3epoch, qx=0.51, fid=0.62"),
         # The same name in several groups.
         ("epoch 3 [train] loss: 0.51 - [valid] loss: 0.62 - [test] loss: 0.73",
          "epoch=3epoch, loss=0.51, val_loss=0.62, test_loss=0.73"),
