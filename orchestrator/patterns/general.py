@@ -7,11 +7,10 @@ place says what it is (`Epoch [3][10/500]`). Lines with much other text are not 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
-from orchestrator.patterns import junk, readings, regexes, tables, vocabulary
+from orchestrator.patterns import junk, prose, readings, regexes, tables, vocabulary
 from orchestrator.patterns.readings import Reading, Value
 from orchestrator.patterns.vocabulary import Meaning
 
@@ -35,7 +34,11 @@ _VALUE = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
-_WORD = r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%|[.](?=[ :=]))?+"
+# A longer word with a dot ends a sentence.
+_WORD = (
+    r"(?:[A-Za-z]{1,5}[.](?=[ :=])|"
+    r"[A-Za-z_][\w@]*+(?:[./@#-]++[A-Za-z0-9_][\w@]*+)*+(?:'s|%)?+)"
+)
 #: What a number is wrapped in: np.float32(0.5), tf.Tensor(0.5, shape=()
 _WRAPPER = r"(?:[\w.]*(?:[Tt]ensor|[Aa]rray)|j?np\.\w+)\("
 _VERB = "(?:is|was|of)(?:[ ]+|(?=[ ]*[:=]))"
@@ -70,17 +73,8 @@ _SIZES = frozenset(
     "s ms sec secs seconds second min us ns % G M GB MB GiB MiB KB KiB K k TFLOPs it x h m".split()
 )
 _SECONDS = frozenset("s ms sec secs seconds".split())
+_DURATIONS = _SECONDS | {"ms"}
 _BYTE_UNITS = frozenset("MB GB MiB GiB".split())
-_WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
-#: Words beside metrics that are no prose.
-_USUAL = frozenset(
-    "learning eta elapsed remaining left time total gpu gpus rank node info train training val "
-    "valid validation test testing eval evaluation dev set results result metrics summary stats on "
-    "at in "
-    "performance lr max min avg mean std best cur current per ms sec secs seconds min mins hours "
-    "hour hrs days mb gb gib mib done finished completed samples images tokens steps batches "
-    "examples epoch step iter progress rate".split()
-)
 #: Names of counters that may stand alone: epochs = 90 is a setting.
 _BARE = frozenset(
     "epoch step iter iteration global_step training_step train_step total_timesteps episode "
@@ -103,14 +97,15 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
         if cells:
             row = [Value(*cell) for cell in cells]
             return Reading(readings.with_times([*row, *_values(junk.removed(bar))]))
-    plain = junk.removed(text)
+    plain = junk.removed(tables.listed(text))
     if not _VALUE.search(plain):
         names = tables.header(text)
         return Reading(columns=names) if names else None
     other = junk.OTHER_LINE.search(plain)
     is_old = junk.OLD_BAR.search(text) is not None
     values = _values(plain[: other.start()] if other else plain, is_old=is_old)
-    if other is not None and not any(v.explicit and v.meaning.kind == "loss" for v in values):
+    is_explicit = bool(_counters(values)) or any(value.explicit for value in values)
+    if other is not None and not (is_explicit and any(v.meaning.kind == "loss" for v in values)):
         return None
     if values and not any(value.meaning.kind == "loss" for value in values):
         if junk.OTHER_BAR.match(text):
@@ -119,6 +114,9 @@ def read(text: str, columns: Sequence[str] = ()) -> Reading | None:
             return None
         if junk.VALIDATION_BAR.match(text):
             values = readings.of_evaluation(values)
+    if "v_num=" in text and "100%" not in text:
+        # Until Lightning's bar is full, it shows the validation of the epoch before.
+        values = [each for each in values if not each.meaning.name.startswith("val_")]
     return Reading(values) if values else None
 
 
@@ -130,12 +128,12 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
     """
     matches = list(_VALUE.finditer(text))
     # Unknown names take two of them on average.
-    if _other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
+    if prose.other_words(text) > _MAX_OTHER_WORDS[-1] + 2 * len(matches):
         return []
     values: list[Value] = []
     places: list[str] = []
     other_words, phase, end = 0, "", 0
-    is_evaluation = False
+    is_evaluation, is_heading, group = False, False, ""
     at_step: Meaning | None = None
     before_step: Meaning | None = None
     for index, match in enumerate(matches):
@@ -144,8 +142,10 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         following = matches[index + 1].start() if index + 1 < len(matches) else len(text)
         behind = text[end:following]
         name = _name(before, is_first=index == 0)
-        phase = vocabulary.last_phase(_WORDS.findall(before), phase)
-        other_words += _other_words(_prose(before, name))
+        beginning = before if name is None else before[: len(before) - len(name[0])]
+        group = readings.group(beginning, group)
+        phase = vocabulary.last_phase(prose.WORDS.findall(before), phase)
+        other_words += prose.other_words(_prose(before, name))
         is_step_of_loss = False
         if at_step is not None:
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)
@@ -159,8 +159,20 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         else:
             value = _value(name, match, before, behind, is_last=following == len(text))
         if value is None and name is not None and "." in match["number"]:
-            value = _in_other_phase(name, match, values)
+            value = readings.in_other_phase(name, match, values)
             value = value or readings.unknown(name, match, before, behind)
+        is_heading = readings.is_heading(beginning) or (
+            is_heading and value is not None and value.meaning.kind == "other"
+        )
+        # Task [1/3], but neither Waves:1/3 nor fold[1/5]
+        is_usual = name is not None and (
+            (
+                before.endswith("[")
+                and not name["sign"].strip(" ")
+                and not prose.is_run(name["words"])
+            )
+            or not prose.is_other(name["words"].rpartition(" ")[2])
+        )
         is_done = value is None or value.meaning.kind == "counter"
         # The train loss of epoch 7 batch 50: 0.198
         before_step = before_step if is_done else None
@@ -169,7 +181,9 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_result_next = is_step_of_loss or readings.AFTER_STEP.fullmatch(behind)
         at_step = before_step if is_result_next else None
         if value is not None:
-            values.append(readings.in_phase(value, phase))
+            if is_heading and value.meaning.kind == "other":
+                value = readings.of_loss(value)
+            values.append(readings.in_phase(value._replace(group=group), phase))
             if value.unit and behind.lstrip(" ").startswith(value.unit):
                 # A unit is not the name of the next number: 1445 tok/s; 19 s.
                 end += behind.index(value.unit) + len(value.unit)
@@ -179,7 +193,7 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             and not junk.BEFORE_BAR.match(behind)
             and (
                 readings.PLACE.fullmatch(before)
-                or (match["total"] and (_may_count(name) or before.rstrip().endswith(junk.BAR)))
+                or (match["total"] and (is_usual or before.rstrip().endswith(junk.BAR)))
                 or (match["total"] and not values and readings.BEFORE_CELL.search(before))
             )
             # Acc: 10.0% (10/100), error_rate=0.1 (1/10), fg/bg=(64/192)
@@ -199,11 +213,12 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
             if is_whole and (match["total"] or is_first):
                 places.append(match["number"].replace(",", "") + readings.scale(match))
                 is_evaluation = phase == "val"
-    other_words += _other_words(text[end:])
+    other_words += prose.other_words(text[end:])
     kinds = {value.meaning.kind for value in values}
     # 12.5 s/it shows it as well as 0.08 it/s does.
     is_strong = bool(kinds & vocabulary.STRONG or any("/" in v.unit for v in values))
     is_strong |= junk.BEGUN_BAR.search(text) is not None
+    is_strong |= "counter" in kinds and any(map(readings.is_of_phase, values))
     if is_strong or "time" in kinds:
         values = [*readings.placed(places, values, is_evaluation=is_evaluation), *values]
     counter_names = {value.meaning.name for value in _counters(values)}
@@ -216,6 +231,8 @@ def _values(text: str, *, is_old: bool = False) -> list[Value]:
         is_metrics = other_words <= _MAX_OTHER_WORDS[bool(counter_names) + is_explicit]
         # {'lr': 0.1, 'epochs': 90, 'steps': 1000}
         is_metrics &= is_strong or not all(v.unit.endswith("s") for v in _counters(values))
+    elif any(v.meaning.name == "step_time" and v.explicit and "." in v.number for v in values):
+        is_metrics = other_words == 0
     else:
         # Learning rate: 0.1, Epochs: 10
         is_metrics = other_words < 2 and any(not v.unit.endswith("s") for v in _counters(values))
@@ -241,35 +258,13 @@ def _name(before: str, *, is_first: bool) -> re.Match[str] | None:
     return name
 
 
-def _may_count(name: re.Match[str] | None) -> bool:
-    """Tell whether a number of a total with this name may be a step: not that of `Waves:1/3`."""
-    if name is None:
-        return False
-    word = name["words"].rpartition(" ")[2]
-    return name["sign"].strip(" ") not in (":", "=") or not _is_other(word)
-
-
-def _in_other_phase(
-    name: re.Match[str], match: re.Match[str], values: Sequence[Value]
-) -> Value | None:
-    """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
-    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
-    if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
-        return None
-    # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
-    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
-        return None
-    bare = values[-1].meaning.name.removeprefix("val_")
-    return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
-
-
 def _is_first_step(behind: str) -> bool:
     """Tell whether a number at the beginning of a line is its step, not a part of a sentence."""
     end = readings.FIRST_END.match(behind)
     if end is None or end[1] is None:
         return end is not None
     # 100 samples, accuracy 0.91
-    return not (_is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
+    return not (prose.is_other(end[1]) or end[1].lower() in vocabulary.COUNTED)
 
 
 def _prose(before: str, name: re.Match[str] | None) -> str:
@@ -282,16 +277,6 @@ def _prose(before: str, name: re.Match[str] | None) -> str:
     if name["sign"].strip(" ") in _WEAK_SIGNS:
         start += name.end("words") - name.start() - len(name["words"].rpartition(" ")[2])
     return before[:start]
-
-
-def _other_words(text: str) -> int:
-    """Return the number of words that are neither names of metrics nor usual beside them."""
-    return sum(map(_is_other, _WORDS.findall(text)))
-
-
-@functools.lru_cache(4096)
-def _is_other(word: str) -> bool:
-    return word.lower() not in _USUAL and vocabulary.meaning(word) is None
 
 
 def _value(
@@ -328,9 +313,15 @@ def _value(
         # speed: 0.03 s/iter
         is_time = by_unit is not None and by_unit.kind == "time" and found.kind == "rate"
         is_rate_or_time = is_explicit and not is_result and not is_time
+        if found.kind == "rate" and (match["total"] or behind.startswith(f" {unit} in ")):
+            # speed: 198 iterations in 0:02:47
+            return None
         if found.kind == "counter":
-            if readings.is_batch_time(name, match):
-                return Value(Meaning("step_time", "time"), number, "", is_explicit)
+            # iter: 1.5s
+            is_time = found.name == "step" and "." in number and unit in _DURATIONS
+            if is_time or readings.is_batch_time(name, match):
+                step_time = Meaning("step_time", "time")
+                return Value(step_time, number, unit if is_time else "", is_explicit)
             if by_unit is None and unit not in _SECONDS and readings.is_count(match):
                 printed = vocabulary.snake(name["words"])
                 if printed not in _BARE:
@@ -349,6 +340,8 @@ def _value(
         return Value(by_unit, scaled if is_rate else number, unit, explicit=is_rate)
     if counted := readings.counted(name, before, match, behind):
         return counted
+    if name is None and readings.is_unnamed_time(before, behind):
+        return Value(readings.UNNAMED_TIME, number, unit)
     name_behind = _NAME_BEHIND.match(behind if is_last else behind + "0")
     found = vocabulary.last_meaning(name_behind[1]) if name_behind else None
     if name_behind is None or found is None:

@@ -12,7 +12,7 @@ BAR = "\x02"
 #: In lines about other things than the progress of the training.
 OTHER_LINE = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|"
-    r"sav(?:e|ed|ing)(?! dict for)|[a-z]*warn(?:ing)?|bitrate|"
+    r"[a-z]*warn(?:ing)?|bitrate|"
     r"deprecat\w*|config(?:uration)?|namespace|arguments?|hyperparameters|usage|expected|"
     r"download\w*|tokenized?|translated|generated?|inference)\b(?! time\b)|^Traceback|^\s*File |"
     r"(?-i:[a-z]Error\b|WARNING)",
@@ -21,11 +21,11 @@ OTHER_LINE = re.compile(
 _PERCENT = r"(?<![0-9.])[0-9]+%(?:\||[ ]+(?=[0-9]+/[0-9]+[ ]*\[))"
 #: Progress bars that count other things than the steps of the training or an evaluation.
 OTHER_BAR = re.compile(
-    r"(?:(?!%[| ]).)*?(?<![a-z])(?:(?:re|un|pre)?-?(?:load|process|calculat|comput)|map\b|filter|"
-    r"token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
+    r"(?:(?!%[| ]).)*?(?<![a-z])(?:(?:re|un|pre)?-?(?:load|process|calculat|comput)|map\b(?!@)|"
+    r"filter|token|extract|generat|convert|resolv|sav|fetch|build|creat|cach|pars|read|scan|import|upload|"
     r"collect|prepar|index|(?:en|de)cod|render|predict|sanity|pack|group|merg|copy|split|check|"
     r"shard|files?\b|anchor|writ|clean|evolv|compil|warm|sampl|infer|inspect|detect|quanti|prun)"
-    rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+it[ ])",
+    rf".*?(?:{_PERCENT}|%[ ][0-9]+/[0-9]|:[ ][0-9]+(?:it|[ ]examples)[ ])",
     re.IGNORECASE,
 )
 #: Bars of evaluations, also the one that ultralytics prints.
@@ -59,7 +59,7 @@ _PATH = re.compile(
       (?<!\w)[A-Za-z][\w+.-]{1,20}://\S*
     | (?<![\w.-])[\w.-]+\.py:[0-9]+(?:\[[0-9]+\])?
     | (?<![\w.%)\]])(?:\.{0,2}|~)/[\w.=+-]+(?:/\S*)?
-    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z]{2})|(?<=\.[a-z]{3})|(?<=\.[a-z]{4}))
+    | (?<![\w./-])[\w.-]++(?:/[\w.-]++)++(?:(?<=\.[a-z][a-z0-9])|(?<=\.[a-z]{3})|(?<=\.[a-z]{4}))
     """,
     re.ASCII | re.VERBOSE,
 )
@@ -85,6 +85,8 @@ _JUNK = re.compile(
     """,
     re.ASCII | re.VERBOSE,
 )
+#: A text in a list, and not the name of a number.
+_QUOTED = re.compile(r"'[A-Za-z][^']*'(?=[,)\]}])|\"[A-Za-z][^\"]*\"(?=[,)\]}])")
 #: As Chinese and Japanese texts contain them.
 _FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff1d\uff08\uff09\u3010\u3011", ":,=()[]")
 #: What Chinese, Japanese and Korean texts call the names and phases of metrics.
@@ -127,10 +129,16 @@ _JOINED = re.compile(
     r"(?:[-_](?=(?:step|iter|iteration|batch)[-_]?[0-9])|:(?=[0-9]+[.][0-9]))",
     re.IGNORECASE,
 )
-#: epoch/iter: 19/5159
-_COUNTERS = re.compile(
-    r"\b(epoch|ep)/(iter|step|batch|it)\w*[^\w/]{1,4}([0-9]+)/([0-9]+)\b", re.ASCII | re.IGNORECASE
+#: Between a name and its new value: improved from 5.0 to 3.2, decreased (0.7 --> 0.6), reached 0.6
+_CHANGE = re.compile(
+    r"['\"]?[ ](?:(?:improved|decreased|increased)[ ](?:from[ ]|\()\S+[ ]*(?:-+>|\u2192|to)[ ]*|"
+    r"reached[ ])(?=[-+]?[0-9.])"
 )
+_SAVED = re.compile(r"\b[Ss]av(?:ed|ing)\b")
+#: The name of a saved file, which contains its epoch and loss.
+_FILE = re.compile(r"(?<![\w./=-])[\w=-][\w.=+-]*\.(?:pth?|ckpt|h5|hdf5|keras|tar|pkl|model)\b")
+#: mAP@.5:.95
+_THRESHOLDS = re.compile(r"@0?[.]50?:0?[.]95")
 #: t(8): 0.22
 _INDEXED = re.compile(r"(?<![\w.])([A-Za-z]\w*)\(([0-9]+)\)(?=[ ]*[:=])", re.ASCII)
 #: 9.50kit/200kit
@@ -139,6 +147,8 @@ _OF_ITERATIONS = re.compile(r"(?<![\w.])([0-9.]+[kM]?)it/[0-9.]+[kM]?it\b")
 _FRACTION = re.compile(r"(?<![\w.])[0-9]+/[0-9]+[ ]?=[ ]?(?=[0-9]*\.[0-9])", re.ASCII)
 #: Batch [0-20]
 _RANGE = re.compile(r"(?<=[a-z][ ]\[)[0-9]+-(?=[0-9]+\])", re.ASCII)
+#: [ 40:500]
+_OF_TOTAL = re.compile(r"(?<=\[)([ ]*[0-9]+):(?=[0-9]{3,}\])", re.ASCII)
 _SPREAD_RATE = re.compile(r"(?<=[a-z]) / (?=[Ss])")
 
 
@@ -146,7 +156,8 @@ def ascii_signs(text: str) -> str:
     """Return a Chinese, Japanese or Korean text with ASCII signs and English names of metrics."""
     if text.isascii():
         return text
-    text = _ORDINAL.sub(r"\2 \1 ", text.translate(_FULL_WIDTH))
+    # Replaced bytes of another encoding.
+    text = _ORDINAL.sub(r"\2 \1 ", text.replace("\ufffd", " ").translate(_FULL_WIDTH))
     return _ASIAN_NAME.sub(_in_english, text)
 
 
@@ -167,12 +178,19 @@ def removed(text: str) -> str:
     if "\t" in text:
         text = _AFTER_SIGN.sub(" ", text)
     if "/" in text or ".py:" in text:
-        text = _COUNTERS.sub(r"\1 \3 \2 \4", text)
         if "it/" in text:
             text = _OF_ITERATIONS.sub(r"step \1", text)
         text = _FRACTION.sub("", _SPREAD_RATE.sub("/", _PATH.sub(GAP, text)))
-    if "-" in text and "[" in text:
-        text = _RANGE.sub("", text)
+    if " improved " in text or "creased " in text or " reached " in text:
+        text = _CHANGE.sub(": ", text)
+    if _SAVED.search(text):
+        text = _FILE.sub(GAP, text)
+    if "'," in text or '",' in text:
+        text = _QUOTED.sub(GAP, text)
+    if "@" in text:
+        text = _THRESHOLDS.sub("50-95", text)
+    if "[" in text:
+        text = _OF_TOTAL.sub(r"\1/", _RANGE.sub("", text))
     if "):" in text or ")=" in text:
         text = _INDEXED.sub(r"\1_\2", text)
     if "%" in text:

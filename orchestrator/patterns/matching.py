@@ -16,7 +16,9 @@ MAX_LINE_CHARACTERS = 4096
 #: A carriage return, as editors show it.
 _PRINTED_RETURN = "^M"
 #: Between a progress bar and what was printed right behind it, which is a line of its own.
-_BAR_END = re.compile(r"(?<=\])(?=[^\s\]\[)}|,:;.])|(?<=\])(?=\[[0-9]{2}[/:-])")
+_BAR_END = re.compile(
+    r"(?<=\])(?=[^\s\]\[)}|,:;.]|[ ]*\[?(?:[0-9]{2,4}[/:-][0-9]{2}|(?:DEBUG|INFO|WARNING)\b))"
+)
 _BAR = re.compile(r"\[[0-9:]+<[^\[\]]*\]")
 #: Ranks with a state of their own; the least recently seen one is dropped.
 _MAX_STREAMS = 1024
@@ -58,12 +60,9 @@ class Matcher:
         self._slow: dict[int, str] = {}
         copy = json.loads(json.dumps(state or {}))
         self._attempt: int = copy.get("attempt", 0)
-        #: metrics that patterns which are not generic have found
-        # Version 1 stored whether a pattern of a program had found anything.
-        known = copy.get("known", [])
-        self._known: set[str] = set() if isinstance(known, bool) else set(known)
         #: whether generic patterns no longer count
-        self._is_complete: bool = copy.get("complete", known is True)
+        # Version 1 stored it as "known".
+        self._is_complete: bool = copy.get("complete", copy.get("known") is True)
         self._streams: dict[str, _Stream] = copy.get("streams", {})
         for stream in self._streams.values():
             stream.setdefault("columns", [])
@@ -73,7 +72,6 @@ class Matcher:
         """A copy of what the lines so far mean for later ones, as JSON stores it."""
         state = {
             "attempt": self._attempt,
-            "known": sorted(self._known),
             "complete": self._is_complete,
             "streams": self._streams,
         }
@@ -98,7 +96,7 @@ class Matcher:
         """Return the metrics of a line, per pattern. Lines must come in the log's order.
 
         If two patterns find the same metric, the first one counts. NaN: the log shows no finite
-        number. Generic patterns count until another pattern has found something.
+        number. Generic patterns count until a complete pattern has found something.
         """
         if attempt != self._attempt:
             self._attempt, self._streams = attempt, {}
@@ -136,8 +134,6 @@ class Matcher:
             if values is None:
                 continue
             matched = pattern
-            if pattern.generic:
-                values.metrics = self._unknown(values)
             names, indexes = extraction.new_names(tuple(values.metrics), known)
             if not names:
                 continue
@@ -158,9 +154,7 @@ class Matcher:
                     values=tuple([numbers[index] for index in indexes]),
                 )
             )
-            if not pattern.generic and not self._known.issuperset(found := {n for n, _ in names}):
-                self._known |= found
-                self._is_complete |= pattern.complete and not found <= _COMMON
+            self._is_complete |= pattern.complete and not {n for n, _ in names} <= _COMMON
         return parsed
 
     def _extract(
@@ -203,16 +197,6 @@ class Matcher:
         if values.phase:
             values.metrics = extraction.in_phase(values.metrics, values.phase)
         return values
-
-    def _unknown(self, values: extraction.LineValues) -> dict[tuple[str, str], float]:
-        """Return the metrics that no pattern of the program itself has found in this log.
-
-        A generic pattern cannot know how the program's lines end: it would read the rest of a line
-        that was cut.
-        """
-        known = self._known - _COMMON
-        metrics = {key: value for key, value in values.metrics.items() if key[0] not in known}
-        return {} if known and {name for name, _ in metrics} <= _COMMON else metrics
 
     def _skip(self, number: int, error: expressions.TooSlowError) -> None:
         """Skip a slow regex from now on; after some of them, all regexes of users."""

@@ -24,7 +24,9 @@ BEFORE_CELL = re.compile(r"^[\w-]+[ ]?:?,[ ]*$", re.ASCII)
 _DONE = re.compile(
     r"\b(?:after|trained|completed|processed|finished)[ ](?:for[ ])?$", re.IGNORECASE
 )
-_COUNTED = re.compile(r"[ ]([a-z]+)\b", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"[ ]([a-z]+)\b(?P<done>[ ](?:processed|done|completed|finished)\b)?", re.IGNORECASE
+)
 #: What is counted up to a total.
 _DONE_OF_ALL = frozenset("steps iters iterations updates batches epochs".split())
 #: What stands behind a number at the beginning of a line that is its step.
@@ -34,10 +36,22 @@ FIRST_END = re.compile(
 #: The text around an integer whose place says what it is.
 PLACE = re.compile(r"\W*", re.ASCII)
 _STEP = Meaning("step", "counter")
+UNNAMED_TIME = Meaning("unnamed_time", "time")
+_PLAIN = frozenset(("time", UNNAMED_TIME.name))
+#: Larger times are seconds since 1970.
+_MAX_SECONDS = 1e8
+#: A time in these units is that of the run so far, and not of a step.
+_LONG_UNITS = ("min", "h")
+#: Behind a duration that has no name: (78.2s), | 5 ms |
+_AFTER_TIME = re.compile(r"[ ]?(?:ms|s|sec|secs|seconds)[ ]?(?:[)\]|,]|-[ ]|$)")
+_BEFORE_TIME = re.compile(r"(?:^|.*[(|\[,]|.*[ ]-)[ ]*", re.DOTALL)
 _NO_FRACTION = re.compile(r"\.0*$")
 _SIGNS = frozenset((":", "=", "::", "=="))
 #: Behind a number in a list of names and numbers.
-_BEHIND_CELL = re.compile(r"[ ]*(?:[,;|\])}]|$)|[ ]{2}|\t")
+_BEHIND_CELL = re.compile(r"[ ]*(?:[,;|\])}]|$)|[ ]{2}|\t|[ ][A-Za-z_]\w*[ ]?[:=]?[ ]*$", re.ASCII)
+_GROUP = re.compile(r"([A-Za-z][\w-]*)[ ]*[\[({:|\])][\s\[({:|\]),-]*$", re.ASCII)
+_GROUP_END = re.compile(r"[\])}|;]")
+_HEADING = re.compile(r"([A-Za-z_][\w ]*)[ ]*:[ ]*[\[({]?[ ]*$", re.ASCII)
 #: Names that would be prose beside others: best: 0.5
 _KINDS = frozenset("best min max avg mean last".split())
 _BEFORE_NAME = ("", *",;|:([{)]}\t\1\2")
@@ -70,6 +84,8 @@ class Value(NamedTuple):
     explicit: bool = False
     #: "": by its unit or place
     printed_name: str = ""
+    #: the word before the brackets or the colon that it is behind: test in [test] loss: 0.5
+    group: str = ""
 
 
 class Reading(NamedTuple):
@@ -101,10 +117,10 @@ def placed(
     """
     named = {value.meaning.name for value in values}
     if "step" in named:
-        missing = ["batch"] if "epoch" in named else []
+        missing = ["batch"] if "epoch" in named else ["epoch", "batch"][: len(places) // 2 * 2]
     else:
         missing = ["step"] if "epoch" in named else ["epoch", "step"]
-    if len(places) == 1:
+    if len(places) < len(missing):
         missing = missing[-1:]
     if is_evaluation:
         missing = ["batch" if name == "step" else name for name in missing]
@@ -134,31 +150,52 @@ def _other_step(value: Value) -> str:
 
 
 def with_own_names(values: Sequence[Value]) -> list[Value]:
-    """Return the values with a name that is taken as it is printed: loss=3.1, reduced_loss=3.09."""
+    """Return the values with other names where a name is taken.
+
+    That is the name with its group, as in `loss[loss=0.5] tot_loss[loss=0.6]`, or as it is printed,
+    as in `loss=3.1, reduced_loss=3.09`.
+    """
     taken: set[tuple[str, str]] = set()
     own: list[Value] = []
     for value in values:
-        name = value.meaning.name
         # Steps/second: 0.5, Examples/second: 16 are both throughput.
         unit = value.unit if value.meaning.kind == "rate" else ""
-        if (name, unit) in taken and value.printed_name:
-            name = value.printed_name
-            value = value._replace(meaning=value.meaning._replace(name=name))
+        name, printed = value.meaning.name, value.printed_name
+        if (name, unit) in taken:
+            others = (_in_group(value), printed)
+            name = next((each for each in others if each and (each, unit) not in taken), name)
         taken.add((name, unit))
-        own.append(value)
+        own.append(value._replace(meaning=value.meaning._replace(name=name)))
     return own
 
 
+def _in_group(value: Value) -> str:
+    if not value.group or value.meaning.kind not in ("loss", "score", "other"):
+        return ""
+    name = value.printed_name or value.meaning.name
+    is_name = value.group == name or value.group.endswith(f"_{name}")
+    return value.group if is_name else f"{value.group}_{name}"[:_MAX_NAME_CHARACTERS]
+
+
 def with_times(values: Sequence[Value]) -> list[Value]:
-    """Return the values with a plain time as that of the step, an evaluation's or the epoch."""
+    """Return the values with a plain time as that of the step, an evaluation's or the epoch.
+
+    A duration without a name is that of the step only in milliseconds: others may be of the run.
+    """
     names = {value.meaning.name for value in values}
     counters = {"step": "step_time", "batch": "val_step_time", "epoch": "epoch_time"}
     of = next((time for name, time in counters.items() if name in names), "")
     is_known = not of or of in names
     return [
-        value._replace(meaning=Meaning(of, "time")) if value.meaning.name == "time" else value
+        value._replace(meaning=Meaning(of, "time")) if value.meaning.name in _PLAIN else value
         for value in values
-        if not (is_known and value.meaning.name == "time")
+        if value.meaning.name not in _PLAIN
+        or not (
+            is_known
+            or float(value.number) > _MAX_SECONDS
+            or (of != "epoch_time" and value.unit.startswith(_LONG_UNITS))
+            or (value.meaning == UNNAMED_TIME and (value.unit == "ms") != (of != "epoch_time"))
+        )
     ]
 
 
@@ -166,6 +203,61 @@ def is_batch_time(name: re.Match[str], match: re.Match[str]) -> bool:
     """Tell whether a batch is a time with its mean behind it: Batch 0.818 (3.887)."""
     is_batch = name["words"].rpartition(" ")[2].lower() == "batch"
     return is_batch and "." in match["number"] and "." in (match["mean"] or "")
+
+
+def group(beginning: str, last: str) -> str:
+    """Return the word before the brackets or the colon that a value is in.
+
+    Args:
+        beginning: the text between the value before and the name of this one.
+        last: the group of the value before.
+    """
+    found = _GROUP.search(beginning[-_MAX_NAME_CHARACTERS:])
+    if found is not None:
+        return vocabulary.snake(found[1])
+    return "" if _GROUP_END.search(beginning) else last
+
+
+def is_heading(beginning: str) -> bool:
+    """Tell whether what follows are parts of a loss: `Loss: D 0.51 G 0.62`."""
+    heading = _HEADING.search(beginning[-_MAX_NAME_CHARACTERS:])
+    found = vocabulary.last_meaning(heading[1], explicit=True) if heading is not None else None
+    return found is not None and found.kind == "loss"
+
+
+def of_loss(value: Value) -> Value:
+    """Return a value of an unknown name as a part of the loss."""
+    name = f"{value.meaning.name}_loss"[:_MAX_NAME_CHARACTERS]
+    return value._replace(meaning=Meaning(name, "loss"), unit="")
+
+
+def in_other_phase(
+    name: re.Match[str], match: re.Match[str], values: Sequence[Value]
+) -> Value | None:
+    """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
+    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
+    if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
+        return None
+    # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
+    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
+        return None
+    bare = values[-1].meaning.name.removeprefix("val_")
+    return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
+
+
+def is_of_phase(value: Value) -> bool:
+    """Tell whether this is a decimal number that only its phase names: train 0.51 val 0.62."""
+    name = value.meaning.name.removeprefix("val_")
+    return "." in value.number and vocabulary.last_phase([name], None) is not None
+
+
+def is_unnamed_time(before: str, behind: str) -> bool:
+    """Tell whether a number is a duration that nothing is said about: (78.2s), | 5 ms |"""
+    return (
+        _AFTER_TIME.match(behind) is not None
+        and _BEFORE_TIME.fullmatch(before) is not None
+        and not any(map(str.isalpha, before))
+    )
 
 
 def unknown(name: re.Match[str], match: re.Match[str], before: str, behind: str) -> Value | None:
@@ -178,12 +270,13 @@ def unknown(name: re.Match[str], match: re.Match[str], before: str, behind: str)
     is_alone = beginning[-2:] == "  " or beginning.rstrip(" ")[-1:] in _BEFORE_NAME
     words = name["words"].split(" ")
     is_glued = not beginning and before[:1].isalpha() and match.start() > len(before)
-    if is_glued or (sign and sign not in _SIGNS) or match["total"] or _OTHER_UNIT.match(behind):
-        return None
     if not is_alone or len(words) > 3:
         words = words[-1:]
     printed = vocabulary.snake(" ".join(words))
     is_identifier = len(words) == 1 and ("_" in printed or printed in _KINDS)
+    is_sign = not sign or sign in _SIGNS or (sign == "-" and is_identifier)
+    if is_glued or not is_sign or match["total"] or _OTHER_UNIT.match(behind):
+        return None
     if not printed or vocabulary.is_other(printed, is_identifier=is_identifier):
         return None
     if not sign and not (is_alone and len(words) == 1 and _BEHIND_CELL.match(behind)):
@@ -263,7 +356,7 @@ def counted(
     if counted is None or found is None or found.kind != "counter":
         return None
     number, unit = match["number"].replace(",", "") + scale(match), counted[1].lower()
-    if _DONE.search(before):
+    if _DONE.search(before) or (counted["done"] and not match["total"]):
         return Value(found, number, unit)
     is_of_total = match["total"] and PLACE.fullmatch(before)
     is_cell = before.rstrip(" ").endswith("|") and behind[counted.end() :].startswith(" |")

@@ -1,4 +1,7 @@
-"""Reads tables in logs: a header with names of metrics, and the rows of numbers below it."""
+"""Reads tables in logs: a header with names of metrics, and the rows of numbers below it.
+
+A table may be one line: names with as many numbers behind them.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,22 @@ _BAR = re.compile(r":?\s+(?=[0-9]+%(?:\||\s))")
 _NUMBER = re.compile(
     rf"(?:^|(?<=[ ]))({regexes.THOUSANDS}|{regexes.NUMBER})(?:/[0-9]+)?"
     r"(?:[ ]?([A-Za-z%]{1,4}))?(?=[ ]|$)",
+    re.ASCII,
+)
+
+_SINGLE = r"[-+]?[0-9]*[.]?[0-9]+(?:e[-+]?[0-9]+)?"
+#: loss_a,loss_b 0.5 0.6 or Train/Val Loss: 0.5/0.6
+_LISTED = re.compile(
+    r"(?<![\w./])(?P<names>[A-Za-z_]\w*(?P<sign>,[ ]?|[ ]?/[ ]?)[A-Za-z_]\w*"
+    r"(?:(?P=sign)[A-Za-z_]\w*)*)"
+    rf"(?P<of>(?:[ ][A-Za-z]\w*)?)[ ]*[:=]?[ ]*[\[(]?"
+    rf"(?P<numbers>{_SINGLE}(?:(?:[ ]*[,/][ ]*|[ ]+){_SINGLE})+)[\])]?(?![\w.%/])",
+    re.ASCII,
+)
+#: Accuracy (Loss): 0.51 (1.37)
+_BESIDE = re.compile(
+    rf"(?P<first>[A-Za-z_]\w*)[ ]\((?P<second>[A-Za-z_]\w*)\)(?P<sign>[ ]*[:=][ ]*)"
+    rf"(?P<number>{_SINGLE})[ ]?\((?P<other>{_SINGLE})\)",
     re.ASCII,
 )
 
@@ -47,6 +66,31 @@ def header(text: str) -> tuple[str, ...]:
     )
     is_header = 2 <= len(known) and len(cells) <= _MAX_COLUMNS and is_most
     return tuple(cells) if is_header and kinds & vocabulary.STRONG else ()
+
+
+def listed(text: str) -> str:
+    """Return the text with each number behind its name: `a,b 0.5 0.6` becomes `a: 0.5, b: 0.6`."""
+    text = _LISTED.sub(_paired, text) if "," in text or "/" in text else text
+    return _BESIDE.sub(_both, text) if ") " in text or "):" in text or ")=" in text else text
+
+
+def _paired(match: re.Match[str]) -> str:
+    sign = match["sign"].strip()
+    names = [name.strip() + match["of"] for name in match["names"].split(sign)]
+    between = re.split(r"[ ]*/[ ]*" if sign == "/" else r"[ ]*,[ ]*|[ ]+", match["numbers"])
+    # IS, FID: 8.5, 16.5
+    is_behind = all("." in number for number in between) and ":" in match[0]
+    if len(between) != len(names) or not all(
+        map(vocabulary.meaning, names[-1:] if is_behind else names)
+    ):
+        return match[0]
+    return ", ".join(f"{name}: {number}" for name, number in zip(names, between, strict=True))
+
+
+def _both(match: re.Match[str]) -> str:
+    if vocabulary.meaning(match["second"]) is None:
+        return match[0]
+    return f"{match['first']}: {match['number']}, {match['second']}: {match['other']}"
 
 
 def _without_note(note: re.Match[str]) -> str:

@@ -81,12 +81,14 @@ _PROSE = frozenset(
     "a an and as at by for from got has have in is it no not of on or the this to with was best "
     "if when where your our lowest minimum min max new old previous prev start".split()
 )
+#: Before "time" these name a part of a step, or several steps.
+_PARTS_OF_STEP = frozenset("forward backward fwd bwd used total gpu cpu optimizer".split())
 #: What follows "loss" in the names of settings.
 _SETTINGS = frozenset(
     "scale scaler scaling weight weights coef coefs coeff coeffs coefficient fn func function type "
     "name lambda ratio factor balance balancing mode config reduction threshold steps freq "
     "frequency interval every gamma alpha beta window spike implementation impl fusion "
-    "backend std range history target tolerance tol delta limit".split()
+    "backend std range history target tolerance tol delta limit wei".split()
 )
 #: In the names of numbers that are no metrics.
 _OTHER_WORDS = _SETTINGS - frozenset(("alpha", "beta", "gamma", "std")) | frozenset(
@@ -102,7 +104,7 @@ _COUNTERS = {
         "num_timesteps n_timesteps total_num_timesteps total_num_steps total_frames num_frames "
         "total_env_steps total_env_interacts total_steps time_steps i mini_batch gen index idx"
     ),
-    "epoch": "epoch epochs ep epoch_num",
+    "epoch": "epoch epochs ep epo epoch_num",
     "episode": "episode episodes",
 }
 #: global_step, iter_num, env_steps
@@ -140,7 +142,8 @@ _TIMES = {
     "step_time": (
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
         "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
-        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg"
+        "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg "
+        "step_timing_in_s steptime itertime"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch",
     "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
@@ -184,11 +187,12 @@ RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 #: equations/s: whatever is counted, but no sizes
 _OTHER_RATE = re.compile(r"(?!.*(?:bit|byte|file|error|packet)s_)[a-z]{2,}s_(?:s|sec|second)")
 _LOSSES = frozenset(
-    "loss losses los loss_function cost cost_function objective objective_function objective_value "
-    "obj criterion".split()
+    "loss losses los step_loss loss_step reduced_loss loss_function cost cost_function objective "
+    "objective_function objective_value obj criterion".split()
 )
 #: loss of the policy, loss on the test set
 _LOSS_OF = re.compile(r"((?:\w+ )?loss(?:es)?) (?:of|for|on) (?:the |an? )?(\w.*)", re.IGNORECASE)
+_PATH = re.compile(r".*[\w)][/.](\w.*)")
 #: losses/ppo/action
 _LOSS_PATH = re.compile(r"(?:.*[\W_])?loss(?:es)?/.*", re.IGNORECASE)
 #: Loss D 0.51
@@ -271,9 +275,9 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     is_validation = any(word in _VALIDATION for word in words)
     core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
     found = _unphased("_".join(core))
-    if found is None and "/" in printed:
-        # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step
-        end = snake(printed.rpartition("/")[2])
+    if found is None and (path := _PATH.match(printed)):
+        # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step, runtime.step
+        end = snake(path[1])
         found = _unphased(end) or _unphased(_without_qualifiers(end)) or _counter(end)
         if found is not None and found.kind == "counter" and words[0] in COUNTED:
             # words/batch
@@ -282,7 +286,9 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
         found = _unphased(_without_qualifiers("_".join(core)))
-        if found is not None and found.kind == "counter":
+        # Total time is not that of a step.
+        is_total = found is not None and found.name == "time" and "total" in words
+        if is_total or (found is not None and found.kind == "counter"):
             return None
     if found is None and explicit and words[0] in ("acc", "accuracy") and len(words) == 2:
         # acc class
@@ -330,7 +336,8 @@ def _unphased(key: str) -> Meaning | None:
         return Meaning(key, "score")
     if _LOSS.fullmatch(words[-1]) and not _PROSE.intersection(words):
         return Meaning(key, "loss")
-    if "loss" in words and not (_PROSE | _SETTINGS).intersection(words) and len(words) < 5:
+    is_setting = words[-1] in _SETTINGS or _PROSE.intersection(words)
+    if "loss" in words and not is_setting and len(words) < 5:
         return Meaning(key, "loss")
     return None
 
@@ -365,7 +372,8 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
             is_setting = parts[:first] != ["of"] and _BEFORE_SETTING.fullmatch(
                 " ".join(parts[:first])
             )
-            return None if is_setting and found.kind == "counter" else found
+            is_part = found.name == "time" and parts[first - 1].lower() in _PARTS_OF_STEP
+            return None if is_part or (is_setting and found.kind == "counter") else found
     return None
 
 

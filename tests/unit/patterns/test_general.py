@@ -261,7 +261,6 @@ def test_lines_of_metrics(line: str, expected: str) -> None:
         "Average Recall (AR) @[ IoU=0.50 | area= small | maxDets=  1 ] = 0.155",
         "Sampling rate: 16000 Hz",
         "frame=  100 fps= 25 q=28.0 size= 256kB bitrate= 524.3kbits/s speed=1x",
-        "Validation loss decreased (0.61 --> 0.52).  Saving model ...",
         "Epoch 3: saving checkpoint",
         "best iteration 100",
         "1563 steps per epoch | 90 epochs",

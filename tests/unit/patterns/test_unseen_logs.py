@@ -59,9 +59,9 @@ def found(*lines: str) -> str:
          "step=0step, loss=0.2493, psnr=13.42"),
         # ILoveU3D/DTV-net, hanv14/HP-VADE
         ("Epoch 0:   0%|          | 1/301 [00:09<48:51,  9.77s/it, loss:994.8,epoch mean:99.3]",
-         "step=1step, step_time=9.77s/it, loss=994.8"),
+         "step=1step, epoch=0epoch, step_time=9.77s/it, loss=994.8, epoch_mean=99.3"),
         ("Epoch 0:  50%|#####     | 2142/4282 [00:41<00:41, 51.05it/s, v_num=0, train_loss=nan.0]",
-         "step=2142step, throughput=51.05it/s, loss=nan"),
+         "step=2142step, epoch=0epoch, throughput=51.05it/s, loss=nan"),
         # Rates and times of other things. Amiel-Kurtis/spacenet6, MichaelHL-ai/tensorflow_PSENet
         ("60000/60000 [=====] - 87s 1ms/sample - loss: 0.5768",
          "step=60000step, sample_time=1ms, loss=0.5768"),
