@@ -100,10 +100,10 @@ def _wrapped(text: str) -> Iterator[str]:
 
 
 def _print_line(text: str, *, indent: int) -> None:
-    line = " " * indent + escaping.lines(text)
+    line = " " * indent + text
     colour = _COLOURS.get(text[:1])
     if colour and output.is_drawable() and not os.environ.get("NO_COLOR"):
-        terminal.unescaped().write(click.style(line, fg=colour) + "\n")
+        terminal.print_coloured(line, colour)
     else:
         click.echo(line)
 

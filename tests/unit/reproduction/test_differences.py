@@ -65,7 +65,8 @@ def test_arguments_after_dashes_are_those_of_a_spec() -> None:
     off = dataclasses.replace(spec, args={**spec.args, "ema": False})
     assert found(run(spec), run(off)) == []
     shell = [jobs.Launch(program=("python", "-u", "t.py", word)) for word in "ab"]
-    rows = found(*(run(jobs.JobSpec(name="x", launch=launch)) for launch in shell))
+    one, other = (run(jobs.JobSpec(name="x", launch=launch)) for launch in shell)
+    rows = found(one, other)
     assert [row[:2] for row in rows] == [("arguments", "launch.program")]
 
 
