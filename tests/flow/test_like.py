@@ -118,7 +118,7 @@ def test_like_runs_the_same_snapshot_with_changes(project):
         "version": 1,
         "arguments": ["--lr", "0.2", "--epochs", "3"],
     }
-    done = project.cli("diff", "1", "2")
+    done = project.cli("diff", "1", "2", "--refresh")
     assert reproduction_project.shown(done) == ["", "Arguments:", "  args.lr  0.1 -> 0.2"]
     done = project.cli("submit", "--like", "2", "--snapshot", "--", "--epochs", "4", "--amp")
     assert (done.code, code_project.NOTE.fullmatch(done.err)[1]) == (0, str(project.folder))

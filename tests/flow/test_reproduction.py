@@ -18,7 +18,7 @@ def test_diff_shows_exactly_what_differs(project):
     """One package, one edited line and one argument."""
     project.run(1, "--snapshot", "job.toml")
     project.run(2, "--snapshot", "job.toml")
-    same = project.cli("diff", "1", "2")
+    same = project.cli("diff", "1", "2", "--refresh")
     assert (same.code, reproduction_project.shown(same), same.err) == (
         0,
         ["", "No differences."],
@@ -27,7 +27,7 @@ def test_diff_shows_exactly_what_differs(project):
     project.edit_line()
     project.install("nvidia_nccl_cu12-2.21.5", "nvidia_nccl_cu12-2.26.2")
     project.run(3, "--snapshot", "job.toml", "--set", "args.lr=0.2")
-    done = project.cli("diff", "2", "3")
+    done = project.cli("diff", "2", "3", "--refresh")
     assert (done.code, done.err) == (1, "")
     commit = project.git("rev-parse", "HEAD")[:12]
     branch = project.git("branch", "--show-current").strip()
@@ -172,7 +172,7 @@ def test_a_snapshot_that_was_removed(project):
     store = project.cli.state_dir / "code"
     for reference in (store / "refs" / "snapshots").iterdir():
         reference.unlink()
-    done = project.cli("diff", "1", "2")
+    done = project.cli("diff", "1", "2", "--refresh")
     assert (done.code, done.err) == (
         1,
         "The snapshot of 1 and 2 is no longer stored: there is no diff of the code.\n",
