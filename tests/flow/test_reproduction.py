@@ -41,7 +41,7 @@ def test_diff_shows_exactly_what_differs(project):
         "Code:",
         f"  - snapshot {trees[0]} of commit {commit} ({branch})",
         f"  + snapshot {trees[1]} of commit {commit} with changes {changes[0]} ({branch})",
-        *(line for line in done.out.splitlines() if line.startswith(("  diff --git", "  index "))),
+        "  diff --git a/train.py b/train.py",
         "  --- a/train.py",
         "  +++ b/train.py",
         "  @@ -1,3 +1,3 @@",

@@ -80,6 +80,17 @@ def test_keys_are_those_of_a_spec() -> None:
     ]
 
 
+def test_shell_lines_are_compared_line_by_line() -> None:
+    first, second, none = (
+        run(jobs.JobSpec(name="x", environment=jobs.Environment(setup=text)))
+        for text in ("a\nb\n", "a\nc\n", None)
+    )
+    (row,) = reproduction.differences(first, second)
+    assert (row.key, row.diff) == ("environment.setup", "@@ -1,3 +1,3 @@\n a\n-b\n+c\n \n")
+    (row,) = reproduction.differences(none, second)
+    assert (row.first, row.second, row.diff) == (None, "a\nc\n", None)
+
+
 def snapshot(tree: str) -> jobs.JobSpec:
     code = jobs.Code(snapshot=True, tree=tree * 40, root=f"/home/{tree}", folder=".")
     return jobs.JobSpec(name="x", code=code)
