@@ -19,6 +19,7 @@ _COMMENT_COLUMN = 32
 _COMMENTS = {
     "launch.script": "Relative to job.chdir, else to the folder where you submit.",
     "launch.module": "Python module.",
+    "code.snapshot": "Run the code as it is when the job is submitted.",
     "launch.program": "The program and its arguments.",
 }
 #: Keys that most jobs need sooner or later, with an example of a value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -88,6 +89,52 @@ def test_all_problems_are_reported_at_once(project):
     assert cli.rows() == []
     cli.spec(code_project.SPEC + code_project.SNAPSHOT + 'allow = [".env", "l*"]\n', "job.toml")
     assert cli("submit", "job.toml").code == 0
+
+
+def test_programs_and_their_arguments(project):
+    """A shell script has to be in the snapshot; the arguments of a batch file are not checked."""
+    cli, folder = project.cli, project.folder
+    (folder / ".gitignore").write_text("private\n")
+    (folder / "private").mkdir()
+    for name in ("private/run.sh", "config.yaml"):
+        (folder / name).write_text("true\n")
+    outside = "is not part of the snapshot (git ignores it, or it is outside): write"
+    done = cli("submit", "--snapshot", "private/run.sh")
+    assert (done.code, done.err) == (
+        3,
+        f"Error: flags bash private/run.sh: launch.program: private/run.sh {outside} "
+        f"{folder}/private/run.sh\n1 problem; nothing was submitted.\n",
+    )
+    (folder / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --time=5\ntrue\n")
+    words = ("private/run.sh", f"{folder}/config.yaml", f"{folder}/private")
+    done = cli("submit", "--snapshot", "job.sbatch", "--", *words)
+    assert (done.code, done.err.splitlines()[:-1]) == (
+        0,
+        [
+            f"launch.program: private/run.sh {outside} {folder}/private/run.sh",
+            f"launch.program: {folder}/config.yaml is the file that you edit, not its copy in the "
+            "snapshot: write config.yaml",
+        ],
+    )
+
+
+def test_a_snapshot_that_cannot_be_taken_at_a_planned_time(project):
+    """The planned time waits, and the pass goes on."""
+    cli = project.cli
+    add = ("--cron", "@yearly", "--tz", "UTC", "--snapshot", "at-trigger", "job.toml")
+    assert cli("schedule", "add", "x", *add).code == 0
+    (cli.state_dir / "code").mkdir(mode=0o700)
+    (cli.state_dir / "code" / "indexes").mkdir()
+    os.chmod(cli.state_dir / "code", 0o777)
+    done = cli("schedule", "run", "x")
+    assert "code can be written by every user" in done.err + done.out
+    assert cli("tick").code == 0
+    os.chmod(cli.state_dir / "code", 0o700)
+    (cli.state_dir / "code" / "indexes").rmdir()
+    (cli.state_dir / "code").rmdir()
+    assert cli("tick").code == 0
+    project.start(1)
+    assert project.versions(1) == ["one"]
 
 
 def test_the_home_folder(project):

@@ -13,7 +13,8 @@ from trainers import arguments, distributed, train
 
 
 def run_rank(rank: int, world_size: int, store: str, words: list[str]) -> None:
-    environ = dict.fromkeys(distributed.TORCHRUN_VARIABLES, str(world_size))
+    names = [*distributed.TORCHRUN_VARIABLES.values(), "MASTER_ADDR", "MASTER_PORT"]
+    environ = dict.fromkeys(names, str(world_size))
     environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_WORLD_SIZE": "1"}
     initialize = torch.distributed.init_process_group
     # Through a file: another process may take a port before the ranks do.

@@ -212,23 +212,29 @@ def _path_problems(
     """Return problems and warnings for paths of a spec that the snapshot does not contain."""
     problems: list[errors.Problem] = []
     warnings: list[str] = []
-    python = programs.python_program(spec.launch)
-    words = programs.words(spec.launch)
-    program = words[0] if words and "/" in words[0] else None
-    if python is not None:
-        program = python.shown if python.module is None else None
-    for named in contents.named_paths(spec, program):
+    for named in contents.named_paths(spec, _program(spec.launch)):
         absolute = os.path.normpath(folder / named.path)
         relative = os.path.relpath(absolute, root)
         is_inside = relative in names
-        if os.path.isabs(named.path):
-            if named.path == program and is_inside:
-                message = contents.not_the_copy(named, os.path.relpath(absolute, folder))
-                problems.append(errors.Problem(source=source, key=named.key, message=message))
-        elif not is_inside and os.path.lexists(absolute):
+        if os.path.isabs(named.path) and is_inside and os.path.isfile(absolute):
+            message = contents.not_the_copy(named, os.path.relpath(absolute, folder))
+        elif not os.path.isabs(named.path) and not is_inside and os.path.lexists(absolute):
             message = contents.missing(named, absolute)
-            if named.is_required:
-                problems.append(errors.Problem(source=source, key=named.key, message=message))
-            else:
-                warnings.append(f"{named.key}: {message}")
+        else:
+            continue
+        if named.is_required:
+            problems.append(errors.Problem(source=source, key=named.key, message=message))
+        else:
+            warnings.append(f"{named.key}: {message}")
     return problems, warnings
+
+
+def _program(launch: jobs.Launch) -> str | None:
+    """Return the file that is run; None for a module, a command on PATH, or a batch file."""
+    python = programs.python_program(launch)
+    if python is not None:
+        return python.shown if python.module is None else None
+    words = () if launch.batch_file is not None else programs.words(launch)
+    if len(words) > 1 and words[0] in ("bash", "sh"):
+        return words[1]
+    return words[0] if words and "/" in words[0] else None

@@ -40,11 +40,11 @@ _PROVENANCE_BYTES = 64 * 1024**2
 _DRAFT_SECONDS = 24 * 3600
 
 
-class SnapshotError(errors.OrchestratorError):
-    """A snapshot cannot be taken or read."""
+class SnapshotError(errors.RunFolderError):
+    """A snapshot cannot be taken or read now; the controller tries again."""
 
 
-class NoSnapshotError(errors.NotFoundError):
+class NoSnapshotError(SnapshotError):
     """A snapshot is no longer stored."""
 
     def __init__(self, tree: str) -> None:

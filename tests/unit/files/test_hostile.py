@@ -20,6 +20,8 @@ _ALLOWED = {
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
     "orchestrator/cli/interrupts.py:_write_traceback": "a descriptor of its own, for writing",
     "orchestrator/local/verification.py:opened": "a folder",
+    "orchestrator/controller/prune/folders.py:_opened": "a folder",
+    "orchestrator/files/removal.py": "folders",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",
     "orchestrator/controller/notices/senders.py:post": "a web address",
