@@ -109,7 +109,9 @@ def _of_specs(first: jobs.JobSpec, second: jobs.JobSpec) -> Iterator[Difference]
         if key in _OF_CODE or (before == after and type(before) is type(after)):
             continue
         section: Section = "arguments" if key.startswith(("args.", "launch.program")) else "spec"
-        yield Difference(section=section, key=key, first=before, second=after)
+        texts = [value for value in (before, after) if isinstance(value, str) and "\n" in value]
+        diff = _unified(str(before), str(after)) if len(texts) == 2 else None
+        yield Difference(section=section, key=key, first=before, second=after, diff=diff)
 
 
 def _of_scripts(first: Run, second: Run) -> Iterator[Difference]:

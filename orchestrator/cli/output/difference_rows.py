@@ -64,25 +64,32 @@ def _head(job: jobs.Job, host: str) -> str:
 
 
 def _print(each: reproduction.Difference) -> None:
-    if each.key != "script":
-        before, after = (_value(each, value) for value in (each.first, each.second))
-        key = "" if each.section == "code" else escaping.one_line(each.key)
-        if each.key == "duration_seconds":
-            key = "duration"
-            before, after = output.elapsed(each.first), output.elapsed(each.second)
-        change = "" if each.relative is None else f" ({100.0 * each.relative:+.3g} %)"
-        line = f"  {key}  {before} -> {after}{change}"
-        is_multi_line = "\n" in f"{before}{after}"
-        if key and not is_multi_line and len(line) <= _width():
-            click.echo(line)
-        else:
-            if key:
-                click.echo(f"  {key}")
-            for mark, text in (("-", before), ("+", after)):
-                for part in _wrapped(text):
-                    _print_line(f"{mark} {part}", indent=4 if key else 2)
-    for part in (each.diff or "").splitlines():
-        _print_line(part, indent=2)
+    key = "" if each.section == "code" else escaping.one_line(each.key)
+    lines = (each.diff or "").splitlines()
+    if each.diff is not None and key:
+        click.echo(f"  {key}")
+    else:
+        _print_values(each, key)
+    for line in lines:
+        # IDs of git's objects.
+        if not line.startswith("index "):
+            _print_line(line, indent=4 if key else 2)
+
+
+def _print_values(each: reproduction.Difference, key: str) -> None:
+    before, after = (_value(each, value) for value in (each.first, each.second))
+    if each.key == "duration_seconds":
+        key, before, after = "duration", output.elapsed(each.first), output.elapsed(each.second)
+    change = "" if each.relative is None else f" ({100.0 * each.relative:+.3g} %)"
+    line = f"  {key}  {before} -> {after}{change}"
+    if key and "\n" not in line and len(line) <= _width():
+        click.echo(line)
+        return
+    if key:
+        click.echo(f"  {key}{change}")
+    for mark, text in (("-", before), ("+", after)):
+        for part in _wrapped(text.removesuffix("\n")):
+            _print_line(f"{mark} {part}", indent=4 if key else 2)
 
 
 def _width() -> int:
@@ -100,10 +107,10 @@ def _wrapped(text: str) -> Iterator[str]:
 
 
 def _print_line(text: str, *, indent: int) -> None:
-    line = " " * indent + escaping.lines(text)
+    line = " " * indent + text
     colour = _COLOURS.get(text[:1])
     if colour and output.is_drawable() and not os.environ.get("NO_COLOR"):
-        terminal.unescaped().write(click.style(line, fg=colour) + "\n")
+        terminal.print_coloured(line, colour)
     else:
         click.echo(line)
 

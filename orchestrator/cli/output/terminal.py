@@ -14,6 +14,8 @@ import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import click
+
 from orchestrator import errors
 from orchestrator.text import escaping
 
@@ -65,6 +67,11 @@ def print_exactly(text: str) -> None:
     """Print a text for programs, such as a script or a path, unescaped unless on a terminal."""
     stream = sys.stdout if sys.stdout.isatty() else unescaped()
     stream.write(text)
+
+
+def print_coloured(line: str, colour: str) -> None:
+    """Print a line in one of click's colours, and escape what it contains."""
+    unescaped().write(click.style(escaping.lines(line), fg=colour) + "\n")
 
 
 @contextlib.contextmanager

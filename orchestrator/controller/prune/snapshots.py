@@ -20,6 +20,8 @@ from orchestrator.processes import process
 _UNUSED_SECONDS = 24 * 3600.0
 _EXPIRE = "1.day.ago"
 _REFERENCES = "refs/snapshots/"
+#: What the repository of a snapshot was like (controller/code/store.py).
+_PROVENANCE = "provenance"
 #: The indexes of working trees; a name with a dot is a draft.
 _INDEXES = "indexes"
 #: Locked exclusively here, and shared by who takes a snapshot.
@@ -116,6 +118,8 @@ def _remove(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
         # An index names objects that are about to go, and git would not store them again.
         for path, _ in _files(store_folder(context) / _INDEXES):
             path.unlink(missing_ok=True)
+        for tree in trees:
+            (store_folder(context) / _PROVENANCE / f"{tree}.json").unlink(missing_ok=True)
         lines = "".join(f"delete {_REFERENCES}{tree}\n" for tree in trees)
         _git(context, ["update-ref", "--stdin"], _GIT_SECONDS, stdin=lines)
     _remove_files(context, chosen)

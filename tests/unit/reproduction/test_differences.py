@@ -65,7 +65,8 @@ def test_arguments_after_dashes_are_those_of_a_spec() -> None:
     off = dataclasses.replace(spec, args={**spec.args, "ema": False})
     assert found(run(spec), run(off)) == []
     shell = [jobs.Launch(program=("python", "-u", "t.py", word)) for word in "ab"]
-    rows = found(*(run(jobs.JobSpec(name="x", launch=launch)) for launch in shell))
+    one, other = (run(jobs.JobSpec(name="x", launch=launch)) for launch in shell)
+    rows = found(one, other)
     assert [row[:2] for row in rows] == [("arguments", "launch.program")]
 
 
@@ -77,6 +78,17 @@ def test_keys_are_those_of_a_spec() -> None:
         ("spec", "job.time_limit", None, "5"),
         ("spec", "resources.mem", None, "2G"),
     ]
+
+
+def test_shell_lines_are_compared_line_by_line() -> None:
+    first, second, none = (
+        run(jobs.JobSpec(name="x", environment=jobs.Environment(setup=text)))
+        for text in ("a\nb\n", "a\nc\n", None)
+    )
+    (row,) = reproduction.differences(first, second)
+    assert (row.key, row.diff) == ("environment.setup", "@@ -1,3 +1,3 @@\n a\n-b\n+c\n \n")
+    (row,) = reproduction.differences(none, second)
+    assert (row.first, row.second, row.diff) == (None, "a\nc\n", None)
 
 
 def snapshot(tree: str) -> jobs.JobSpec:

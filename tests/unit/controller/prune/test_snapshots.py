@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs
+from orchestrator.controller.code import store
 from orchestrator.controller.prune import plan, removal, snapshots
 from orchestrator.controller.session import contexts, stores
 from tests import builders, pruning
@@ -70,6 +71,8 @@ def trees_of(found: list[snapshots.Snapshot]) -> list[str | None]:
 
 def test_only_unused_snapshots_go(context: contexts.Context) -> None:
     used, unused = take(context, "used"), take(context, "unused")
+    for tree in (used, unused):
+        store.of(context).keep_provenance(tree, {})
     name_in_spec(context, used)
     assert snapshots.unused(context) == [], "a submission may be about to use it"
     context = later(context)
@@ -87,6 +90,8 @@ def test_only_unused_snapshots_go(context: contexts.Context) -> None:
     assert git(context, "for-each-ref", "--format=%(refname)") == f"refs/snapshots/{used}"
     names = [path.name for path in (context.configuration.runs_dir / ".code").iterdir()]
     assert names == [f"{used}.tar"]
+    kept = [tree for tree in (used, unused) if store.of(context).provenance(tree) is not None]
+    assert kept == [used]
     assert git(context, "cat-file", "-p", f"{used}:train.py") == "used"
     assert snapshots.unused(context) == []
 
