@@ -21,8 +21,6 @@ UNESCAPED = {
     "cli/output/__init__.py",
     # logs: byte for byte in a pipe, by tailing.for_terminal() on a terminal
     "cli/logs.py",
-    # colours of a difference, whose lines are escaped
-    "cli/output/difference_rows.py",
 }
 DOORS = {"unescaped", "bytes_stream", "buffer", "__stdout__", "__stderr__"}
 
