@@ -318,10 +318,17 @@ def open_outputs(
     if path is None or dist.rank != 0:
         return None
     if not path.parent.is_dir():
-        raise errors.UsageError(
-            f"The run folder {path.parent} does not exist here: create it, or bind it into the"
-            " container."
-        )
+        if environ.get("ORCHESTRATOR_RUN_DIR"):
+            raise errors.UsageError(
+                f"The run folder {path.parent} does not exist here: create it, or bind it into the"
+                " container."
+            )
+        try:
+            path.parent.mkdir(parents=True)
+        except OSError as error:
+            raise errors.UsageError(
+                f"Cannot create the run folder: {error}. Set another one with --run-dir."
+            ) from error
     fence = stop.read_fence(environ, path.parent)
     if fence is not None:
         fence.check()

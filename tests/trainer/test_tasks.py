@@ -108,6 +108,7 @@ from trainers import tasks
 
 class MyTask(tasks.Task):
     unit = my_helper.UNIT
+    model = train_data = eval_data = losses = lambda *arguments: None
 """
 
 
@@ -170,6 +171,16 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
             "--task my_tasks.py:Task: my_tasks.py has no class Task (classes: MyTask).",
         ),
         (
+            ["--task", "tests.trainer.own_tasks:NoBase"],
+            "--task tests.trainer.own_tasks:NoBase: NoBase is not a task: let it inherit from"
+            " trainers.tasks.Task.",
+        ),
+        (
+            ["--task", "tests.trainer.own_tasks:Incomplete"],
+            "--task tests.trainer.own_tasks:Incomplete: Incomplete lacks eval_data, losses,"
+            " train_data: a task has the methods model, train_data, eval_data and losses.",
+        ),
+        (
             ["--task", OWN, "--task-options", "widht=4"],
             f"--task-options do not match {OWN}: got an unexpected keyword argument 'widht'. Its"
             " signature is (data: 'str' = 'map', *, width: 'int' = 8).",
@@ -204,17 +215,65 @@ def test_options_may_be_repeated() -> None:
     assert (task.width, task.data) == (4, "stream")
 
 
-def test_losses_that_are_not_one_for_each_sample() -> None:
-    trainer = one_rank.make(
-        ["--task=tests.trainer.own_tasks:TokenLosses", "--batch-size=12", "--num-workers=0"]
-    )
-    message = (
-        "TokenLosses.losses must return one loss per sample, and metrics of the same shape (12,),"
-        " but it returned {'loss': (72,), 'right_share': (72,)}: use reduction=\"none\", and"
-        " average over all other dimensions."
-    )
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "TokenLosses",
+            "TokenLosses.losses must return one loss per sample, and metrics of the same shape"
+            " (12,), but it returned {'loss': (72,), 'right_share': (72,)}: use"
+            ' reduction="none", and average over all other dimensions.',
+        ),
+        (
+            "FloatMetric",
+            "Changed.losses must return one loss per sample, and metrics of the same shape (12,),"
+            " but it returned {'loss': (12,), 'perplexity': 'float'}: use reduction=\"none\", and"
+            " average over all other dimensions.",
+        ),
+        (
+            "OnlyLosses",
+            "Changed.losses must return a pair: the losses, and a dictionary of metrics ({} if"
+            " there are none), but it returned (12,).",
+        ),
+        (
+            "Misspelt",
+            "Misspelt.best_metric is 'right_shar', but Misspelt.losses returns no such metric: use"
+            " 'loss' or 'right_share'.",
+        ),
+        (
+            "NoData",
+            "NoData.eval_data must return a data set with __len__ and __getitem__, or an"
+            " IterableDataset, but it returned NoneType.",
+        ),
+        (
+            "EmptyData",
+            "EmptyData.eval_data returned no samples: evaluation needs at least one.",
+        ),
+    ],
+)
+def test_task_with_a_mistake(name: str, message: str) -> None:
+    words = [f"--task=tests.trainer.own_tasks:{name}", "--batch-size=12", "--num-workers=0"]
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        trainer.train()
+        one_rank.make(words).train()
+
+
+def test_stream_for_evaluation_without_samples() -> None:
+    trainer = one_rank.make(
+        [
+            *("--task=tests.trainer.own_tasks:EmptyData", "--task-options", "data=stream"),
+            *("--num-workers=0", "--batch-size=12"),
+        ]
+    )
+    message = "EmptyData.eval_data returned no samples: evaluation needs at least one."
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        trainer.evaluate()
+
+
+def test_options_of_classification_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    load("--task", OWN, "--dataset=mnist", "--label-smoothing=0.1", "--download", "--epochs=3")
+    assert capsys.readouterr().err == (
+        "trainers.train: warning: Ignored with --task: --dataset, --download, --label-smoothing.\n"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
