@@ -100,6 +100,8 @@ class Classification(Task):
 def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
     """Return the task of the arguments; all ranks must call it."""
     if args.task is None:
+        if args.task_options:
+            raise errors.UsageError("--task-options requires --task.")
         return Classification(args, dist)
     ignored = arguments.ignored_with_task(args)
     if ignored and dist.rank == 0:
@@ -117,7 +119,24 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
     return task_class(**options)
 
 
-def load_data(task: Task) -> tuple[torch_data.Dataset[Any], torch_data.Dataset[Any]]:
+def make_model(task: Task) -> nn.Module:
+    """Return the model; raise UsageError if it cannot be trained."""
+    model = task.model()
+    if not isinstance(model, nn.Module):
+        raise errors.UsageError(
+            f"{type(task).__name__}.model must return an nn.Module, but it returned"
+            f" {type(model).__name__}."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise errors.UsageError(
+            f"{type(task).__name__}.model returned a model without trainable parameters."
+        )
+    return model
+
+
+def load_data(
+    task: Task, min_eval_samples: int
+) -> tuple[torch_data.Dataset[Any], torch_data.Dataset[Any]]:
     """Return the training and the evaluation data; raise UsageError if they cannot be used."""
     parts = task.train_data(), task.eval_data()
     for name, part in zip(("train_data", "eval_data"), parts, strict=True):
@@ -127,15 +146,16 @@ def load_data(task: Task) -> tuple[torch_data.Dataset[Any], torch_data.Dataset[A
                 f"{type(task).__name__}.{name} must return a data set with __len__ and __getitem__,"
                 f" or an IterableDataset, but it returned {type(part).__name__}."
             )
-    check_eval_size(task, loading.num_samples_of(parts[1]))
+    check_eval_size(task, loading.num_samples_of(parts[1]), min_eval_samples)
     return parts
 
 
-def check_eval_size(task: Task, size: float | None) -> None:
-    """Raise UsageError if there are no evaluation data; None: their number is unknown."""
-    if size == 0:
+def check_eval_size(task: Task, size: int | None, minimum: int = 1) -> None:
+    """Raise UsageError if there are too few evaluation samples; None: their number is unknown."""
+    if size is not None and size < minimum:
         raise errors.UsageError(
-            f"{type(task).__name__}.eval_data returned no samples: evaluation needs at least one."
+            f"{type(task).__name__}.eval_data returned {size} samples, but evaluation needs at"
+            f" least {minimum}{', one for each rank (--mode fsdp)' if minimum > 1 else ''}."
         )
 
 
@@ -161,6 +181,16 @@ def losses(
             f"{name}.losses must return one loss per sample, and metrics of the same"
             f' shape ({num_samples or "B"},), but it returned {kinds}: use reduction="none", and'
             " average over all other dimensions."
+        )
+    if model.training and not losses.requires_grad:
+        raise errors.UsageError(
+            f"{name}.losses returned losses without a gradient: compute them with the model,"
+            " without detach() and no_grad()."
+        )
+    if reserved := {"loss", "count"} & values.keys():
+        raise errors.UsageError(
+            f"{name}.losses returned a metric named {' and '.join(sorted(reserved))}, a name of the"
+            " trainer's own: use another name."
         )
     if task.best_metric not in ("loss", *values):
         raise errors.UsageError(

@@ -69,14 +69,16 @@ class Trainer:
         settings.configure_torch(args)
 
         self.task = tasks.load(args, dist)
-        train_data, eval_data = tasks.load_data(self.task)
+        # With FSDP each forward pass is a collective.
+        min_eval_samples = dist.world_size if mode == "fsdp" else 1
+        train_data, eval_data = tasks.load_data(self.task, min_eval_samples)
         fingerprint = settings.data_fingerprint(self, train_data, eval_data)
         num_samples = loading.num_samples_of(train_data)
         self.plan = batches.make_plan(args, num_samples, dist, self.num_devices)
         self.schedule = optim.Schedule(args, self.plan)
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
-        self.model = self.task.model()
+        self.model = tasks.make_model(self.task)
         memory_format = settings.memory_format(args.memory_format, mode, self.model)
         self.model.to(device=device, memory_format=memory_format)
         state.seed_rank(args.seed, dist.rank, 0)

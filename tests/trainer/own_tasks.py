@@ -95,6 +95,27 @@ OnlyLosses = with_losses(lambda losses, values: losses)
 FloatMetric = with_losses(lambda losses, values: (losses, {"perplexity": losses.mean().item()}))
 
 
+LossMetric = with_losses(lambda losses, values: (losses, {"loss": losses}))
+Detached = with_losses(lambda losses, values: (losses.detach(), values))
+
+
+class Changing(Tokens):
+    def losses(self, model: nn.Module, batch: Any) -> Any:
+        losses, _ = super().losses(model, batch)
+        self.unit += "s"
+        return losses, {self.unit: losses}
+
+
+class NoModel(Tokens):
+    def model(self) -> Any:
+        return None
+
+
+class Frozen(Tokens):
+    def model(self) -> nn.Module:
+        return super().model().requires_grad_(False)
+
+
 class Misspelt(Tokens):
     best_metric = "right_shar"
 

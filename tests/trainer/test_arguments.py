@@ -60,6 +60,10 @@ pytestmark = pytest.mark.trainer
             "argument --synthetic-shape: 0 is less than 1 (--help lists the arguments)",
         ),
         (
+            ["--seed", str(2**63)],
+            "argument --seed: 9223372036854775808 is too large (--help lists the arguments)",
+        ),
+        (
             ["--base-lr", "nan"],
             "argument --base-lr: nan is not greater than 0 (--help lists the arguments)",
         ),

@@ -185,6 +185,7 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
             f"--task-options do not match {OWN}: got an unexpected keyword argument 'widht'. Its"
             " signature is (data: 'str' = 'map', *, width: 'int' = 8).",
         ),
+        (["--task-options", "width=4"], "--task-options requires --task."),
         (
             ["--task", OWN, "--task-options", "width"],
             "--task-options width: give name=value.",
@@ -247,7 +248,30 @@ def test_options_may_be_repeated() -> None:
         ),
         (
             "EmptyData",
-            "EmptyData.eval_data returned no samples: evaluation needs at least one.",
+            "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1.",
+        ),
+        (
+            "LossMetric",
+            "Changed.losses returned a metric named loss, a name of the trainer's own: use another"
+            " name.",
+        ),
+        (
+            "Detached",
+            "Changed.losses returned losses without a gradient: compute them with the model,"
+            " without detach() and no_grad().",
+        ),
+        (
+            "Changing",
+            "losses returned the metrics ['tokensss'], and earlier in this epoch ['tokenss']:"
+            " return the same in each step, in the same order.",
+        ),
+        (
+            "NoModel",
+            "NoModel.model must return an nn.Module, but it returned NoneType.",
+        ),
+        (
+            "Frozen",
+            "Frozen.model returned a model without trainable parameters.",
         ),
     ],
 )
@@ -257,6 +281,15 @@ def test_task_with_a_mistake(name: str, message: str) -> None:
         one_rank.make(words).train()
 
 
+def test_resumed_run_may_have_other_metrics() -> None:
+    trainer = one_rank.make([f"--task={OWN}", "--batch-size=12", "--num-workers=0", "--epochs=1"])
+    saved = {"names": ["loss", "old", "older"], "sums": [0.0, 0.0, 0.0]}
+    times = {"num_samples": 0, "seconds": 0.0, "wait_seconds": 0.0}
+    trainer.meter.restore([saved | times], one_rank.ONE_RANK)
+    assert trainer.train() is None
+    assert {"train_loss", "train_right_share"} < trainer.progress.history[0].keys()
+
+
 def test_stream_for_evaluation_without_samples() -> None:
     trainer = one_rank.make(
         [
@@ -264,9 +297,21 @@ def test_stream_for_evaluation_without_samples() -> None:
             *("--num-workers=0", "--batch-size=12"),
         ]
     )
-    message = "EmptyData.eval_data returned no samples: evaluation needs at least one."
+    message = "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1."
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         trainer.evaluate()
+
+
+def test_each_rank_of_fsdp_needs_a_sample_for_evaluation() -> None:
+    # Tokens has 13.
+    message = (
+        "Tokens.eval_data returned 13 samples, but evaluation needs at least 14, one for each rank"
+        " (--mode fsdp)."
+    )
+    task = own_tasks.Tokens()
+    assert len(tasks.load_data(task, 13)) == 2
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        tasks.load_data(task, 14)
 
 
 def test_options_of_classification_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
