@@ -33,7 +33,7 @@ folder = pathlib.Path(sys.argv[1])
 
 def save(step):
     store = checkpoint.Store(folder, keep=2)
-    state = {"step": step, "weights": torch.full((1000,), float(step))}
+    state = {"settings": {}, "step": step, "weights": torch.full((1000,), float(step))}
     store.save(state, step=step, is_best=True)
     store.wait()
     store.close()
