@@ -5,8 +5,10 @@ Errors in the commands of the sources are corrected; docs/trainer.md lists them.
 """
 
 import argparse
+import difflib
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
@@ -80,6 +82,13 @@ PRESETS: Mapping[str, str] = {
 }
 
 
+#: Options of the default task.
+OF_CLASSIFICATION = (
+    "dataset", "data_dir", "download", "no_augmentation", "image_size", "synthetic_shape",
+    "synthetic_classes", "synthetic_samples", "model", "label_smoothing",
+)  # fmt: skip
+
+
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; raise UsageError if it is invalid."""
     args = parser().parse_args(_expand_preset(sys.argv[1:] if argv is None else argv))
@@ -108,6 +117,16 @@ def parser() -> argparse.ArgumentParser:
     _add_execution(result)
     _add_files(result)
     return result
+
+
+def ignored_with_task(args: argparse.Namespace) -> list[str]:
+    """Return the options that are set, but have no effect with --task."""
+    options = parser()
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in OF_CLASSIFICATION
+        if getattr(args, name) != options.get_default(name)
+    ]
 
 
 def _expand_preset(words: Sequence[str]) -> list[str]:
@@ -297,4 +316,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser with errors of one line, because every rank prints them."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        names = [name for action in self._actions for name in action.option_strings]
+        if unknown and (similar := difflib.get_close_matches(unknown[1], names, n=1)):
+            message += f": did you mean {similar[0]}?"
         raise errors.UsageError(f"{message} (--help lists the arguments)")

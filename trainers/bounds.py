@@ -15,6 +15,8 @@ def whole(minimum: int, *, why: str = "") -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
         if number < minimum:
             raise argparse.ArgumentTypeError(f"{text} is less than {minimum}{why}")
+        if number >= 2**63:  # int64
+            raise argparse.ArgumentTypeError(f"{text} is too large")
         return number
 
     return parse

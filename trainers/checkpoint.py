@@ -57,8 +57,10 @@ class Store:
     def open(self) -> None:
         """Create the folder, and remove unfinished files of killed writers (rank 0)."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        for draft in self.folder.glob("*.draft.*"):
-            remove(draft)
+        # Path.glob would hide that the folder cannot be read.
+        for name in os.listdir(self.folder):
+            if ".draft." in name:
+                remove(self.folder / name)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, newest first."""
@@ -175,7 +177,7 @@ class Store:
             remove(old)
 
     def _fail(self, path: pathlib.Path, error: BaseException) -> None:
-        cause = _cause(error)
+        cause = root_cause(error)
         is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the disk is full" if is_full else str(cause)
         self.failure = errors.CheckpointError(
@@ -235,7 +237,8 @@ def verify(path: pathlib.Path) -> None:
         else:
             files = {path: " ".join(_digests(path))}
         damaged = [file.name for file, digests in files.items() if sha256(file) not in digests]
-    except OSError as error:
+    # ValueError: checksums that are not text.
+    except (OSError, ValueError) as error:
         raise errors.CheckpointError(f"cannot read {path}: {error}.") from error
     if damaged or not files:
         raise errors.CheckpointError(
@@ -252,14 +255,18 @@ def load(path: pathlib.Path) -> State:
         raise errors.CheckpointError(
             f"{file} is intact, but PyTorch {torch.__version__} cannot load it: {error}"
         ) from error
+    if not isinstance(state, dict) or "settings" not in state:
+        raise errors.CheckpointError(
+            f"{file} is not a checkpoint of this trainer: set another --checkpoint-dir."
+        )
     return state
 
 
-def _cause(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """Return the OSError that PyTorch wrapped in another exception, else the exception itself."""
     if isinstance(error, dcp.api.CheckpointException) and error.failures:
         # Of all ranks; those of the disk count most.
-        causes = [_cause(failure) for failure, _ in error.failures.values()]
+        causes = [root_cause(failure) for failure, _ in error.failures.values()]
         return max(causes, key=lambda cause: isinstance(cause, OSError))
     within = error
     while not isinstance(within, OSError):

@@ -32,6 +32,10 @@ class SupersededError(TrainerError):
 class DataError(UsageError):
     """A data set is missing, damaged, or cannot be downloaded."""
 
+    def __init__(self, message: str) -> None:
+        # An error of a DataLoader worker is made again from its traceback.
+        super().__init__(message.rpartition("trainers.errors.DataError: ")[2].rstrip())
+
 
 class CheckpointError(TrainerError):
     """A checkpoint cannot be written, read, or used for this run."""
@@ -44,8 +48,10 @@ class LostRankError(TrainerError):
 class StoppedError(TrainerError):
     """The run was stopped before its end and will not be requeued."""
 
-    # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
-    exit_code = 143
+    def __init__(self, message: str = "", exit_code: int = 143) -> None:
+        super().__init__(message)
+        # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
+        self.exit_code = exit_code
 
 
 class DivergedError(TrainerError):

@@ -76,6 +76,8 @@ class Meter:
     def start(self) -> None:
         """Start an epoch; waits for the device."""
         self._num_samples = 0
+        # A resumed run may have other metrics than its checkpoint.
+        self.names = []
         self._sums.zero_()
         self._continue(seconds=0.0, wait_seconds=0.0)
 
@@ -86,9 +88,15 @@ class Meter:
 
         Without samples it only tells the names of the metrics, which all ranks need.
         """
+        names = ["loss", *metrics]
         if not self.names:
-            self.names = ["loss", *metrics]
+            self.names = names
             self._sums = self._sums.new_zeros(len(self.names))
+        if self.names != names:
+            raise errors.UsageError(
+                f"losses returned the metrics {names[1:]}, and earlier in this epoch"
+                f" {self.names[1:]}: return the same in each step, in the same order."
+            )
         if not self._pending:
             self._pending = [[] for _ in self.names]
         if num_samples == 0:
@@ -317,11 +325,19 @@ def open_outputs(
         raise errors.UsageError("--profile-steps requires --run-dir, the folder for the profile.")
     if path is None or dist.rank != 0:
         return None
-    if not path.parent.is_dir():
-        raise errors.UsageError(
-            f"The run folder {path.parent} does not exist here: create it, or bind it into the"
-            " container."
-        )
+    if environ.get("ORCHESTRATOR_RUN_DIR"):
+        if not path.parent.is_dir():
+            raise errors.UsageError(
+                f"The run folder {path.parent} does not exist here: create it, or bind it into the"
+                " container."
+            )
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.UsageError(
+                f"Cannot create the run folder: {error}. Set another one with --run-dir."
+            ) from error
     fence = stop.read_fence(environ, path.parent)
     if fence is not None:
         fence.check()

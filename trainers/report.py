@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers import metrics, state, stop
+from trainers.data import loading
 
 if TYPE_CHECKING:
     from trainers import train
@@ -79,7 +80,7 @@ def early_stopping_line(why: str, epoch: int, metric: str, best: float | None) -
 
 def stop_line(reason: stop.Reason, step: int, is_saved: bool) -> str:
     """Report that the run was stopped before its end."""
-    saved = "checkpoint saved" if is_saved else "no checkpoint saved"
+    saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
     return f"Stopped after step {step}, because {stop.REASONS[reason]}: {saved}.\n"
 
 
@@ -103,15 +104,13 @@ def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
     )
 
 
-def advise(share: float, num_workers: int, prefetch_factor: int) -> None:
+def advise(share: float, source: loading.Source) -> None:
     """Report on stderr if much time was spent waiting for data, with a fix."""
     if share > DATA_WAIT_SHARE:
-        fix = (
-            f"increase --num-workers (now {num_workers}) and the number of CPUs, increase"
-            f" --prefetch-factor (now {prefetch_factor}), or use --data-path device if the data"
-            " set is in memory."
+        text = (
+            f"trainers.train: {share:.0%} of the epoch was spent waiting for data:"
+            f" {source.advice()}.\n"
         )
-        text = f"trainers.train: {share:.0%} of the epoch was spent waiting for data: {fix}\n"
         print(text, end="", file=sys.stderr, flush=True)
 
 

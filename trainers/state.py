@@ -176,9 +176,10 @@ def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.Stat
             group.update(own)
     # CheckpointException of PyTorch is a BaseException.
     except (RuntimeError, ValueError, KeyError, dcp.api.CheckpointException) as error:
-        message = " ".join(str(error).split())
+        message = " ".join(str(checkpoint.root_cause(error)).split())
         raise errors.CheckpointError(
-            f"The checkpoint does not match the model and the optimizer: {message}"
+            f"The checkpoint does not match the model and the optimizer: {message.rstrip('.')}. Use"
+            " those of the checkpoint, or another --checkpoint-dir."
         ) from error
     # Empty after a run with another precision.
     if state["scaler"]:
@@ -214,7 +215,14 @@ def sharded(trainer: "train.Trainer") -> checkpoint.State:
 def _load_sharded(trainer: "train.Trainer", path: pathlib.Path) -> None:
     """Load this rank's parts from a folder written by any number of ranks."""
     state = sharded(trainer)
+    saved = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+    # With --resume force, the checkpoint may have no averages.
+    is_averaged = any(name.startswith("ema.") for name in saved)
+    if not is_averaged:
+        state.pop("ema", None)
     dcp.load(state, checkpoint_id=path)
+    if trainer.ema is not None and not is_averaged:
+        trainer.ema.load_state_dict(state["model"])
     dcp_state.set_state_dict(
         trainer.model,
         trainer.optimizer,

@@ -31,13 +31,17 @@ class Reason(enum.IntEnum):
     STOP_FILE = 1
     TIME_LIMIT = 2
     SIGNAL = 3
+    INTERRUPT = 4
 
 
 REASONS = {
     Reason.STOP_FILE: "the stop file exists",
     Reason.TIME_LIMIT: "the time limit is near",
     Reason.SIGNAL: "a signal was received",
+    Reason.INTERRUPT: "it was interrupted",
 }
+STDERR = 2
+INTERRUPTED = b"trainers.train: stops after this step; a second Ctrl-C ends it at once.\n"
 
 
 class Stopper:
@@ -55,19 +59,30 @@ class Stopper:
         self._deadline = deadline
         self._poll_seconds = poll_seconds
         self._clock = clock
-        self._signalled = False
+        self._signalled = 0
         self._interval = 1
         self._last_step = 0
         self._last_time = time.perf_counter()
 
     @contextlib.contextmanager
-    def signals(self) -> Iterator[None]:
-        """Record SIGTERM and SIGUSR1 while the body runs, instead of exiting."""
+    def signals(self, *, is_announced: bool = False) -> Iterator[None]:
+        """Record SIGTERM, SIGUSR1 and SIGINT while the body runs; a second SIGINT ends at once."""
 
         def note(number: int, frame: object) -> None:
-            self._signalled = True
+            if number != signal.SIGINT:
+                self._signalled = max(self._signalled, Reason.SIGNAL)
+                return
+            self._signalled = Reason.INTERRUPT
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            if is_announced:
+                with contextlib.suppress(OSError):
+                    # print may be what the signal interrupted.
+                    os.write(STDERR, INTERRUPTED)
 
-        numbers = (signal.SIGTERM, signal.SIGUSR1)
+        numbers = [signal.SIGTERM, signal.SIGUSR1]
+        # A shell lets its jobs in the background ignore it.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            numbers.append(signal.SIGINT)
         before = [signal.signal(number, note) for number in numbers]
         try:
             yield
@@ -101,7 +116,7 @@ class Stopper:
 
     def _request(self) -> int:
         if self._signalled:
-            return Reason.SIGNAL
+            return self._signalled
         if self._deadline is not None and self._clock() >= self._deadline:
             return Reason.TIME_LIMIT
         if self._stop_file is not None and os.path.exists(self._stop_file):
@@ -146,8 +161,7 @@ def end_attempt(
     """
     name = environ.get("ORCHESTRATOR_REQUEUE_FILE")
     if not name or not is_saved:
-        saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
-        raise errors.StoppedError(f"stopped after step {step} ({REASONS[reason]}); {saved}.")
+        raise errors.StoppedError(exit_code=130 if reason is Reason.INTERRUPT else 143)
     if num_steps == 0:
         raise errors.StoppedError(
             f"stopped at step {step}, the first step of this attempt: not requeued, because the"

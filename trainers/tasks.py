@@ -1,5 +1,6 @@
 """Tasks: what is trained. The default is classification; `--task` names a task of your own."""
 
+import abc
 import argparse
 import ast
 import importlib
@@ -8,17 +9,18 @@ import inspect
 import os
 import pathlib
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils import data as torch_data
 
-from trainers import data, distributed, errors, models
+from trainers import arguments, data, distributed, errors, metrics, models
+from trainers.data import loading
 
 
-class Task(Protocol):
+class Task(abc.ABC):
     """Model, data, loss and metrics of a training; subclass it to inherit the defaults."""
 
     #: What throughput counts, in the plural: `images`, `windows`, `tokens`.
@@ -29,9 +31,11 @@ class Task(Protocol):
     #: `losses` (the largest).
     best_metric: str = "loss"
 
+    @abc.abstractmethod
     def model(self) -> nn.Module:
         """Return the model, in host memory. Called with the same random seed on every rank."""
 
+    @abc.abstractmethod
     def train_data(self) -> torch_data.Dataset[Any]:
         """Return the training data: TensorData, a map-style data set, or an IterableDataset.
 
@@ -41,9 +45,11 @@ class Task(Protocol):
         `collate_fn` of either kind of data set.
         """
 
+    @abc.abstractmethod
     def eval_data(self) -> torch_data.Dataset[Any]:
         """Return the evaluation data, of the same kinds. A stream must end."""
 
+    @abc.abstractmethod
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Run the model on a batch of B samples; return their losses [B] and metrics, each [B].
 
@@ -94,7 +100,12 @@ class Classification(Task):
 def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
     """Return the task of the arguments; all ranks must call it."""
     if args.task is None:
+        if args.task_options:
+            raise errors.UsageError("--task-options requires --task.")
         return Classification(args, dist)
+    ignored = arguments.ignored_with_task(args)
+    if ignored and dist.rank == 0:
+        metrics.warn(f"Ignored with --task: {', '.join(ignored)}.")
     task_class = find(args.task)
     options = parse_options(args.task_options or [])
     signature = inspect.signature(task_class)
@@ -105,8 +116,47 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
             f"--task-options do not match {args.task}: {error}. Its signature is"
             f" {signature.replace(return_annotation=signature.empty)}."
         ) from error
-    task: Task = task_class(**options)
-    return task
+    return task_class(**options)
+
+
+def make_model(task: Task) -> nn.Module:
+    """Return the model; raise UsageError if it cannot be trained."""
+    model = task.model()
+    if not isinstance(model, nn.Module):
+        raise errors.UsageError(
+            f"{type(task).__name__}.model must return an nn.Module, but it returned"
+            f" {type(model).__name__}."
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise errors.UsageError(
+            f"{type(task).__name__}.model returned a model without trainable parameters."
+        )
+    return model
+
+
+def load_data(
+    task: Task, min_eval_samples: int
+) -> tuple[torch_data.Dataset[Any], torch_data.Dataset[Any]]:
+    """Return the training and the evaluation data; raise UsageError if they cannot be used."""
+    parts = task.train_data(), task.eval_data()
+    for name, part in zip(("train_data", "eval_data"), parts, strict=True):
+        is_map = hasattr(part, "__len__") and hasattr(part, "__getitem__")
+        if not (is_map or isinstance(part, torch_data.IterableDataset)):
+            raise errors.UsageError(
+                f"{type(task).__name__}.{name} must return a data set with __len__ and __getitem__,"
+                f" or an IterableDataset, but it returned {type(part).__name__}."
+            )
+    check_eval_size(task, loading.num_samples_of(parts[1]), min_eval_samples)
+    return parts
+
+
+def check_eval_size(task: Task, size: int | None, minimum: int = 1) -> None:
+    """Raise UsageError if there are too few evaluation samples; None: their number is unknown."""
+    if size is not None and size < minimum:
+        raise errors.UsageError(
+            f"{type(task).__name__}.eval_data returned {size} samples, but evaluation needs at"
+            f" least {minimum}{', one for each rank (--mode fsdp)' if minimum > 1 else ''}."
+        )
 
 
 def losses(
@@ -116,16 +166,43 @@ def losses(
 
     `num_samples` is 0 if it is unknown. One loss per token, or a mean, would scale the gradient.
     """
-    losses, metrics = task.losses(model, batch)
-    shape = (num_samples or losses.numel(),)
-    if losses.shape != shape or any(value.shape != shape for value in metrics.values()):
-        shapes = {name: tuple(value.shape) for name, value in {"loss": losses, **metrics}.items()}
+    name, result = type(task).__name__, task.losses(model, batch)
+    if not (isinstance(result, tuple | list) and len(result) == 2 and isinstance(result[1], dict)):
         raise errors.UsageError(
-            f"{type(task).__name__}.losses must return one loss per sample, and metrics of the same"
-            f' shape ({num_samples or "B"},), but it returned {shapes}: use reduction="none", and'
+            f"{name}.losses must return a pair: the losses, and a dictionary of metrics ({{}} if"
+            f" there are none), but it returned {_kind(result)}."
+        )
+    losses, values = result
+    # A number has no shape.
+    shape = (num_samples or getattr(losses, "numel", int)(),)
+    if any(getattr(value, "shape", None) != shape for value in (losses, *values.values())):
+        kinds = {key: _kind(value) for key, value in {"loss": losses, **values}.items()}
+        raise errors.UsageError(
+            f"{name}.losses must return one loss per sample, and metrics of the same"
+            f' shape ({num_samples or "B"},), but it returned {kinds}: use reduction="none", and'
             " average over all other dimensions."
         )
-    return losses, metrics
+    if model.training and not losses.requires_grad:
+        raise errors.UsageError(
+            f"{name}.losses returned losses without a gradient: compute them with the model,"
+            " without detach() and no_grad()."
+        )
+    if reserved := {"loss", "count"} & values.keys():
+        raise errors.UsageError(
+            f"{name}.losses returned a metric named {' and '.join(sorted(reserved))}, a name of the"
+            " trainer's own: use another name."
+        )
+    if task.best_metric not in ("loss", *values):
+        raise errors.UsageError(
+            f"{name}.best_metric is {task.best_metric!r}, but {name}.losses returns no such metric:"
+            f" use {' or '.join(map(repr, ('loss', *values)))}."
+        )
+    return losses, values
+
+
+def _kind(value: Any) -> Any:
+    """Return the shape of a tensor, else the name of the type."""
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
 
 
 def find(name: str) -> type[Task]:
@@ -155,6 +232,15 @@ def find(name: str) -> type[Task]:
         ]
         raise errors.UsageError(
             f"--task {name}: {place} has no class {class_name} (classes: {', '.join(classes)})."
+        )
+    if not issubclass(task_class, Task):
+        raise errors.UsageError(
+            f"--task {name}: {class_name} is not a task: let it inherit from trainers.tasks.Task."
+        )
+    if missing := ", ".join(sorted(task_class.__abstractmethods__)):
+        raise errors.UsageError(
+            f"--task {name}: {class_name} lacks {missing}: a task has the methods model,"
+            " train_data, eval_data and losses."
         )
     return task_class
 

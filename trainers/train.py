@@ -69,14 +69,16 @@ class Trainer:
         settings.configure_torch(args)
 
         self.task = tasks.load(args, dist)
-        train_data, eval_data = self.task.train_data(), self.task.eval_data()
+        # With FSDP each forward pass is a collective.
+        min_eval_samples = dist.world_size if mode == "fsdp" else 1
+        train_data, eval_data = tasks.load_data(self.task, min_eval_samples)
         fingerprint = settings.data_fingerprint(self, train_data, eval_data)
         num_samples = loading.num_samples_of(train_data)
         self.plan = batches.make_plan(args, num_samples, dist, self.num_devices)
         self.schedule = optim.Schedule(args, self.plan)
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
-        self.model = self.task.model()
+        self.model = tasks.make_model(self.task)
         memory_format = settings.memory_format(args.memory_format, mode, self.model)
         self.model.to(device=device, memory_format=memory_format)
         state.seed_rank(args.seed, dist.rank, 0)
@@ -262,6 +264,7 @@ class Trainer:
         parallel.reshard(self.model)
         # A rank without samples does not know the names of the metrics.
         names = distributed.broadcast(list(sums))
+        tasks.check_eval_size(self.task, len(names))
         totals = torch.tensor([float(sums.get(name, 0.0)) for name in names], dtype=torch.float64)
         count, *means = distributed.all_reduce(totals).tolist()
         return {name: total / count for name, total in zip(names[1:], means, strict=True)}
@@ -297,7 +300,7 @@ class Trainer:
         self._print(report.epoch_lines(epoch, args.epochs, span, evaluation, text))
         self._print(report.early_stopping_line(why, epoch, metric, progress.best(metric)))
         if self.dist.rank == 0:
-            report.advise(span.data_wait_share, loading.num_workers(args), args.prefetch_factor)
+            report.advise(span.data_wait_share, self.source)
         if progress.finished:
             total = progress.num_samples * self.task.units_per_sample / progress.seconds
             self._record(
@@ -403,7 +406,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     with (
         monitor.watch(dist, *metrics.monitor_files(args, environ), socket.gethostname()),
         distributed.process_group(dist, device),
-        stopper.signals(),
+        stopper.signals(is_announced=dist.rank == 0),
     ):
         reason, num_steps, step = train(args, dist, device, mode, gpu_ids, stopper, outputs, store)
     if outputs is not None:
@@ -429,7 +432,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         run(arguments.parse_arguments(argv), os.environ)
     except errors.TrainerError as error:
-        print(f"trainers.train: error: {error}\n", end="", file=sys.stderr, flush=True)
+        # A stop has been reported.
+        if str(error):
+            print(f"trainers.train: error: {error}\n", end="", file=sys.stderr, flush=True)
         raise SystemExit(error.exit_code) from error
 
 

@@ -139,12 +139,14 @@ def _cancelled(facts: JobFacts, job: jobs.Job) -> _Result:
     user, when = facts.cancelled_by, _when(job)
     if requests and user in (None, facts.user):
         at = times.local(requests[-1].at)
-        return "cancelled", f"you cancelled it with orchestrator cancel at {at}{when}", ()
+        summary = f"you cancelled it with orchestrator cancel at {at}{when}"
+        return "cancelled", summary, _continue(job)
     if user is None:
-        return "cancelled", f"it was cancelled{when}; Slurm does not report by whom", ()
+        summary = f"it was cancelled{when}; Slurm does not report by whom"
+        return "cancelled", summary, _continue(job)
     if user == facts.user:
         summary = f"you ({user}) or your program cancelled it with scancel{when}"
-        return "cancelled", summary, ()
+        return "cancelled", summary, _continue(job)
     if user == "root" and facts.script_started is False and job.started_at:
         # Measured on 24.11: Slurm ends a job with --no-requeue in this way if the prolog fails.
         summary = (
@@ -157,6 +159,14 @@ def _cancelled(facts: JobFacts, job: jobs.Job) -> _Result:
     if user == "root":
         summary = f"root cancelled it: an administrator, or Slurm itself{when}"
     return "cancelled", summary, ("ask the site's support for the reason first",)
+
+
+def _continue(job: jobs.Job) -> tuple[str, ...]:
+    """Return how a job that was cancelled while it ran continues from its checkpoints."""
+    if not job.started_at:
+        return ()
+    limit = "" if job.scheduler == "local" else " (only for some minutes after its end)"
+    return (f"continue from its last checkpoint, if it saves any: orchestrator requeue JOB{limit}",)
 
 
 def _failed(job: jobs.Job) -> _Result:

@@ -10,7 +10,7 @@ import importlib
 import io
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -80,6 +80,70 @@ class TokenLosses(Tokens):
     def losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         losses, values = super().losses(model, batch)
         return losses.repeat(LENGTH), {"right_share": values["right_share"].repeat(LENGTH)}
+
+
+def with_losses(change: Callable[[torch.Tensor, Any], Any]) -> type[Tokens]:
+    class Changed(Tokens):
+        def losses(self, model: nn.Module, batch: Any) -> Any:
+            return change(*super().losses(model, batch))
+
+    return Changed
+
+
+#: Mistakes in what `losses` returns.
+OnlyLosses = with_losses(lambda losses, values: losses)
+FloatMetric = with_losses(lambda losses, values: (losses, {"perplexity": losses.mean().item()}))
+
+
+LossMetric = with_losses(lambda losses, values: (losses, {"loss": losses}))
+Detached = with_losses(lambda losses, values: (losses.detach(), values))
+
+
+class Changing(Tokens):
+    def losses(self, model: nn.Module, batch: Any) -> Any:
+        losses, _ = super().losses(model, batch)
+        self.unit += "s"
+        return losses, {self.unit: losses}
+
+
+class NoModel(Tokens):
+    def model(self) -> Any:
+        return None
+
+
+class Frozen(Tokens):
+    def model(self) -> nn.Module:
+        return super().model().requires_grad_(False)
+
+
+class Misspelt(Tokens):
+    best_metric = "right_shar"
+
+
+class NoData(Tokens):
+    def eval_data(self) -> Any:
+        return None
+
+
+class EmptyData(Tokens):
+    def eval_data(self) -> Any:
+        return [] if self.data == "map" else EmptyStream(None)
+
+
+class EmptyStream(Stream):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class NoBase:
+    pass
+
+
+class Incomplete(tasks.Task):
+    unit = "tokens"
+
+    def model(self) -> nn.Module:
+        return nn.Identity()
 
 
 #: Name: more arguments of a run.

@@ -174,6 +174,10 @@ def run_stopped(rank: int, world_size: int, store: str, output: pathlib.Path) ->
             run_once(root / "ddp", rank, world_size, ADAM)
             words = ["--mode=fsdp", "--checkpoint-steps=4"]
             run_once(root / "nan_fsdp", rank, world_size, words, spoil_statistic(rank, world_size))
+            folder, forced = root / "averaged", ["--mode=fsdp", "--resume=force", "--ema-decay=1"]
+            run_once(folder, rank, world_size, ["--mode=fsdp", "--epochs=1"])
+            run_once(folder, rank, world_size, [*forced, "--epochs=2"])
+            run_once(folder, rank, world_size, [*forced, "--epochs=3", "--optimizer=adamw"])
             # The last, because it leaves a disk that stays full.
             run_once(root / "full_disk", rank, world_size, words, fill_disk(rank))
 

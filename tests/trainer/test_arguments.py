@@ -60,17 +60,27 @@ pytestmark = pytest.mark.trainer
             "argument --synthetic-shape: 0 is less than 1 (--help lists the arguments)",
         ),
         (
+            ["--seed", str(2**63)],
+            "argument --seed: 9223372036854775808 is too large (--help lists the arguments)",
+        ),
+        (
             ["--base-lr", "nan"],
             "argument --base-lr: nan is not greater than 0 (--help lists the arguments)",
         ),
         # Options cannot be abbreviated.
         (
             ["--pres", "olivia"],
-            "unrecognized arguments: --pres olivia (--help lists the arguments)",
+            "unrecognized arguments: --pres olivia: did you mean --preset? (--help lists the"
+            " arguments)",
         ),
         (
             ["--batch-sise", "8"],
-            "unrecognized arguments: --batch-sise 8 (--help lists the arguments)",
+            "unrecognized arguments: --batch-sise 8: did you mean --batch-size? (--help lists the"
+            " arguments)",
+        ),
+        (
+            ["--qqq"],
+            "unrecognized arguments: --qqq (--help lists the arguments)",
         ),
         (
             ["--keep-checkpoints", "1"],
@@ -82,9 +92,9 @@ pytestmark = pytest.mark.trainer
             "--profile-steps requires --run-dir, the folder for the profile.",
         ),
         (
-            ["--device", "cpu", "--run-dir", "/nowhere"],
-            "The run folder /nowhere does not exist here: create it, or bind it into the"
-            " container.",
+            ["--device", "cpu", "--run-dir", "/dev/null/run"],
+            "Cannot create the run folder: [Errno 20] Not a directory: '/dev/null/run'. Set another"
+            " one with --run-dir.",
         ),
     ],
 )
@@ -206,7 +216,7 @@ def test_help_shows_the_default_of_each_option(monkeypatch: pytest.MonkeyPatch) 
 
 def test_batch_larger_than_the_training_set() -> None:
     message = (
-        "A batch of 2000 samples is larger than the training set of digits (1438 samples): use a"
+        "A batch of 2000 samples is larger than the training set (1438 samples): use a"
         " smaller batch or fewer ranks."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):

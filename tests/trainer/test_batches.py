@@ -177,7 +177,7 @@ def test_steps_per_epoch_shorten_an_epoch() -> None:
         (
             [],
             11,
-            "A batch of 12 samples is larger than the training set of digits (11 samples): use a"
+            "A batch of 12 samples is larger than the training set (11 samples): use a"
             " smaller batch or fewer ranks.",
         ),
     ],

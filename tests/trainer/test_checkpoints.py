@@ -33,7 +33,7 @@ folder = pathlib.Path(sys.argv[1])
 
 def save(step):
     store = checkpoint.Store(folder, keep=2)
-    state = {"step": step, "weights": torch.full((1000,), float(step))}
+    state = {"settings": {}, "step": step, "weights": torch.full((1000,), float(step))}
     store.save(state, step=step, is_best=True)
     store.wait()
     store.close()
@@ -130,7 +130,9 @@ def test_newest_few_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "no checksum"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "empty", "no checksum", "binary checksum"]
+)
 def test_damaged_newest_falls_back(
     tmp_path: pathlib.Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,21 +142,49 @@ def test_damaged_newest_falls_back(
     middle = len(content) // 2
     if damage == "no checksum":
         path.with_name(f"{path.name}.sha256").unlink()
+    if damage == "binary checksum":
+        path.with_name(f"{path.name}.sha256").write_bytes(b"\xff")
     path.write_bytes(
         {
             "truncated": content[:-1],
             "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
             "empty": b"",
             "no checksum": content,
+            "binary checksum": content,
         }[damage]
     )
     newest = store.newest()
-    assert newest is not None and checkpoint.load(newest) == {"step": 2}
+    assert newest is not None and torch.load(newest, weights_only=True) == {"step": 2}
     assert capsys.readouterr().err.endswith(" Renamed to checkpoint-0000000003.pt.damaged.\n")
     # It no longer counts as a checkpoint to keep.
     assert store.steps() == [2, 1]
     assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
     store.close()
+
+
+@pytest.mark.parametrize("content", [{"step": 1}, [1]])
+def test_file_of_another_program_is_refused(tmp_path: pathlib.Path, content: object) -> None:
+    path = tmp_path / "checkpoint-0000000001.pt"
+    torch.save(content, path)
+    message = f"{path} is not a checkpoint of this trainer: set another --checkpoint-dir."
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
+        checkpoint.load(path)
+
+
+def test_folder_that_cannot_be_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tests may run as root, who can read all folders.
+    def refuse(folder: pathlib.Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    message = (
+        f"Cannot use the checkpoint folder: [Errno 13] Permission denied: '{tmp_path}/c'. Set"
+        " another one with --checkpoint-dir."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train_here(tmp_path, f"--checkpoint-dir={tmp_path}/c")
 
 
 def test_all_checkpoints_damaged_is_an_error(tmp_path: pathlib.Path) -> None:
@@ -200,7 +230,7 @@ def test_full_disk_keeps_the_old_file(
     store.wait()
     assert re.match(r"cannot write checkpoint .*/checkpoint-0000000005\.pt: ", str(store.failure))
     newest = store.newest()
-    assert newest is not None and checkpoint.load(newest) == {"step": 4}
+    assert newest is not None and torch.load(newest, weights_only=True) == {"step": 4}
     store.close()
 
 
@@ -253,7 +283,8 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--model=mlp", "--seed=1")
     message = "The checkpoint does not match the model and the optimizer: Error"
-    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}"):
+    fix = "Use those of the checkpoint, or another --checkpoint-dir."
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}.*{fix}$"):
         train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
     message = (
         f"--resume never, but {tmp_path / 'checkpoints'} contains checkpoints: remove them, or"

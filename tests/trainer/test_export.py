@@ -136,6 +136,12 @@ def test_the_weights_of_a_folder_of_fsdp(
             " with FSDP a folder such as checkpoint-0000000120.",
         ),
         (
+            lambda path: (path.unlink(), path.mkdir()),
+            [],
+            2,
+            "best.pt is not a checkpoint, but a folder: it contains none.",
+        ),
+        (
             lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
             [],
             1,
@@ -186,6 +192,22 @@ def test_what_cannot_be_exported(
     prepare(checkpoint)
     assert export.main([str(checkpoint), str(output), *arguments]) == exit_code
     assert capsys.readouterr().err == f"trainers.tools.export: error: {tmp_path}/{message}\n"
+
+
+def test_a_folder_names_the_checkpoints_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "checkpoints"
+    (folder / "checkpoint-0000000240").mkdir(parents=True)  # FSDP
+    for name in ("best.pt", "checkpoint-0000000120.pt"):
+        _save(folder / name)
+    names = ("best.pt", "checkpoint-0000000120.pt", "checkpoint-0000000240")
+    for given in (tmp_path, folder):
+        assert export.main([str(given), str(tmp_path / "weights.pt")]) == 2
+        assert capsys.readouterr().err == (
+            f"trainers.tools.export: error: {given} is not a checkpoint, but a folder: name one of"
+            f" {', '.join(f'{folder}/{name}' for name in names)}.\n"
+        )
 
 
 def test_a_folder_that_cannot_be_written(

@@ -15,7 +15,7 @@ import numpy  # noqa: E402
 from torch.utils import data as torch_data  # noqa: E402
 
 from trainers import arguments, distributed, errors  # noqa: E402
-from trainers.data import batches, loading  # noqa: E402
+from trainers.data import batches, loading, memory  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -192,13 +192,46 @@ def test_random_transforms_leave_the_random_state_of_the_trainer(
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_stream_that_ends_too_early(num_workers: int) -> None:
+@pytest.mark.parametrize(
+    ("num_samples", "words", "fix"),
+    [
+        (50, [], "correct its num_samples (50)"),
+        (None, ["--steps-per-epoch=4"], "set a smaller --steps-per-epoch"),
+    ],
+)
+def test_stream_that_ends_too_early(
+    num_samples: int | None, words: list[str], fix: str, num_workers: int
+) -> None:
+    # From a worker too without the traceback in front.
+    message = f"The stream of training data ended before position 42: {fix}."
+    with pytest.raises(errors.DataError, match=f"^{re.escape(message)}$"):
+        steps(Stream(num_samples=num_samples, length=40), *words, num_workers=num_workers)
+
+
+def test_stream_of_evaluation_data_that_ends_too_early() -> None:
+    evaluation = Stream(num_samples=30, length=20)
+    source, _ = make_source(Numbers(), evaluation=evaluation, num_workers=2)
     message = (
-        "The stream ended before position 42: correct its num_samples, or set a smaller"
-        " --steps-per-epoch."
+        "The stream of evaluation data ended before position 24: correct its num_samples (30)."
     )
-    with pytest.raises(errors.DataError, match=re.escape(message)):
-        steps(Stream(length=40), num_workers=num_workers)
+    with pytest.raises(errors.DataError, match=f"^{re.escape(message)}$"):
+        list(source.eval_batches())
+
+
+class Divided(Stream):
+    """A stream that divides its samples among the workers, although it must not."""
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        worker = torch_data.get_worker_info()
+        first, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return itertools.islice(super().__iter__(), first, None, count)
+
+
+def test_stream_that_divides_itself_among_workers_loses_no_sample() -> None:
+    evaluation = Divided(num_samples=None, length=25)
+    source, _ = make_source(Numbers(), evaluation, num_workers=2)
+    labels = [number for batch in source.eval_batches() for number in batch[0].tolist()]
+    assert labels == [*range(25)]
 
 
 def test_stream_without_a_length_has_steps_per_epoch() -> None:
@@ -229,6 +262,43 @@ def test_evaluation_reads_each_sample_once(kind: Any, size: int, num_workers: in
             assert 0 < len(numbers) <= 4
             found += numbers.tolist()
     assert sorted(found) == [*range(size)]
+
+
+IN_MEMORY = memory.TensorData(
+    samples=torch.zeros(24, 2),
+    labels=torch.zeros(24, dtype=torch.int64),
+    mean=torch.zeros(1),
+    std=torch.ones(1),
+)
+
+
+@pytest.mark.parametrize(
+    ("train", "num_workers", "advice"),
+    [
+        (
+            IN_MEMORY,
+            1,
+            "use --data-path device, or increase --num-workers (now 1) and the number of CPUs, or"
+            " --prefetch-factor (now 2)",
+        ),
+        (
+            Numbers(),
+            1,
+            "increase --num-workers (now 1) and the number of CPUs, or --prefetch-factor (now 2)",
+        ),
+        (Seekable(), 0, "increase --num-workers (now 0) and the number of CPUs"),
+        (Stream(), 0, "increase --num-workers (now 0) and the number of CPUs"),
+        (
+            Stream(),
+            1,
+            "make the samples of the stream cheaper, or give it a method samples_at. More workers"
+            " do not help, because each of them reads the whole stream",
+        ),
+    ],
+)
+def test_advice_about_waiting_for_data(train: Any, num_workers: int, advice: str) -> None:
+    source, _ = make_source(train, None, "--data-path=loader", num_workers=num_workers)
+    assert source.advice() == advice
 
 
 class Sentences(torch_data.Dataset[Any]):

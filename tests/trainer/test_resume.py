@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -89,6 +90,28 @@ def test_fsdp_equals_ddp(output: pathlib.Path) -> None:
         sharded["progress"]["history"], replicated["progress"]["history"], strict=True
     ):
         assert one == pytest.approx(other, rel=1e-4)
+
+
+def test_forced_run_of_fsdp_begins_averages(output: pathlib.Path) -> None:
+    states = []
+    for step in (5, 10):
+        whole = output / f"averaged.{step}.pt"
+        folder = output / "2" / "averaged" / "checkpoints" / f"checkpoint-{step:010d}"
+        format_utils.dcp_to_torch_save(folder, whole)
+        states.append(torch.load(whole, weights_only=True))
+    first, second = states
+    assert "ema" not in first
+    # The decay is 1, so the averages are still the weights of the checkpoint.
+    assert_same(second["ema"], {name: first["model"][name] for name in second["ema"]})
+    assert not torch.equal(second["model"]["0.0.weight"], first["model"]["0.0.weight"])
+    # Another optimizer is refused.
+    message = (output / "2" / "averaged" / "error.0").read_text()
+    assert re.fullmatch(
+        r"1 The checkpoint does not match the model and the optimizer: Missing key in checkpoint"
+        r" state_dict: optimizer\.state\..+\. Use those of the checkpoint, or another"
+        r" --checkpoint-dir\.",
+        message,
+    ), message
 
 
 MESSAGE = (

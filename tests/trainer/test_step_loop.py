@@ -202,9 +202,8 @@ def test_data_loading_time_is_measured_and_reported(
     one_rank.run([*BASE, "--data-path=loader", "--num-workers=0", "--epochs=1"])
     # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
     assert capsys.readouterr().err == (
-        "trainers.train: 73% of the epoch was spent waiting for data: increase --num-workers (now"
-        " 0) and the number of CPUs, increase --prefetch-factor (now 2), or use --data-path"
-        " device if the data set is in memory.\n"
+        "trainers.train: 73% of the epoch was spent waiting for data: use --data-path device, or"
+        " increase --num-workers (now 0) and the number of CPUs.\n"
     )
 
 

@@ -88,9 +88,32 @@ def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> Non
     assert not path.exists()
     stop.end_attempt(stop.Reason.SIGNAL, environ, 8, 1, is_saved=True, is_writer=True)
     assert path.read_text() == "saved at step 8\n"
-    message = "stopped after step 8 (a signal was received); checkpoint saved."
-    with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
-        stop.end_attempt(stop.Reason.SIGNAL, {}, 8, 1, is_saved=True, is_writer=True)
+    # The trainer has reported the stop.
+    for reason, exit_code in ((stop.Reason.SIGNAL, 143), (stop.Reason.INTERRUPT, 130)):
+        with pytest.raises(errors.StoppedError, match=r"^$") as caught:
+            stop.end_attempt(reason, {}, 8, 1, is_saved=True, is_writer=True)
+        assert caught.value.exit_code == exit_code
+
+
+def test_interrupt(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stopper = stop.Stopper(poll_seconds=0)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stopper.signals(is_announced=True):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stopper.agree(1) == (stop.Reason.INTERRUPT, False)
+            # The next one ends the process.
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert capfd.readouterr().err == (
+            "trainers.train: stops after this step; a second Ctrl-C ends it at once.\n"
+        )
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with stopper.signals():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:
@@ -132,13 +155,30 @@ def test_job_stops_requests_requeue_and_continues(
     assert {"checkpoints.3", "metrics.3.jsonl"} < names
 
 
+@pytest.mark.parametrize(
+    ("number", "exit_code", "why", "announced"),
+    [
+        # What the job script does on TERM, and Slurm where it tracks processes by their parents.
+        (signal.SIGTERM, 143, "a signal was received", ""),
+        (
+            *(signal.SIGINT, 130, "it was interrupted"),
+            "trainers.train: stops after this step; a second Ctrl-C ends it at once.\n",
+        ),
+    ],
+)
 def test_signal_to_the_process_group_ends_no_worker(
-    clean_environ: Mapping[str, str], tmp_path: pathlib.Path
+    clean_environ: Mapping[str, str],
+    tmp_path: pathlib.Path,
+    number: int,
+    exit_code: int,
+    why: str,
+    announced: str,
 ) -> None:
-    # What the job script does on TERM, and Slurm where it tracks processes by their parents.
+    # Its parents do not exist.
+    run_dir = tmp_path / "runs" / "first"
     words = [
         "--dataset=synthetic", "--synthetic-samples=2000", "--synthetic-shape=3,8,8",
-        "--epochs=100000", "--data-path=loader", "--num-workers=2", f"--run-dir={tmp_path}",
+        "--epochs=100000", "--data-path=loader", "--num-workers=2", f"--run-dir={run_dir}",
     ]  # fmt: skip
     program = subprocess.Popen(
         [sys.executable, *TRAIN, *words],
@@ -148,39 +188,30 @@ def test_signal_to_the_process_group_ends_no_worker(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         deadline = time.monotonic() + 200
-        while not (tmp_path / "metrics.jsonl").exists():
+        while not (run_dir / "metrics.jsonl").exists():
             assert program.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        os.killpg(program.pid, signal.SIGTERM)
+        os.killpg(program.pid, number)
         stdout, stderr = program.communicate(timeout=100)
     finally:
         # Workers too are of its group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
         program.wait()
-    match = re.fullmatch(
-        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal was received\);"
-        r" checkpoint saved\.\n",
-        stderr,
-    )
-    assert match and program.returncode == 143, stderr
-    assert (
-        f"Stopped after step {match[1]}, because a signal was received: checkpoint saved.\n"
-        in stdout
-    )
+    assert (program.returncode, stderr) == (exit_code, announced)
+    line = rf"^Stopped after step [0-9]+, because {why}: checkpoint saved\.\n\Z"
+    assert re.search(line, stdout, flags=re.MULTILINE), stdout
 
 
 def test_stop_without_requeue_exits_with_143(launch: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "stop").touch()
     done = launch(TRAIN, ORCHESTRATOR_STOP_FILE=str(tmp_path / "stop"))
     assert done.returncode == 143
+    assert done.stderr == ""
     assert done.stdout.endswith(
-        "Stopped after step 1, because the stop file exists: no checkpoint saved.\n"
-    )
-    assert done.stderr == (
-        "trainers.train: error: stopped after step 1 (the stop file exists); no checkpoint saved"
-        " (no --run-dir).\n"
+        "Stopped after step 1, because the stop file exists: no checkpoint saved (no --run-dir).\n"
     )

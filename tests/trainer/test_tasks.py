@@ -108,6 +108,7 @@ from trainers import tasks
 
 class MyTask(tasks.Task):
     unit = my_helper.UNIT
+    model = train_data = eval_data = losses = lambda *arguments: None
 """
 
 
@@ -170,10 +171,21 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
             "--task my_tasks.py:Task: my_tasks.py has no class Task (classes: MyTask).",
         ),
         (
+            ["--task", "tests.trainer.own_tasks:NoBase"],
+            "--task tests.trainer.own_tasks:NoBase: NoBase is not a task: let it inherit from"
+            " trainers.tasks.Task.",
+        ),
+        (
+            ["--task", "tests.trainer.own_tasks:Incomplete"],
+            "--task tests.trainer.own_tasks:Incomplete: Incomplete lacks eval_data, losses,"
+            " train_data: a task has the methods model, train_data, eval_data and losses.",
+        ),
+        (
             ["--task", OWN, "--task-options", "widht=4"],
             f"--task-options do not match {OWN}: got an unexpected keyword argument 'widht'. Its"
             " signature is (data: 'str' = 'map', *, width: 'int' = 8).",
         ),
+        (["--task-options", "width=4"], "--task-options requires --task."),
         (
             ["--task", OWN, "--task-options", "width"],
             "--task-options width: give name=value.",
@@ -204,17 +216,109 @@ def test_options_may_be_repeated() -> None:
     assert (task.width, task.data) == (4, "stream")
 
 
-def test_losses_that_are_not_one_for_each_sample() -> None:
-    trainer = one_rank.make(
-        ["--task=tests.trainer.own_tasks:TokenLosses", "--batch-size=12", "--num-workers=0"]
-    )
-    message = (
-        "TokenLosses.losses must return one loss per sample, and metrics of the same shape (12,),"
-        " but it returned {'loss': (72,), 'right_share': (72,)}: use reduction=\"none\", and"
-        " average over all other dimensions."
-    )
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "TokenLosses",
+            "TokenLosses.losses must return one loss per sample, and metrics of the same shape"
+            " (12,), but it returned {'loss': (72,), 'right_share': (72,)}: use"
+            ' reduction="none", and average over all other dimensions.',
+        ),
+        (
+            "FloatMetric",
+            "Changed.losses must return one loss per sample, and metrics of the same shape (12,),"
+            " but it returned {'loss': (12,), 'perplexity': 'float'}: use reduction=\"none\", and"
+            " average over all other dimensions.",
+        ),
+        (
+            "OnlyLosses",
+            "Changed.losses must return a pair: the losses, and a dictionary of metrics ({} if"
+            " there are none), but it returned (12,).",
+        ),
+        (
+            "Misspelt",
+            "Misspelt.best_metric is 'right_shar', but Misspelt.losses returns no such metric: use"
+            " 'loss' or 'right_share'.",
+        ),
+        (
+            "NoData",
+            "NoData.eval_data must return a data set with __len__ and __getitem__, or an"
+            " IterableDataset, but it returned NoneType.",
+        ),
+        (
+            "EmptyData",
+            "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1.",
+        ),
+        (
+            "LossMetric",
+            "Changed.losses returned a metric named loss, a name of the trainer's own: use another"
+            " name.",
+        ),
+        (
+            "Detached",
+            "Changed.losses returned losses without a gradient: compute them with the model,"
+            " without detach() and no_grad().",
+        ),
+        (
+            "Changing",
+            "losses returned the metrics ['tokensss'], and earlier in this epoch ['tokenss']:"
+            " return the same in each step, in the same order.",
+        ),
+        (
+            "NoModel",
+            "NoModel.model must return an nn.Module, but it returned NoneType.",
+        ),
+        (
+            "Frozen",
+            "Frozen.model returned a model without trainable parameters.",
+        ),
+    ],
+)
+def test_task_with_a_mistake(name: str, message: str) -> None:
+    words = [f"--task=tests.trainer.own_tasks:{name}", "--batch-size=12", "--num-workers=0"]
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        trainer.train()
+        one_rank.make(words).train()
+
+
+def test_resumed_run_may_have_other_metrics() -> None:
+    trainer = one_rank.make([f"--task={OWN}", "--batch-size=12", "--num-workers=0", "--epochs=1"])
+    saved = {"names": ["loss", "old", "older"], "sums": [0.0, 0.0, 0.0]}
+    times = {"num_samples": 0, "seconds": 0.0, "wait_seconds": 0.0}
+    trainer.meter.restore([saved | times], one_rank.ONE_RANK)
+    assert trainer.train() is None
+    assert {"train_loss", "train_right_share"} < trainer.progress.history[0].keys()
+
+
+def test_stream_for_evaluation_without_samples() -> None:
+    trainer = one_rank.make(
+        [
+            *("--task=tests.trainer.own_tasks:EmptyData", "--task-options", "data=stream"),
+            *("--num-workers=0", "--batch-size=12"),
+        ]
+    )
+    message = "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1."
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        trainer.evaluate()
+
+
+def test_each_rank_of_fsdp_needs_a_sample_for_evaluation() -> None:
+    # Tokens has 13.
+    message = (
+        "Tokens.eval_data returned 13 samples, but evaluation needs at least 14, one for each rank"
+        " (--mode fsdp)."
+    )
+    task = own_tasks.Tokens()
+    assert len(tasks.load_data(task, 13)) == 2
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        tasks.load_data(task, 14)
+
+
+def test_options_of_classification_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    load("--task", OWN, "--dataset=mnist", "--label-smoothing=0.1", "--download", "--epochs=3")
+    assert capsys.readouterr().err == (
+        "trainers.train: warning: Ignored with --task: --dataset, --download, --label-smoothing.\n"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")

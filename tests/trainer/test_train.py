@@ -349,8 +349,8 @@ def test_workers_do_not_outlive_a_failure(launch: Launch, tmp_path: pathlib.Path
 
 def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
     # Only rank 0 checks the run folder; the other rank waits for it.
-    done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
+    done = launch([*TORCHRUN, *TRAIN, "--run-dir=/dev/null/run"])
     assert done.returncode == 1
-    assert "trainers.train: error: The run folder /nowhere does not exist here: " in done.stderr
+    assert "trainers.train: error: Cannot create the run folder: [Errno 20] " in done.stderr
     # Ended by SIGTERM; after half a minute without an end it would be SIGKILL.
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -15 ", done.stderr)

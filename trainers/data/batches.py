@@ -118,8 +118,8 @@ def make_plan(
         )
     if total > num_samples:
         raise errors.UsageError(
-            f"A batch of {total} samples is larger than the training set of {args.dataset}"
-            f" ({num_samples} samples): use a smaller batch or fewer ranks."
+            f"A batch of {total} samples is larger than the training set ({num_samples} samples):"
+            " use a smaller batch or fewer ranks."
         )
     return Plan(
         num_samples=num_samples,

@@ -62,6 +62,22 @@ class Source:
         """Prepare the steps of an epoch, starting at `first_step`."""
         raise NotImplementedError
 
+    def advice(self) -> str:
+        """Return what shortens the time spent waiting for training data."""
+        args, count = self._args, num_workers(self._args)
+        is_stream = isinstance(self._train, torch_data.IterableDataset)
+        if count and is_stream and not hasattr(self._train, "samples_at"):
+            return (
+                "make the samples of the stream cheaper, or give it a method samples_at. More"
+                " workers do not help, because each of them reads the whole stream"
+            )
+        advice = f"increase --num-workers (now {count}) and the number of CPUs"
+        if count:
+            advice += f", or --prefetch-factor (now {args.prefetch_factor})"
+        if isinstance(self._train, memory.TensorData):
+            advice = f"use --data-path device, or {advice}"
+        return advice
+
     def micro_batches(self, step: int) -> Iterator[tuple[batches.MicroBatch, Any]]:
         """Yield this rank's forward passes of a step and their input for the task's `losses`.
 

@@ -27,6 +27,7 @@ class TrainRequests(torch_data.Sampler[Request]):
     """This rank's forward passes, starting at a step of an epoch."""
 
     is_finite = True
+    purpose = "training"
 
     def __init__(self, plan: batches.Plan, seed: int, num_samples: int | None) -> None:
         self.epoch = 0
@@ -52,6 +53,7 @@ class EvalRequests(torch_data.Sampler[Request]):
     """Every world_size-th sample, without padding."""
 
     epoch = 0
+    purpose = "evaluation"
 
     def __init__(self, num_samples: int | None, plan: batches.Plan, size: int) -> None:
         self.is_finite = num_samples is not None
@@ -114,6 +116,8 @@ class StreamBatches(torch_data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = torch_data.get_worker_info()
         first, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        # get_worker_info of the stream returns None: it would divide its samples a second time.
+        torch_data._utils.worker._worker_info = None
 
         def mine() -> Iterator[range]:
             # A DataLoader takes one batch from each worker in turn. Without end for a stream of
@@ -131,9 +135,12 @@ class StreamBatches(torch_data.IterableDataset[Any]):
             with states:
                 batch = list(itertools.islice(samples, len(part)))
             if len(batch) < len(part) and self._requests.is_finite:
+                fix = "set a smaller --steps-per-epoch"
+                if hasattr(self._stream, "num_samples"):
+                    fix = f"correct its num_samples ({self._stream.num_samples})"
                 raise errors.DataError(
-                    f"The stream ended before position {part.stop}: correct its"
-                    " num_samples, or set a smaller --steps-per-epoch."
+                    f"The stream of {self._requests.purpose} data ended before position"
+                    f" {part.stop}: {fix}."
                 )
             if batch:
                 yield self._collate(batch)
@@ -191,7 +198,7 @@ def ignore_signals_of_others(trainer: int, worker: int) -> None:
     """
     if not hasattr(signal, "sigwaitinfo"):
         return  # macOS
-    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
     # Threads that start later inherit the mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from trainers import checkpoint
 from trainers.errors import CheckpointError, TrainerError, UsageError
 
+NAME = re.compile(rf"best(\.pt)?|{checkpoint.NAME.pattern}")
+
 
 def read_weights(path: pathlib.Path, *, ema: bool) -> dict[str, torch.Tensor]:
     """Return the weights of a checkpoint, in host memory.
@@ -35,6 +38,11 @@ def read_weights(path: pathlib.Path, *, ema: bool) -> dict[str, torch.Tensor]:
             f"{path} does not exist: name a file such as best.pt or checkpoint-0000000120.pt, or"
             " with FSDP a folder such as checkpoint-0000000120."
         )
+    if path.is_dir() and not any((path / name).exists() for name in (".metadata", "SHA256SUMS")):
+        files = sorted([*path.glob("*"), *path.glob("*/*")])
+        inside = [str(file) for file in files if NAME.fullmatch(file.name)]
+        fix = f"name one of {', '.join(inside)}." if inside else "it contains none."
+        raise UsageError(f"{path} is not a checkpoint, but a folder: {fix}")
     if path.is_dir() or checkpoint.checksum_path(path).exists():
         checkpoint.verify(path)
     state = _read(path)
@@ -101,12 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     source, output = args.checkpoint.resolve(), args.output.resolve()
     try:
+        weights = read_weights(args.checkpoint, ema=args.ema)
         is_checkpoint = (
             source in (output, output.parent) or checkpoint.checksum_path(output).exists()
         )
         if output.is_dir() or is_checkpoint:
             raise UsageError(f"{args.output} is a folder or a checkpoint: name another file.")
-        weights = read_weights(args.checkpoint, ema=args.ema)
         write(args.output, weights)
     except TrainerError as error:
         print(f"trainers.tools.export: error: {error}", file=sys.stderr, flush=True)

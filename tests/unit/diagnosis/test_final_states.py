@@ -173,6 +173,31 @@ def test_who_cancelled(who: str | None, asked: bool, started: bool, summary: str
     assert shown_summary.startswith(summary)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "ran_seconds", "fixes"),
+    [
+        (
+            *("slurm", 60),
+            (
+                "continue from its last checkpoint, if it saves any: orchestrator requeue JOB"
+                " (only for some minutes after its end)",
+            ),
+        ),
+        (
+            *("local", 60),
+            ("continue from its last checkpoint, if it saves any: orchestrator requeue JOB",),
+        ),
+        ("slurm", None, ()),
+    ],
+)
+def test_cancelled_job_can_continue(
+    scheduler: str, ran_seconds: int | None, fixes: tuple[str, ...]
+) -> None:
+    job = job_of(JobState.CANCELLED, ran_seconds=ran_seconds, scheduler=scheduler)
+    finding = final_states.finding(JobFacts(job=job, user=ME, cancelled_by=ME))
+    assert finding is not None and finding.cures == fixes
+
+
 def test_failed_prolog_looks_like_cancelled_by_root() -> None:
     job = job_of(JobState.CANCELLED)
     cause, summary = explained(job, cancelled_by=ROOT, script_started=False)
