@@ -77,7 +77,7 @@ class Store:
     def _take(self, root: Path, names: Sequence[str], nested: Mapping[str, str]) -> str:
         kept = self.folder / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         draft = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
-        call = _Call(self, root=root, index=draft, version=self._version())
+        call = _Call(self, root=root, index=draft)
         try:
             with contextlib.suppress(FileNotFoundError):
                 # With its time: git rereads files that changed at that moment or later.
@@ -86,12 +86,14 @@ class Store:
             if gone := listed.difference(names):
                 call("update-index", "--force-remove", "-z", "--stdin", stdin=git.joined(gone))
             options = ("--add", "--remove", "--replace", "-z", "--stdin")
-            call("update-index", *options, stdin=git.joined(names))
+            add = dataclasses.replace(call, version=self._version())
+            add("update-index", *options, stdin=git.joined(names))
             if nested:
-                # The kept index has only the files of this root.
-                shutil.copy2(draft, combined := draft.with_name(f"{draft.name}.nested"))
-                os.replace(draft, kept)
-                os.replace(combined, draft)
+                # The kept index has only the files of this root; git writes none without files.
+                if draft.exists():
+                    shutil.copy2(draft, combined := draft.with_name(f"{draft.name}.nested"))
+                    os.replace(draft, kept)
+                    os.replace(combined, draft)
                 for folder, tree in nested.items():
                     call("read-tree", f"--prefix={folder}/", tree)
             tree = call("write-tree").strip()

@@ -71,6 +71,12 @@ def listing(store: stores.Store, root: Path, ignored: Sequence[Path] = ()) -> Li
         with contextlib.suppress(OSError):
             patterns.unlink(missing_ok=True)
     nested = [name.removesuffix("/") for name in others if name.endswith("/")]
+    # A submodule is tracked, even if a pattern ignores its folder.
+    nested += (
+        name
+        for name in tracked.submodules
+        if name not in nested and os.path.lexists(root / name / ".git")
+    )
     names = dict.fromkeys((*tracked.files, *(name for name in others if not name.endswith("/"))))
     within = tuple(f"{name}/" for name in nested)
     found = _found(root, [name for name in names if not name.startswith(within)])
