@@ -107,7 +107,9 @@ def _problems(kind: Sequence[tuple[str, str]]) -> Iterator[errors.Problem]:
 
 
 def _accept(name: str) -> str:
-    return f'accept it with code.allow = ["{escaping.visible(name)}"]'
+    # "?" matches any character: nothing needs to be escaped, neither for TOML nor as a pattern.
+    pattern = "".join("?" if c in '[*?"\\' or not c.isprintable() else c for c in name)
+    return f'accept it with code.allow = ["{pattern}"]'
 
 
 def _secrets(found: Sequence[Found]) -> Iterator[tuple[str, str]]:

@@ -181,3 +181,14 @@ def test_a_snapshot_that_was_removed(project):
     done = project.cli("checkout", "1", "again")
     assert (done.code, done.err) == (4, "Error: the snapshot of 1 is no longer stored\n")
     assert not (project.folder / "again").exists()
+
+
+def test_checkout_into_a_name_that_is_not_printable(project):
+    """The name is printed, and it is part of a comment in the spec."""
+    project.run(1, "--snapshot", "job.toml")
+    done = project.cli("checkout", "1", "a\nb")
+    assert (done.code, done.err) == (
+        1,
+        f"Error: {project.folder}/a\\nb: its name is not printable: name another folder\n",
+    )
+    assert not (project.folder / "a\nb").exists()

@@ -257,7 +257,7 @@ class Store:
         self._make()
         # An empty index: all files are untracked.
         call = _Call(self, root=root, index=self.folder / "indexes" / "none", excludes=excludes)
-        return git.split(call("ls-files", "-z", "--others", "--exclude-standard"))
+        return git.split(call("ls-files", "-z", "--others", "--exclude-standard", is_complete=True))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -336,15 +336,26 @@ class _Call:
     excludes: Path | None = None
     limit_bytes: int = _LISTING_BYTES
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None, is_cut: bool = False) -> str:
-        """Return what a call prints; raises SnapshotError. is_cut: a long output is cut."""
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: bytes | None = None,
+        is_cut: bool = False,
+        is_complete: bool = False,
+    ) -> str:
+        """Return what a call prints; raises SnapshotError.
+
+        is_cut: a long output is cut. is_complete: a warning, such as of a folder that cannot be
+        read, is an error.
+        """
         try:
             result = self.result(*arguments, stdin=stdin)
         except process.TooMuchOutputError as error:
             if is_cut:
                 return error.output
             raise
-        if result.timed_out or result.returncode:
+        is_doubtful = is_complete and "warning: " in result.stderr
+        if result.timed_out or result.returncode or is_doubtful:
             detail = next(
                 iter(result.stderr.strip().splitlines()), f"exit code {result.returncode}"
             )

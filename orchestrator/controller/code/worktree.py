@@ -13,6 +13,7 @@ from orchestrator import files
 from orchestrator.code import contents, git
 from orchestrator.controller.code import store as stores
 from orchestrator.processes import process
+from orchestrator.text import escaping
 
 #: Files with patterns to ignore are rarely larger than some KiB.
 _PATTERNS_BYTES = 1024 * 1024
@@ -150,9 +151,12 @@ def _found(root: Path, names: list[str]) -> list[contents.Found]:
         path = os.path.join(root, name)
         try:
             status = os.lstat(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             # Tracked, but removed from the tree.
             continue
+        except OSError as error:
+            shown = escaping.visible(path)
+            raise stores.SnapshotError(f"cannot read {shown}: {error.strerror}") from error
         if stat.S_ISLNK(status.st_mode):
             target, leads = os.readlink(path), os.path.exists(path)
             found.append(contents.Found(name=name, size_bytes=0, target=target, leads=leads))

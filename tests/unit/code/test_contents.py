@@ -43,6 +43,13 @@ def test_secrets(found: contents.Found, what: str) -> None:
     assert messages(found, allow=(found.name,)) == []
 
 
+def test_accepted_names_are_patterns_in_toml() -> None:
+    found = file('[1]*?"\\\n/.env')
+    (message,) = messages(found)
+    assert message.endswith('code.allow = ["?1]?????/.env"]')
+    assert messages(found, allow=("?1]?????/.env",)) == []
+
+
 @pytest.mark.parametrize(
     "found",
     [
