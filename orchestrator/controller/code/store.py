@@ -148,10 +148,13 @@ class Store:
         return list(git.files_of_tree(_Call(self)("ls-tree", "-r", "-z", "--long", tree)))
 
     def summary(self, tree: str) -> str:
-        """Return the number of files of a snapshot and their size, as text."""
-        if not self.has(tree):
-            return "no longer stored"
-        found = self.read(tree)
+        """Return the number of files of a snapshot and their size, or why it is not known."""
+        try:
+            if not self.has(tree):
+                return "no longer stored"
+            found = self.read(tree)
+        except SnapshotError as error:
+            return f"not known: {error}"
         size_mb = sum(file.size_bytes for file in found) / 10**6
         return f"{nouns.count(len(found), 'file')}, {size_mb:.1f} MB"
 
@@ -383,8 +386,8 @@ class _Call:
             )
         except process.CommandNotFound as error:
             raise SnapshotError(
-                f"{error}. A snapshot of the code needs git: install it, load its module, or "
-                "submit with --no-snapshot"
+                f"{error}. Snapshots of code need git: install it, load its module, or submit with "
+                "--no-snapshot"
             ) from error
 
 

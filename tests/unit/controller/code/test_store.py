@@ -194,7 +194,7 @@ def test_the_store_is_private(tree: Tree) -> None:
 
 def test_without_git(tree: Tree) -> None:
     store = stores.Store(folder=tree.store.folder, environ={"PATH": "/nonexistent"})
-    with pytest.raises(stores.SnapshotError, match=r"^git could not be started: .* needs git: "):
+    with pytest.raises(stores.SnapshotError, match=r"^git could not be started: .* need git: "):
         store.take(tree.folder, ["train.py"], {})
 
 
