@@ -163,7 +163,7 @@ def tracked(output: str) -> Tracked:
 
 
 def files_of_tree(output: str) -> Iterator[File]:
-    """Parse `ls-tree -r -z --long`."""
+    """Parse `ls-tree -r -z --long`; raises ValueError for a file whose content is missing."""
     for entry in split(output):
         head, _, path = entry.partition("\t")
         mode, _, object_id, size = head.split()
