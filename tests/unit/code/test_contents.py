@@ -108,6 +108,10 @@ def test_links() -> None:
         "ignored: links to build/x, which is not part of the snapshot: link to /p/build/x, or "
         'accept it with code.allow = ["ignored"]',
     ]
+    assert messages(file("src/a.py"), link("x/b.py", "/p/src/a.py"), link("c", "/p/data")) == [
+        "x/b.py: links to /p/src/a.py, which you edit, not to its copy in the snapshot: link to "
+        '../src/a.py, or accept it with code.allow = ["x/b.py"]'
+    ]
 
 
 def test_pointers_and_submodules() -> None:
