@@ -107,7 +107,9 @@ def _problems(kind: Sequence[tuple[str, str]]) -> Iterator[errors.Problem]:
 
 
 def _accept(name: str) -> str:
-    return f'accept it with code.allow = ["{escaping.visible(name)}"]'
+    # "?" matches any character: nothing needs to be escaped, neither for TOML nor as a pattern.
+    pattern = "".join("?" if c in '[*?"\\' or not c.isprintable() else c for c in name)
+    return f'accept it with code.allow = ["{pattern}"]'
 
 
 def _secrets(found: Sequence[Found]) -> Iterator[tuple[str, str]]:
@@ -132,9 +134,20 @@ def _secret(found: Found) -> str:
 
 def _links(found: Sequence[Found], names: Names, root: str) -> Iterator[tuple[str, str]]:
     for each in found:
-        if each.target is None or not each.leads or each.target.startswith("/"):
+        if each.target is None or not each.leads:
             continue
-        path = os.path.normpath(os.path.join(os.path.dirname(each.name), each.target))
+        folder = os.path.dirname(each.name)
+        if each.target.startswith("/"):
+            path = os.path.relpath(each.target, root)
+            if path in names:
+                relative = escaping.visible(os.path.relpath(path, folder or "."))
+                yield (
+                    each.name,
+                    f"links to {escaping.visible(each.target)}, which you edit, not to its copy in "
+                    f"the snapshot: link to {relative}, or {_accept(each.name)}",
+                )
+            continue
+        path = os.path.normpath(os.path.join(folder, each.target))
         if path not in names:
             absolute = escaping.visible(os.path.normpath(os.path.join(root, path)))
             yield (

@@ -35,7 +35,11 @@ _SETTINGS = {
 }
 #: Larger files are written into one pack, smaller ones each into a file of its own. update-index
 #: writes one pack for all files since git 2.37, before that one for each.
-_IN_ONE_PACK = ("core.bigFileThreshold", "1")
+_IN_ONE_PACK = {
+    "core.bigFileThreshold": "1",
+    # "batch" moves the unfinished pack away after a link or an empty file (seen with git 2.39).
+    "core.fsyncMethod": "fsync",
+}
 _ONE_PACK_SINCE = (2, 37)
 _GITLINK = "160000"
 _VERSION = re.compile(r"git version (\d+)\.(\d+)")
@@ -119,12 +123,13 @@ def of_others(environ: Mapping[str, str], root: Path) -> dict[str, str]:
 def settings(version: str = "", *, excludes: Path | None = None) -> list[str]:
     """Return the options before the name of a subcommand.
 
-    version: what `git --version` prints. excludes: a file with patterns to ignore.
+    version: of a call that adds many files, what `git --version` prints. excludes: a file with
+    patterns to ignore.
     """
     pairs = dict(_SETTINGS)
     match = _VERSION.match(version)
     if match and (int(match[1]), int(match[2])) >= _ONE_PACK_SINCE:
-        pairs[_IN_ONE_PACK[0]] = _IN_ONE_PACK[1]
+        pairs |= _IN_ONE_PACK
     pairs["core.excludesFile"] = "" if excludes is None else str(excludes)
     return [word for key, value in pairs.items() for word in ("-c", f"{key}={value}")]
 
@@ -158,7 +163,7 @@ def tracked(output: str) -> Tracked:
 
 
 def files_of_tree(output: str) -> Iterator[File]:
-    """Parse `ls-tree -r -z --long`."""
+    """Parse `ls-tree -r -z --long`; raises ValueError for a file whose content is missing."""
     for entry in split(output):
         head, _, path = entry.partition("\t")
         mode, _, object_id, size = head.split()

@@ -181,3 +181,30 @@ def test_a_snapshot_that_was_removed(project):
     done = project.cli("checkout", "1", "again")
     assert (done.code, done.err) == (4, "Error: the snapshot of 1 is no longer stored\n")
     assert not (project.folder / "again").exists()
+
+
+def test_checkout_into_a_name_that_is_not_printable(project):
+    """The name is printed, and it is part of a comment in the spec."""
+    project.run(1, "--snapshot", "job.toml")
+    done = project.cli("checkout", "1", "a\nb")
+    assert (done.code, done.err) == (
+        1,
+        f"Error: {project.folder}/a\\nb: its name is not printable: name another folder\n",
+    )
+    assert not (project.folder / "a\nb").exists()
+
+
+def test_without_git_all_but_the_code_is_shown(project):
+    project.run(1, "--snapshot", "job.toml")
+    project.edit_line()
+    project.run(2, "--snapshot", "--time-limit", "11", "job.toml")
+    environ = {"PATH": "/nonexistent"}
+    reason = (
+        "git could not be started: No such file or directory. Snapshots of code need git: install "
+        "it, load its module, or submit with --no-snapshot"
+    )
+    done = project.cli("show", "1", "--code", **environ)
+    assert (done.code, f"\nContent:      not known: {reason}\n" in done.out) == (0, True)
+    done = project.cli("diff", "1", "2", **environ)
+    assert (done.code, "  job.time_limit  10 -> 11\n" in done.out) == (1, True)
+    assert f"There is no diff of the code: {reason}.\n" in done.err

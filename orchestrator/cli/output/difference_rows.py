@@ -65,7 +65,8 @@ def _head(job: jobs.Job, host: str) -> str:
 
 def _print(each: reproduction.Difference) -> None:
     key = "" if each.section == "code" else escaping.one_line(each.key)
-    lines = (each.diff or "").splitlines()
+    # Not splitlines: a carriage return, a form feed and U+2028 are parts of a line.
+    lines = each.diff.removesuffix("\n").split("\n") if each.diff else []
     if each.diff is not None and key:
         click.echo(f"  {key}")
     else:
@@ -73,7 +74,7 @@ def _print(each: reproduction.Difference) -> None:
     for line in lines:
         # IDs of git's objects.
         if not line.startswith("index "):
-            _print_line(line, indent=4 if key else 2)
+            _print_line(escaping.lines(line), indent=4 if key else 2)
 
 
 def _print_values(each: reproduction.Difference, key: str) -> None:

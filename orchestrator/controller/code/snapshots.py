@@ -22,9 +22,9 @@ from orchestrator.specs import programs
 from orchestrator.text import escaping, nouns
 
 _MB = 10**6
-_HOME = (
-    "a snapshot of the home folder is not taken: change to the folder of your code, or use --chdir"
-)
+_INSTEAD = "is not taken: change to the folder of your code, or use --chdir"
+_HOME = f"a snapshot of the home folder {_INSTEAD}"
+_NOT_ALL = f"a snapshot of / {_INSTEAD}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,9 @@ def taken(
                 message = f"{escaping.visible(str(folder))}: rename it, its name is not printable"
                 problems[errors.Problem(source=source, message=message)] = None
                 continue
-            if root == home:
-                problems[errors.Problem(source=source, message=_HOME)] = None
+            if root in (home, Path("/")):
+                message = _HOME if root == home else _NOT_ALL
+                problems[errors.Problem(source=source, message=message)] = None
                 continue
             if spec.code.tree is not None:
                 problems |= dict.fromkeys(_outside(folder, root, source))

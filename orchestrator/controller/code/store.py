@@ -26,7 +26,7 @@ from orchestrator.controller.session import contexts
 from orchestrator.processes import process
 from orchestrator.text import escaping, nouns
 
-#: For one call: a cold tree on a busy shared file system takes minutes.
+#: For one call: a cold tree on a busy file system takes minutes.
 _TIMEOUT_SECONDS = 1800.0
 #: In RUNS_DIR: what jobs unpack, one file for each tree.
 ARCHIVES = ".code"
@@ -77,30 +77,36 @@ class Store:
     def _take(self, root: Path, names: Sequence[str], nested: Mapping[str, str]) -> str:
         kept = self.folder / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         draft = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
-        call = _Call(self, root=root, index=draft, version=self._version())
+        call = _Call(self, root=root, index=draft)
         try:
             with contextlib.suppress(FileNotFoundError):
                 # With its time: git rereads files that changed at that moment or later.
                 shutil.copy2(kept, draft)
-            listed = set(git.split(call("ls-files", "-z")))
+            try:
+                listed = set(git.split(call("ls-files", "-z")))
+            except SnapshotError:
+                # Damaged, for example when the host crashed.
+                draft.unlink(missing_ok=True)
+                listed = set[str]()
             if gone := listed.difference(names):
                 call("update-index", "--force-remove", "-z", "--stdin", stdin=git.joined(gone))
             options = ("--add", "--remove", "--replace", "-z", "--stdin")
-            call("update-index", *options, stdin=git.joined(names))
-            if nested:
-                # The kept index has only the files of this root.
-                shutil.copy2(draft, combined := draft.with_name(f"{draft.name}.nested"))
-                os.replace(draft, kept)
-                os.replace(combined, draft)
-                for folder, tree in nested.items():
-                    call("read-tree", f"--prefix={folder}/", tree)
+            add = dataclasses.replace(call, version=_Call(self).result("version").stdout)
+            add("update-index", *options, stdin=git.joined(names))
+            # The kept index has only the files of this root; git writes none without files.
+            own = draft.with_name(f"{draft.name}.own") if nested else draft
+            if nested and draft.exists():
+                shutil.copy2(draft, own)
+            for folder, tree in nested.items():
+                call("read-tree", f"--prefix={folder}/", tree)
             tree = call("write-tree").strip()
             call("update-ref", f"{_REFERENCES}/{tree}", tree)
             # prune keeps what was used within a day; git does not write an equal reference again.
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.folder / _REFERENCES / tree)
-            if not nested and draft.exists():
-                os.replace(draft, kept)
+            # Not before: prune removes objects that no reference needs.
+            if own.exists():
+                os.replace(own, kept)
         except OSError as error:
             raise SnapshotError(f"cannot write {self.folder}: {error.strerror}") from error
         finally:
@@ -141,15 +147,22 @@ class Store:
         return _Call(self).result(*reference).returncode == 0
 
     def read(self, tree: str) -> list[git.File]:
-        """Return the files of a snapshot in git's order; raises NoSnapshotError."""
+        """Return the files of a snapshot in git's order; raises SnapshotError."""
         self._require(tree)
-        return list(git.files_of_tree(_Call(self)("ls-tree", "-r", "-z", "--long", tree)))
+        listed = _Call(self)("ls-tree", "-r", "-z", "--long", tree)
+        try:
+            return list(git.files_of_tree(listed))
+        except ValueError as error:
+            raise SnapshotError(f"files of snapshot {tree} are missing in {self.folder}") from error
 
     def summary(self, tree: str) -> str:
-        """Return the number of files of a snapshot and their size, as text."""
-        if not self.has(tree):
-            return "no longer stored"
-        found = self.read(tree)
+        """Return the number of files of a snapshot and their size, or why they are not known."""
+        try:
+            if not self.has(tree):
+                return "no longer stored"
+            found = self.read(tree)
+        except SnapshotError as error:
+            return f"not known: {error}"
         size_mb = sum(file.size_bytes for file in found) / 10**6
         return f"{nouns.count(len(found), 'file')}, {size_mb:.1f} MB"
 
@@ -231,9 +244,7 @@ class Store:
         return path
 
     def ignored_by_user(self) -> Path:
-        """Return the file of the user's own patterns to ignore (core.excludesFile).
-
-        It may not exist.
+        """Return the file of the user's own patterns to ignore, which may not exist.
 
         The user's own and the system's configuration decide, never that of a repository.
         """
@@ -255,7 +266,7 @@ class Store:
         self._make()
         # An empty index: all files are untracked.
         call = _Call(self, root=root, index=self.folder / "indexes" / "none", excludes=excludes)
-        return git.split(call("ls-files", "-z", "--others", "--exclude-standard"))
+        return git.split(call("ls-files", "-z", "--others", "--exclude-standard", is_complete=True))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -281,9 +292,6 @@ class Store:
     def _require(self, tree: str) -> None:
         if not self.has(tree):
             raise NoSnapshotError(tree)
-
-    def _version(self) -> str:
-        return _Call(self).result("version").stdout
 
     def _make(self) -> None:
         """Create the store; a process that was killed meanwhile leaves nothing that counts."""
@@ -334,15 +342,25 @@ class _Call:
     excludes: Path | None = None
     limit_bytes: int = _LISTING_BYTES
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None, is_cut: bool = False) -> str:
-        """Return what a call prints; raises SnapshotError. is_cut: a long output is cut."""
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: bytes | None = None,
+        is_cut: bool = False,
+        is_complete: bool = False,
+    ) -> str:
+        """Return what a call prints; raises SnapshotError.
+
+        is_cut: a long output is cut. is_complete: a warning (a folder is unreadable) is an error.
+        """
         try:
             result = self.result(*arguments, stdin=stdin)
         except process.TooMuchOutputError as error:
             if is_cut:
                 return error.output
             raise
-        if result.timed_out or result.returncode:
+        is_doubtful = is_complete and "warning: " in result.stderr
+        if result.timed_out or result.returncode or is_doubtful:
             detail = next(
                 iter(result.stderr.strip().splitlines()), f"exit code {result.returncode}"
             )
@@ -370,8 +388,8 @@ class _Call:
             )
         except process.CommandNotFound as error:
             raise SnapshotError(
-                f"{error}. A snapshot of the code needs git: install it, load its module, or "
-                "submit with --no-snapshot"
+                f"{error}. Snapshots of code need git: install it, load its module, or submit with "
+                "--no-snapshot"
             ) from error
 
 

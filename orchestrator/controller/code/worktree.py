@@ -13,6 +13,7 @@ from orchestrator import files
 from orchestrator.code import contents, git
 from orchestrator.controller.code import store as stores
 from orchestrator.processes import process
+from orchestrator.text import escaping
 
 #: Files with patterns to ignore are rarely larger than some KiB.
 _PATTERNS_BYTES = 1024 * 1024
@@ -71,6 +72,12 @@ def listing(store: stores.Store, root: Path, ignored: Sequence[Path] = ()) -> Li
         with contextlib.suppress(OSError):
             patterns.unlink(missing_ok=True)
     nested = [name.removesuffix("/") for name in others if name.endswith("/")]
+    # A submodule is tracked, even if a pattern ignores its folder.
+    nested += (
+        name
+        for name in tracked.submodules
+        if name not in nested and os.path.lexists(root / name / ".git")
+    )
     names = dict.fromkeys((*tracked.files, *(name for name in others if not name.endswith("/"))))
     within = tuple(f"{name}/" for name in nested)
     found = _found(root, [name for name in names if not name.startswith(within)])
@@ -144,9 +151,12 @@ def _found(root: Path, names: list[str]) -> list[contents.Found]:
         path = os.path.join(root, name)
         try:
             status = os.lstat(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             # Tracked, but removed from the tree.
             continue
+        except OSError as error:
+            shown = escaping.visible(path)
+            raise stores.SnapshotError(f"cannot read {shown}: {error.strerror}") from error
         if stat.S_ISLNK(status.st_mode):
             target, leads = os.readlink(path), os.path.exists(path)
             found.append(contents.Found(name=name, size_bytes=0, target=target, leads=leads))

@@ -37,6 +37,8 @@ def checkout(
     Raises NotFoundError if the job has no snapshot or it is no longer stored, SnapshotError.
     """
     folder = Path(os.path.abspath(context.folder / folder))
+    if (shown := escaping.visible(str(folder))) != str(folder):
+        raise stores.SnapshotError(f"{shown}: its name is not printable: name another folder")
     code = stored.spec.code
     if code.tree is None:
         raise errors.NotFoundError(_without_snapshot(stored, folder))

@@ -82,11 +82,15 @@ def _code_diff(
     if trees[0] is None or trees[1] is None or trees[0] == trees[1]:
         return None, []
     store = stores.of(context)
-    gone = [run for run in (first, second) if not store.has(str(run.code.tree))]
-    if gone:
-        names = " and ".join(run.name for run in gone)
-        return None, [f"The snapshot of {names} is no longer stored: there is no diff of the code."]
-    diff = store.difference(trees[0], trees[1], limit_bytes=_DIFF_LIMIT_BYTES)
+    try:
+        gone = [run for run in (first, second) if not store.has(str(run.code.tree))]
+        if gone:
+            names = " and ".join(run.name for run in gone)
+            note = f"The snapshot of {names} is no longer stored: there is no diff of the code."
+            return None, [note]
+        diff = store.difference(trees[0], trees[1], limit_bytes=_DIFF_LIMIT_BYTES)
+    except stores.SnapshotError as error:
+        return None, [f"There is no diff of the code: {error}."]
     is_cut = len(diff.encode("utf-8", "surrogateescape")) >= _DIFF_LIMIT_BYTES
     return diff, ["The diff of the code is cut after 1 MiB."] if is_cut else []
 

@@ -69,6 +69,13 @@ def test_values_are_those_of_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_characters_of_a_diff_that_are_not_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    diff = "@@ @@\n-a\r\n+a\n b\x0cc\u2028d\x1b[31m\n"
+    script = Difference(section="code", key="version", first="x", second="y", diff=diff)
+    expected = ["@@ @@", "-a\\r", "+a", " b\\x0cc\\u2028d\\x1b[31m"]
+    assert shown(capsys, script)[4:] == [f"  {line}" for line in expected]
+
+
 def test_results_and_speed(capsys: pytest.CaptureFixture[str]) -> None:
     speed = Difference(
         section="results",

@@ -43,6 +43,13 @@ def test_secrets(found: contents.Found, what: str) -> None:
     assert messages(found, allow=(found.name,)) == []
 
 
+def test_accepted_names_are_patterns_in_toml() -> None:
+    found = file('[1]*?"\\\n/.env')
+    (message,) = messages(found)
+    assert message.endswith('code.allow = ["?1]?????/.env"]')
+    assert messages(found, allow=("?1]?????/.env",)) == []
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -100,6 +107,10 @@ def test_links() -> None:
         'accept it with code.allow = ["sub/data"]',
         "ignored: links to build/x, which is not part of the snapshot: link to /p/build/x, or "
         'accept it with code.allow = ["ignored"]',
+    ]
+    assert messages(file("src/a.py"), link("x/b.py", "/p/src/a.py"), link("c", "/p/data")) == [
+        "x/b.py: links to /p/src/a.py, which you edit, not to its copy in the snapshot: link to "
+        '../src/a.py, or accept it with code.allow = ["x/b.py"]'
     ]
 
 

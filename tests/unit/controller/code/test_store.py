@@ -194,7 +194,7 @@ def test_the_store_is_private(tree: Tree) -> None:
 
 def test_without_git(tree: Tree) -> None:
     store = stores.Store(folder=tree.store.folder, environ={"PATH": "/nonexistent"})
-    with pytest.raises(stores.SnapshotError, match=r"^git could not be started: .* needs git: "):
+    with pytest.raises(stores.SnapshotError, match=r"^git could not be started: .* need git: "):
         store.take(tree.folder, ["train.py"], {})
 
 
@@ -223,3 +223,35 @@ def test_drafts_of_killed_calls_are_removed_after_a_day(tree: Tree) -> None:
     os.utime(old, (1, 1))
     tree.take()
     assert (old.exists(), new.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"DIRC"])
+def test_a_damaged_index_is_written_again(tree: Tree, content: bytes) -> None:
+    taken = tree.take()
+    (index,) = (tree.store.folder / "indexes").iterdir()
+    index.write_bytes(content)
+    assert tree.take() == taken
+
+
+def test_content_that_is_missing(tree: Tree) -> None:
+    taken = tree.take()
+    for path in (tree.store.folder / "objects" / "pack").iterdir():
+        path.unlink()
+    message = f"files of snapshot {taken} are missing in {tree.store.folder}"
+    with pytest.raises(stores.SnapshotError, match=f"^{re.escape(message)}$"):
+        tree.store.read(taken)
+    assert tree.store.summary(taken) == f"not known: {message}"
+
+
+def test_an_index_is_kept_only_with_its_snapshot(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of an interrupted snapshot are pruned, and an index must not name them."""
+    inner = tree.take()
+    (kept,) = (tree.store.folder / "indexes").iterdir()
+    before = kept.read_bytes()
+    tree.write("new.py", "new\n")
+    monkeypatch.setattr(stores, "_REFERENCES", "refs/bad name")
+    with pytest.raises(stores.SnapshotError):
+        tree.store.take(tree.folder, ["train.py", "new.py"], {"inner": inner})
+    assert kept.read_bytes() == before

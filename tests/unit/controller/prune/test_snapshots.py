@@ -121,7 +121,7 @@ def test_drafts_and_archives_without_a_reference(context: contexts.Context) -> N
     (folder / "other").symlink_to("/etc/passwd")
     indexes = snapshots.store_folder(context) / "indexes"
     indexes.mkdir()
-    for name in ("0a1b", "0a1b.17", "0a1b.17.nested"):
+    for name in ("0a1b", "0a1b.17", "0a1b.17.own"):
         (indexes / name).touch()
     context = later(context)
     found = snapshots.unused(context)
