@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import errors
+from orchestrator.code import git
 from orchestrator.controller.prune import folders
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
@@ -26,7 +26,6 @@ _PROVENANCE = "provenance"
 _INDEXES = "indexes"
 #: Locked exclusively here, and shared by who takes a snapshot.
 _LOCK = "lock"
-_TREE = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _GIT_SECONDS = 60.0
 #: Repacking writes all that is kept once more.
 _REPACK_SECONDS = 3600.0
@@ -74,7 +73,7 @@ def unused(context: contexts.Context) -> list[Snapshot]:
     result: list[Snapshot] = []
     for path, status in archives.items():
         tree = path.name.removesuffix(".tar")
-        if _TREE.fullmatch(tree):
+        if git.TREE_ID.fullmatch(tree):
             found.setdefault(tree, []).append((path, status))
         elif _is_old(status, now):
             # A draft.
@@ -156,20 +155,7 @@ def _git(
 ) -> str:
     """Run git in our store, with no other configuration than that of the store."""
     store = store_folder(context)
-    environ = {
-        **{name: value for name, value in context.environ.items() if not name.startswith("GIT_")},
-        "LC_ALL": "C",
-        # For releases before 2.32, which do not know GIT_CONFIG_GLOBAL.
-        "HOME": str(store),
-        "XDG_CONFIG_HOME": str(store),
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_DIR": str(store),
-    }
+    environ = git.environment(store, context.environ)
     settings = ("-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0")
     argv = ["git", *settings, *arguments]
     result = process.run(
