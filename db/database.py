@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import logging
 import pathlib
 import threading
 import time
@@ -65,6 +66,9 @@ class Database(abc.ABC):
         # One writer in each process too: a file lock belongs to the process, so that two threads
         # would both get it, and the first that closes the file would release it (fcntl(2)).
         self._one_thread = threading.Lock()
+        # It logs the traceback of an interrupt (Ctrl-C) while a connection is returned, and raises
+        # it as well.
+        logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
         self._engine = sa.create_engine(url, **options)
 
     def __enter__(self) -> Self:

@@ -9,20 +9,30 @@ import sqlalchemy as sa
 
 if typing.TYPE_CHECKING:
     from db.stores.baselines import BaselineStore
+    from db.stores.changes import ChangeStore
     from db.stores.dependencies import DependencyStore
     from db.stores.environments import EnvironmentStore
     from db.stores.graphs import GraphStore
+    from db.stores.job_lists import JobListStore
     from db.stores.jobs import AttemptStore, EventStore, JobStore
     from db.stores.leases import LeaseStore
-    from db.stores.log_cursors import LogCursorStore
-    from db.stores.metrics import MetricStore
+    from db.stores.metrics.log_cursors import LogCursorStore
+    from db.stores.metrics.metrics import MetricStore
+    from db.stores.monitoring import MonitoringStore
     from db.stores.notices import NoticeStore
+    from db.stores.plans import PlanStore
     from db.stores.prune import PruneStore
     from db.stores.recovery import RecoveryStore
     from db.stores.refreshes import RefreshStore
     from db.stores.schedules import ScheduleStore
     from db.stores.settings import SettingStore
     from db.stores.sweeps import SweepStore
+
+#: Modules in db/stores of the stores that are not in NAME.py.
+_MODULES = {
+    **dict.fromkeys(("attempts", "events"), "jobs"),
+    **{name: f"metrics.{name}" for name in ("log_cursors", "metrics")},
+}
 
 
 class UnitOfWork:
@@ -34,15 +44,19 @@ class UnitOfWork:
 
     attempts: AttemptStore
     baselines: BaselineStore
+    changes: ChangeStore
     dependencies: DependencyStore
     environments: EnvironmentStore
     events: EventStore
     graphs: GraphStore
+    job_lists: JobListStore
     jobs: JobStore
     leases: LeaseStore
     log_cursors: LogCursorStore
     metrics: MetricStore
+    monitoring: MonitoringStore
     notices: NoticeStore
+    plans: PlanStore
     prune: PruneStore
     recovery: RecoveryStore
     refreshes: RefreshStore
@@ -54,12 +68,11 @@ class UnitOfWork:
         self._connection = connection
 
     def __getattr__(self, name: str) -> typing.Any:
-        """Make a store at its first use: the class in db/stores/NAME.py, or in jobs.py."""
+        """Make a store at its first use."""
         classes = type(self).__annotations__
         if name not in classes:
             raise AttributeError(name)
-        file = "jobs" if name in ("attempts", "events") else name
-        module = importlib.import_module(f"db.stores.{file}")
+        module = importlib.import_module(f"db.stores.{_MODULES.get(name, name)}")
         store = getattr(module, classes[name])(self._connection)
         setattr(self, name, store)
         return store

@@ -33,7 +33,7 @@ class Migrations:
     head: str
 
 
-SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0010")
+SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0011")
 
 
 def read_version(connection: sa.Connection, shown_name: str) -> str | None:

@@ -63,6 +63,13 @@ class ProblemsError(OrchestratorError):
         super().__init__("\n".join([*shown, tail]))
 
 
+class RequestError(OrchestratorError):
+    """The request is incomplete, or contradicts itself."""
+
+    # The command line reports it as it reports a wrong option.
+    exit_code = 2
+
+
 class SpecError(ProblemsError):
     """The job spec has problems."""
 
@@ -87,6 +94,10 @@ class NotFoundError(OrchestratorError):
     """The job was not found."""
 
     exit_code = 4
+
+
+class JobFailedError(OrchestratorError):
+    """A job did not complete."""
 
 
 class NotEndedError(OrchestratorError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests import debian_programs
 from tests.cluster import machine
 
 if TYPE_CHECKING:
@@ -43,15 +45,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _on_postgresql(item: pytest.Item) -> bool:
+def _needs_debian_programs(item: pytest.Item) -> bool:
     parameters = getattr(item, "callspec", None)
     values = parameters.params.values() if parameters else ()
-    return "postgresql_server" in getattr(item, "fixturenames", ()) or "postgresql" in values
+    names = {"postgresql_server", "prometheus_programs"}
+    return bool(names & {*getattr(item, "fixturenames", ())}) or "postgresql" in values
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Meanwhile the server's root file system may be built.
-    items.sort(key=_on_postgresql)
+    # Meanwhile the root file system that contains the programs may be built.
+    items.sort(key=_needs_debian_programs)
     if config.getoption("--long"):
         return
     for item in items:
@@ -105,17 +108,37 @@ def shared_data() -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def _skipped_if_unavailable() -> Iterator[None]:
+    """Skip the test where a program is unavailable; in CI it fails."""
+    try:
+        yield
+    except debian_programs.Unavailable as error:
+        refuse = pytest.fail if _CI else pytest.skip
+        refuse(str(error))
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[postgresql.Server]:
     """A PostgreSQL server of this test run."""
     from tests import postgresql
 
-    try:
-        with postgresql.running(_LAB, _RELEASE, build=_CI) as server:
-            yield server
-    except postgresql.Unavailable as error:
-        refuse = pytest.fail if _CI else pytest.skip
-        refuse(str(error))
+    with (
+        _skipped_if_unavailable(),
+        postgresql.running(_LAB, _RELEASE, build=_CI) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def prometheus_programs() -> Iterator[debian_programs.Programs]:
+    """Prometheus and promtool of Debian."""
+    package = debian_programs.PROMETHEUS
+    with (
+        _skipped_if_unavailable(),
+        debian_programs.found(package, _LAB, _RELEASE, build=_CI) as programs,
+    ):
+        yield programs
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,8 @@ _HOW_TO = {
     "retry": "recovery",
     "sweep": "sweeps",
     "notices": "notices",
+    "agents": "agents",
+    "hosts": "remote",
     "profiles": "profile",
 }
 _HELP = {flag.key: flag.help for flag in flags.FLAGS}

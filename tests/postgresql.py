@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster import machine
-from tests.postgresql_programs import Programs, Unavailable, found, nobody
+from tests.debian_programs import POSTGRESQL, Programs, Unavailable, found, nobody
 
 USER = "orchestrator"
 _PREFIX = "orchestrator-pg-"
@@ -115,7 +115,7 @@ def running(lab: Path, release: str, *, build: bool = False) -> Iterator[Server]
     `lab` is the cache of test clusters; with `build` a cluster's root file system of this Slurm
     release is built if the server is to run in it and it is missing.
     """
-    with found(lab, release, build=build) as programs, serving(programs) as server:
+    with found(POSTGRESQL, lab, release, build=build) as programs, serving(programs) as server:
         yield server
 
 
@@ -135,18 +135,19 @@ def serving(programs: Programs) -> Iterator[Server]:
                 os.chown(entry, nobody(), nobody())
         seen = programs.sees(folder)
         options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER]
+        initdb = programs.command("initdb", folder, user_id=user_id, is_never_root=True)
         made = subprocess.run(
-            [*programs.command("initdb", folder, user_id=user_id), *options, "-D", seen / "data"],
-            capture_output=True,
-            text=True,
+            [*initdb, *options, "-D", seen / "data"], capture_output=True, text=True
         )
         if made.returncode:
             raise Unavailable(f"initdb failed: {made.stderr.strip()[-500:]}")
         settings = {**SETTINGS, "unix_socket_directories": str(seen)}
         words = [word for item in settings.items() for word in ("-c", "=".join(item))]
-        command = [*programs.command("postgres", folder, user_id=user_id), "-D", seen / "data"]
+        postgres = programs.command("postgres", folder, user_id=user_id, is_never_root=True)
         with (folder / "log").open("w") as log:
-            process = subprocess.Popen([*command, *words], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [*postgres, "-D", seen / "data", *words], stdout=log, stderr=log
+            )
         try:
             server = Server(folder)
             _wait(server, process)

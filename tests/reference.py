@@ -1,7 +1,7 @@
 """docs/reference.md: the help of every command on one page.
 
-`python -m tests.reference` writes it, and docs/keys.md. tests/unit/cli/test_help.py compares both
-with the code.
+`python -m tests.reference` writes it, docs/keys.md and docs/json.md. tests/unit/cli/test_help.py
+compares them with the code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import click
 
 from orchestrator import cli
-from tests import keys
+from tests import keys, python_reference
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/reference.md"
 #: As wide as the help may get (cli's max_content_width), so that lines break in one place only.
@@ -58,5 +58,9 @@ def _below(
 
 
 if __name__ == "__main__":
+    from tests import json_output
+
     PAGE.write_text(page(), encoding="utf-8")
     keys.PAGE.write_text(keys.page(), encoding="utf-8")
+    python_reference.PAGE.write_text(python_reference.page(), encoding="utf-8")
+    json_output.PAGE.write_text(json_output.page(), encoding="utf-8")

@@ -239,7 +239,7 @@ def main() -> None:
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
         return
-    code = 0
+    code: int | str | None = 0
     try:
         if request.script:
             runpy.run_path(request.argv[0], run_name="__main__")
@@ -247,7 +247,10 @@ def main() -> None:
             cli.main()
     except SystemExit as ended:
         code = ended.code
-    _end(code)
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    _end(code or 0)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import torch
 class TrainerError(Exception):
     """The run cannot continue; the message names a fix."""
 
-    #: Exit code of the process.
     exit_code = 1
 
 
@@ -48,9 +47,9 @@ class LostRankError(TrainerError):
 class StoppedError(TrainerError):
     """The run was stopped before its end and will not be requeued."""
 
+    # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
     def __init__(self, message: str = "", exit_code: int = 143) -> None:
         super().__init__(message)
-        # 128 + SIGTERM, as a shell reports it. The job script ends with it as well.
         self.exit_code = exit_code
 
 
@@ -61,10 +60,8 @@ class DivergedError(TrainerError):
     exit_code = 65
 
     def __init__(self, what: str) -> None:
-        super().__init__(
-            f"training diverged: {what}. Use a lower --base-lr, a longer --warmup-epochs or"
-            " --max-gradient-norm; earlier checkpoints are kept."
-        )
+        fix = "Use a lower --base-lr, a longer --warmup-epochs or --max-gradient-norm"
+        super().__init__(f"training diverged: {what}. {fix}; earlier checkpoints are kept.")
 
 
 def check_loss(value: float, where: str) -> None:
@@ -90,7 +87,6 @@ def import_package(module: str, package: str, option: str) -> Any:
         return importlib.import_module(module)
     # A torchvision for another release of PyTorch raises RuntimeError or OSError.
     except (ImportError, RuntimeError, OSError) as error:
-        raise UsageError(
-            f"{option} requires {package}, which cannot be imported ({error}): install a release"
-            f" for PyTorch {torch.__version__} in the same environment."
-        ) from error
+        fix = f"install a release for PyTorch {torch.__version__} in the same environment"
+        message = f"{option} requires {package}, which cannot be imported ({error}): {fix}."
+        raise UsageError(message) from error

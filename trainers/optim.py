@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -22,39 +23,31 @@ def make_optimizer(
     args: argparse.Namespace, parameters: Iterable[nn.Parameter]
 ) -> torch.optim.Optimizer:
     """Return the optimizer; the training loop sets its learning rate."""
-    lr, weight_decay = args.base_lr, args.weight_decay
+    options = {"lr": args.base_lr, "weight_decay": args.weight_decay}
     if args.optimizer == "adadelta":
-        # Has no fused implementation.
-        return torch.optim.Adadelta(parameters, lr=lr, weight_decay=weight_decay)
-    # Fused: one kernel for all parameters; with fp16 it also avoids a synchronization with the
-    # device.
+        return torch.optim.Adadelta(parameters, **options)
+    # Fused: one kernel for all parameters, and with fp16 no synchronization with the device.
     if args.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=True)
-    return torch.optim.SGD(
-        parameters,
-        lr=lr,
-        momentum=args.momentum,
-        nesterov=args.nesterov,
-        weight_decay=weight_decay,
-        # PyTorch has no fused SGD for the sharded weights of FSDP (torch 2.15).
-        fused=args.mode != "fsdp",
-    )
+        return torch.optim.AdamW(parameters, **options, fused=True)
+    # PyTorch has no fused SGD for the sharded weights of FSDP (torch 2.15).
+    options |= {"momentum": args.momentum, "nesterov": args.nesterov}
+    return torch.optim.SGD(parameters, **options, fused=args.mode != "fsdp")
 
 
 class Schedule:
-    """The learning rate as a function of the step: a linear warm-up followed by a decay.
-
-    Raises UsageError if --lr-scaling lacks its base batch size.
-    """
+    """The learning rate as a function of the step: a linear warm-up followed by a decay."""
 
     def __init__(self, args: argparse.Namespace, plan: batches.Plan) -> None:
         self._args = args
         #: Learning rate at the end of the warm-up.
-        self.peak = _scale(args, plan.global_batch_size)
+        self.peak: float = args.base_lr
+        if args.lr_scaling != "none":
+            if args.lr_base_batch_size is None:
+                raise errors.UsageError("--lr-scaling requires --lr-base-batch-size.")
+            ratio = plan.global_batch_size / args.lr_base_batch_size
+            self.peak *= ratio if args.lr_scaling == "linear" else math.sqrt(ratio)
         #: Number of warm-up steps; step `warmup_steps - 1` has the peak.
-        self.warmup_steps: int = args.warmup_steps
-        if self.warmup_steps is None:
-            self.warmup_steps = round(args.warmup_epochs * plan.steps_per_epoch)
+        self.warmup_steps = round(args.warmup_epochs * plan.steps_per_epoch)
         self._num_steps = args.epochs * plan.steps_per_epoch
         self._decay_every_steps = args.lr_step_epochs * plan.steps_per_epoch
 
@@ -68,42 +61,19 @@ class Schedule:
         if name == "step":
             return float(self.peak * self._args.lr_gamma ** (step // self._decay_every_steps))
         # The last step has the minimum, and the last warm-up step has the peak.
-        decay_steps = max(1, self._num_steps - max(1, self.warmup_steps))
-        done = min(1.0, (step - max(1, self.warmup_steps) + 1) / decay_steps)
+        start = max(1, self.warmup_steps) - 1
+        done = min(1.0, (step - start) / max(1, self._num_steps - 1 - start))
         factor = (1 + math.cos(math.pi * done)) / 2 if name == "cosine" else 1 - done
         return float(minimum + (self.peak - minimum) * factor)
 
-    def describe(self) -> str:
-        """Return peak, decay and warm-up in words."""
-        warmup = f", {self.warmup_steps} warm-up steps" if self.warmup_steps else ""
-        return f"{self.peak:g} {self._args.schedule}{warmup}"
-
-
-def _scale(args: argparse.Namespace, global_batch_size: int) -> float:
-    """Return the learning rate for a global batch; both rules refer to the batch, not to ranks."""
-    base_lr: float = args.base_lr
-    if args.lr_scaling == "none":
-        return base_lr
-    if args.lr_base_batch_size is None:
-        raise errors.UsageError(
-            f"--lr-scaling {args.lr_scaling} requires --lr-base-batch-size, the batch size for"
-            " which --base-lr was chosen."
-        )
-    ratio = global_batch_size / args.lr_base_batch_size
-    return base_lr * (ratio if args.lr_scaling == "linear" else math.sqrt(ratio))
-
 
 def resolve_precision(name: str, device: torch.device) -> str:
-    """Return the precision to use on this device; raise UsageError if it does not support it."""
-    has_bf16 = device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+    """Return the precision for `auto`; raise UsageError if the device does not have it."""
+    on_gpu = device.type == "cuda"
     if name == "auto":
-        return "bf16" if device.type == "cuda" and has_bf16 else "fp32"
-    if name == "bf16" and not has_bf16:
-        raise errors.UsageError(
-            f"--precision bf16, but {torch.cuda.get_device_name(device)} does not support bf16:"
-            " use fp32 or fp16."
-        )
-    if name == "tf32" and device.type != "cuda":
+        has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if has_bf16 else "fp32"
+    if name == "tf32" and not on_gpu:
         raise errors.UsageError("--precision tf32 requires a GPU: use fp32.")
     return name
 
@@ -115,14 +85,15 @@ def autocast(precision: str, device: torch.device) -> contextlib.AbstractContext
     return torch.autocast(device.type, dtype=AUTOCAST_DTYPES[precision])
 
 
-def set_fp32_precision(precision: str) -> None:
-    """Set whether fp32 products may be rounded to tf32; PyTorch's default allows it in cuDNN.
-
-    The newer settings `fp32_precision` must not be mixed with these: after that the getters of the
-    older ones raise, and inductor reads them (torch 2.9 to 2.15).
-    """
+def configure_torch(precision: str, *, deterministic: bool) -> None:
+    """Set PyTorch's older switches; the newer `fp32_precision` would make their getters raise."""
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        # cuBLAS reads it at its first use (PyTorch, notes on reproducibility).
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
 
 
 class ExponentialMovingAverage:
@@ -130,14 +101,14 @@ class ExponentialMovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        self._names = [name for name, _ in model.named_parameters()]
-        self._weights = [weight.detach() for weight in model.parameters()]
-        self.averages = [weight.clone() for weight in self._weights]
+        self._weights = {name: weight.detach() for name, weight in model.named_parameters()}
+        self.averages = {name: weight.clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
     def update(self) -> None:
         """Include the current weights; called after each step."""
-        torch._foreach_lerp_(self.averages, self._weights, 1 - self._decay)
+        averages, weights = list(self.averages.values()), list(self._weights.values())
+        torch._foreach_lerp_(averages, weights, 1 - self._decay)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -148,16 +119,9 @@ class ExponentialMovingAverage:
         finally:
             self._exchange()
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return dict(zip(self._names, self.averages, strict=True))
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        for name, average in zip(self._names, self.averages, strict=True):
-            average.copy_(state[name])
-
     @torch.no_grad()
     def _exchange(self) -> None:
-        for weight, average in zip(self._weights, self.averages, strict=True):
+        for name, weight in self._weights.items():
             kept = weight.clone()
-            weight.copy_(average)
-            average.copy_(kept)
+            weight.copy_(self.averages[name])
+            self.averages[name].copy_(kept)

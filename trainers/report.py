@@ -1,16 +1,23 @@
-"""Lines that rank 0 prints, in the format of the published Olivia DDP example.
+"""What rank 0 prints, in the format of the published Olivia DDP example, and result.json."""
 
-Each function returns whole lines, which are printed with a single write, because the ranks share
-one log file.
-"""
-
+import os
+import platform
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.utils import data as torch_data
+
+try:
+    from rich import progress as rich
+except ImportError:  # It is not among the requirements of the trainer.
+    rich = None
+
 from trainers import metrics, state, stop
-from trainers.data import loading
+from trainers.data import batches
 
 if TYPE_CHECKING:
     from trainers import train
@@ -20,29 +27,71 @@ DATA_WAIT_SHARE = 0.1
 
 
 def start_lines(trainer: "train.Trainer") -> str:
-    """Report processes, nodes and GPUs, and what the run is."""
-    lines = f"Using {gpus_per_node(trainer)} GPUs"
+    dist, num_gpus = trainer.dist, gpus_per_node(trainer)
+    lines = (
+        f"Training started with {dist.world_size} processes across {dist.num_nodes} nodes.\n"
+        f"Using {num_gpus} GPUs per node.\n"
+    )
     if trainer.mode == "dp":
-        lines += ".\n"
-    else:
-        processes, nodes = trainer.dist.world_size, trainer.dist.num_nodes
-        lines = (
-            f"Training started with {processes} processes across {nodes} nodes.\n"
-            f"{lines} per node.\n"
-        )
+        lines = f"Using {num_gpus} GPUs.\n"
     run = trainer.description.items()
     return lines + "".join(f"  {name + ':':15} {text}\n" for name, text in run)
 
 
 def gpus_per_node(trainer: "train.Trainer") -> int:
-    """Return the number of GPUs of this node that the run uses."""
     if trainer.device.type != "cuda":
         return 0
     return trainer.num_devices if trainer.mode == "dp" else trainer.dist.local_world_size
 
 
+def environment(trainer: "train.Trainer") -> dict[str, str | int | None]:
+    """Return the environment of a run: launcher, ranks, device and versions."""
+    dist, on_gpu = trainer.dist, trainer.device.type == "cuda"
+    return {
+        "mode": trainer.mode,
+        "launcher": dist.launcher,
+        "world_size": dist.world_size,
+        "num_nodes": dist.num_nodes,
+        "device": torch.cuda.get_device_name(trainer.device) if on_gpu else "cpu",
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda if on_gpu else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+    }
+
+
+def describe(trainer: "train.Trainer", *data: torch_data.Dataset[Any]) -> dict[str, str]:
+    """Return what a run is, as printed at its start and stored in result.json."""
+    args, plan, source, task = trainer.args, trainer.plan, trainer.source, trainer.task
+    names, unit = task.description(), task.unit if task.units_per_sample == 1 else "samples"
+    sizes = [batches.num_samples_of(part) for part in data]
+    train_size, eval_size = ("a stream" if size is None else f"{size:,} {unit}" for size in sizes)
+    device = "CPU"
+    if trainer.device.type == "cuda":
+        visible = trainer.environment["cuda_visible_devices"] or "not set"
+        device = f"{trainer.environment['device']} (CUDA_VISIBLE_DEVICES={visible})"
+    workers = f", {source.num_workers} worker(s) per rank" if source.name == "loader" else ""
+    if source.name == "device" and args.num_workers is not None:
+        workers = ", in memory: --num-workers has no effect"
+    schedule, passes = trainer.schedule, plan.gradient_accumulation_steps
+    warmup = f", {schedule.warmup_steps} warm-up steps" if schedule.warmup_steps else ""
+    num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    return {
+        "model": f"{names['model']} ({num_parameters:,} parameters)",
+        "data": f"{names['data']}: {train_size} for training, {eval_size} for evaluation",
+        "data path": source.name + workers,
+        "batch": f"{plan.global_batch_size} {unit} in {plan.steps_per_epoch} steps an epoch,"
+        f" {plan.global_batch_size // passes // trainer.num_devices} on each device in {passes}"
+        " pass(es) a step",
+        "optimizer": f"{args.optimizer}, learning rate {schedule.peak:g} {args.schedule}{warmup}",
+        "precision": f"{trainer.precision}, compile {trainer.compile_mode}",
+        "devices": f"{trainer.num_devices} x {device}",
+    }
+
+
 def resume_lines(progress: state.Progress, changes: Sequence[str]) -> str:
-    """Report the step at which the run resumes, and what has changed."""
     if progress.finished:
         return f"Training was complete after step {progress.step}: nothing to do.\n"
     lines = f"Resumed after step {progress.step}, in epoch {progress.epoch}.\n"
@@ -57,7 +106,6 @@ def resume_lines(progress: state.Progress, changes: Sequence[str]) -> str:
 def epoch_lines(
     epoch: int, num_epochs: int, span: metrics.Span, evaluation: Mapping[str, float], rate: str
 ) -> str:
-    """Report an epoch; time and throughput exclude the evaluation."""
     accuracy = ""
     if "accuracy" in evaluation:
         accuracy = f", Validation Accuracy: {evaluation['accuracy']:.4f}"
@@ -68,20 +116,9 @@ def epoch_lines(
     )
 
 
-def early_stopping_line(why: str, epoch: int, metric: str, best: float | None) -> str:
-    """Report why training ends before its last epoch (see Progress.check_finished)."""
-    if not why:
-        return ""
-    cause = "Target accuracy reached"
-    if why == "patience":
-        cause = f"Validation {metric} no longer improves (best {best or 0.0:.4f})"
-    return f"{cause}. Early stopping after epoch {epoch}.\n"
-
-
 def stop_line(reason: stop.Reason, step: int, is_saved: bool) -> str:
-    """Report that the run was stopped before its end."""
     saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
-    return f"Stopped after step {step}, because {stop.REASONS[reason]}: {saved}.\n"
+    return f"Stopped after step {step}, because {reason.value}: {saved}.\n"
 
 
 def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
@@ -104,54 +141,73 @@ def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
     )
 
 
-def advise(share: float, source: loading.Source) -> None:
+def result(trainer: "train.Trainer", ending: str) -> dict[str, Any]:
+    """Return the content of result.json; `ending` is `complete`, `stopped` or `diverged`."""
+    progress, store = trainer.progress, trainer.store
+    failure = store.failure if store is not None else None
+    return {
+        "ending": ending,
+        "finished": progress.finished,
+        "epochs": len(progress.history),
+        "steps": progress.step,
+        "num_samples": progress.num_samples,
+        "train_seconds": progress.seconds,
+        "eval_seconds": progress.eval_seconds,
+        "checkpoint_seconds": progress.checkpoint_seconds,
+        "samples_per_second": progress.samples_per_second,
+        "best_val_accuracy": progress.best("accuracy"),
+        "checkpoint_failure": None if failure is None else str(failure),
+        "history": progress.history,
+        "run": {**trainer.description, "compile": trainer.compile_mode},
+        "settings": trainer.settings,
+        "arguments": {name: str(value) for name, value in vars(trainer.args).items()},
+        "environment": trainer.environment,
+    }
+
+
+def advise(share: float, trainer: "train.Trainer") -> None:
     """Report on stderr if much time was spent waiting for data, with a fix."""
     if share > DATA_WAIT_SHARE:
-        text = (
-            f"trainers.train: {share:.0%} of the epoch was spent waiting for data:"
-            f" {source.advice()}.\n"
+        metrics.warn(
+            f"{share:.0%} of the epoch was spent waiting for data: increase --num-workers (now"
+            f" {trainer.source.num_workers}; only if a stream has samples_at, as each worker reads"
+            " all of it), --prefetch-factor and the number of CPUs; of data in memory, use"
+            " --data-path device."
         )
-        print(text, end="", file=sys.stderr, flush=True)
 
 
-class EpochProgress:
-    """Progress within an epoch: a bar on a terminal, else a line now and then."""
+class Log:
+    """The lines of rank 0 and, within an epoch, a bar on a terminal, else a line now and then."""
 
-    def __init__(self, log_seconds: float) -> None:
-        self._log_seconds = log_seconds
+    def __init__(self, log_seconds: float, outputs: metrics.Outputs | None, rank: int = 0) -> None:
+        self._log_seconds, self._outputs, self._rank = log_seconds, outputs, rank
         self._last = time.monotonic()
         self._bar: Any = None
-        self._row: Any = None
-        if sys.stdout.isatty():
-            try:
-                from rich import progress
-            except ImportError:
-                return
-            self._bar = progress.Progress(
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeRemainingColumn(),
-                transient=True,
-            )
 
     def update(self, epoch: str, step: int, num_steps: int, loss: float, rate: str) -> None:
-        """Show the loss and the throughput of the last window."""
-        if self._bar is not None:
-            if self._row is None:
+        if rich is not None and self._rank == 0 and sys.stdout.isatty():
+            if self._bar is None:
+                columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+                self._bar = rich.Progress("{task.description}", *columns, transient=True)
                 self._bar.start()
-                self._row = self._bar.add_task("", total=num_steps)
+                self._bar.add_task("", total=num_steps)
             text = f"{epoch} loss {loss:.4f} {rate}"
-            self._bar.update(self._row, completed=step, total=num_steps, description=text)
+            self._bar.update(self._bar.task_ids[0], completed=step, description=text)
         elif time.monotonic() - self._last >= self._log_seconds:
             self._last = time.monotonic()
-            text = f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n"
-            print(text, end="", flush=True)
+            self.print(f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n")
+
+    def print(self, lines: str) -> None:
+        """Print lines with a single write; raise SupersededError if a newer attempt has started."""
+        self.end()
+        if self._outputs is not None:
+            self._outputs.check()
+        if self._rank == 0:
+            print(lines, end="", flush=True)
 
     def end(self) -> None:
-        """Remove the bar before other lines are printed; short epochs need no progress lines."""
+        """Remove the bar; after other lines no line of progress is due."""
         self._last = time.monotonic()
-        if self._row is not None:
+        if self._bar is not None:
             self._bar.stop()
-            self._bar.remove_task(self._row)
-            self._row = None
+            self._bar = None

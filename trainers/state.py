@@ -2,22 +2,35 @@
 
 import argparse
 import dataclasses
-import hashlib
 import math
 import pathlib
-from collections.abc import Iterable
+import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint import state_dict as dcp_state
+from torch.utils import data as torch_data
 
-from trainers import checkpoint, distributed, errors, metrics, parallel
-from trainers.data import loading
+from trainers import checkpoint, distributed, errors, metrics, optim, parallel
+from trainers.data import batches, loading, memory
 
 if TYPE_CHECKING:
     from trainers import train
+
+
+#: Arguments that must be the same to resume a run.
+DECISIVE = (
+    "dataset", "no_augmentation", "model", "task", "task_options", "seed", "steps_per_epoch",
+    "drop_last", "optimizer", "base_lr", "lr_scaling", "lr_base_batch_size", "schedule", "min_lr",
+    "lr_gamma", "lr_step_epochs", "warmup_epochs", "momentum", "nesterov", "weight_decay",
+    "label_smoothing", "max_gradient_norm", "ema_decay",
+)  # fmt: skip
+
+#: What may differ; the results then agree only up to rounding.
+HARMLESS = ("mode", "world_size", "device", "torch", "cuda", "nccl")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -26,9 +39,8 @@ class Progress:
 
     #: Current epoch, counted from 1.
     epoch: int = 1
-    #: Completed steps of the current epoch.
+    #: Completed steps of the current epoch; `step` are those of the run.
     step_in_epoch: int = 0
-    #: Completed steps of the run.
     step: int = 0
     #: Samples of the completed epochs over all ranks.
     num_samples: int = 0
@@ -38,23 +50,13 @@ class Progress:
     #: Time in which training waited for checkpoints.
     checkpoint_seconds: float = 0.0
     finished: bool = False
-    #: Metrics of each epoch by name.
     history: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
-    def end_epoch(
-        self, span: metrics.Span, evaluation: dict[str, float], learning_rate: float
-    ) -> None:
-        """Record the results of an epoch and move to the next."""
-        self.history.append(
-            {
-                "epoch": self.epoch,
-                **{f"train_{name}": value for name, value in span.means.items()},
-                **{f"val_{name}": value for name, value in evaluation.items()},
-                "seconds": span.seconds,
-                "num_samples": span.num_samples,
-                "learning_rate": learning_rate,
-            }
-        )
+    def end_epoch(self, span: metrics.Span, evaluation: dict[str, float], lr: float) -> None:
+        results = {f"train_{name}": value for name, value in span.means.items()}
+        results |= {f"val_{name}": value for name, value in evaluation.items()}
+        results |= {"seconds": span.seconds, "num_samples": span.num_samples}
+        self.history.append({"epoch": self.epoch, **results, "learning_rate": lr})
         self.num_samples += span.num_samples
         self.seconds += span.seconds
         self.epoch += 1
@@ -74,106 +76,112 @@ class Progress:
 
     def best(self, metric: str) -> float | None:
         """Return the best validation result so far; None before the first evaluation."""
-        values = self._values(metric)
-        return None if not values else (min(values) if metric == "loss" else max(values))
+        best = max(self._scores(metric), default=None)
+        return -best if best is not None and metric == "loss" else best
 
     def is_best(self, metric: str) -> bool:
         """Return whether the last epoch is better than all before."""
-        *before, last = self._values(metric)
-        return all(is_better(last, value, metric) for value in before)
+        *before, last = self._scores(metric)
+        return all(last > score for score in before)
 
     def check_finished(self, args: argparse.Namespace, metric: str) -> str:
-        """Set `finished`; return why training ends early: `target`, `patience` or nothing."""
+        """Set `finished`; return why training ends before its last epoch, or nothing."""
         why = ""
-        if self.has_reached_target(args):
-            why = "target"
-        elif self.has_lost_patience(args, metric):
-            why = "patience"
+        last = self._scores("accuracy")[-args.patience :]
+        best, epochs_without_better = -math.inf, 0
+        for score in self._scores(metric):
+            epochs_without_better += 1
+            if score > best + args.early_stopping_min_delta:
+                best, epochs_without_better = score, 0
+        if args.target_accuracy is not None and len(last) == args.patience:
+            why = "Target accuracy reached" if min(last) >= args.target_accuracy else ""
+        if not why and epochs_without_better >= (args.early_stopping_patience or math.inf):
+            why = f"Validation {metric} no longer improves (best {self.best(metric) or 0.0:.4f})"
         self.finished = bool(why) or self.epoch > args.epochs
         return why
 
-    def has_reached_target(self, args: argparse.Namespace) -> bool:
-        """Return whether --patience consecutive epochs reached --target-accuracy."""
-        target = args.target_accuracy
-        last = self._values("accuracy")[-args.patience :]
-        return (
-            target is not None
-            and len(last) == args.patience
-            and all(accuracy >= target for accuracy in last)
+    def _scores(self, metric: str) -> list[float]:
+        """Return the validation results: the larger, the better. The sign of losses is changed."""
+        sign, name = -1 if metric == "loss" else 1, f"val_{metric}"
+        return [sign * epoch[name] for epoch in self.history if name in epoch]
+
+
+def decisive(trainer: "train.Trainer", fingerprint: str) -> dict[str, Any]:
+    """Return the settings that a checkpoint of this run must match; plain values only."""
+    args = trainer.args
+    return {
+        **{name: getattr(args, name) for name in DECISIVE},
+        **({} if args.task is None else {"dataset": None, "model": None}),
+        # These schedules depend on it.
+        "epochs": args.epochs if args.schedule in ("cosine", "linear") else None,
+        "precision": trainer.precision,
+        "batch_size": trainer.plan.global_batch_size,
+        "data_fingerprint": fingerprint,
+    }
+
+
+def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    names = sorted(name for name in now if saved.get(name) != now[name])
+    return [f"{name} {saved.get(name)}, now {now[name]}" for name in names]
+
+
+def data_fingerprint(trainer: "train.Trainer", *parts: torch_data.Dataset[Any]) -> str:
+    """Return a fingerprint of the data; raise DataError if the ranks have different data."""
+    fingerprint = "".join(memory.fingerprint(part) for part in parts)
+    number = int(fingerprint, 16) % 2**63
+    largest, smallest = distributed.all_reduce(torch.tensor([number, -number]), "max").tolist()
+    if largest != -smallest:
+        raise errors.DataError(
+            f"The ranks have different data, on rank {trainer.dist.rank} ({socket.gethostname()})"
+            f" with the fingerprint {fingerprint}: stage it again on the nodes that differ."
         )
-
-    def has_lost_patience(self, args: argparse.Namespace, metric: str) -> bool:
-        """Return whether --early-stopping-patience epochs brought no better result."""
-        best, epochs_without_better = -math.inf if metric != "loss" else math.inf, 0
-        for value in self._values(metric):
-            if is_better(value, best, metric, args.early_stopping_min_delta):
-                best, epochs_without_better = value, 0
-            else:
-                epochs_without_better += 1
-        limit = args.early_stopping_patience
-        return limit is not None and epochs_without_better >= limit
-
-    def _values(self, metric: str) -> list[float]:
-        return [epoch[f"val_{metric}"] for epoch in self.history if f"val_{metric}" in epoch]
-
-
-def is_better(value: float, than: float, metric: str, min_delta: float = 0.0) -> bool:
-    """Return whether a result is better: a loss if it is smaller, any other metric if larger."""
-    return value < than - min_delta if metric == "loss" else value > than + min_delta
+    return fingerprint
 
 
 def capture(trainer: "train.Trainer") -> checkpoint.State:
-    """Return a copy of everything that the next step depends on; all ranks must call it.
-
-    Ranks other than 0 get an empty state. With FSDP, model and optimizer are not part of it.
-    """
+    """Return to rank 0 a copy of what the next step needs, but FSDP's shards; all must call it."""
     device = trainer.device
     of_rank = {
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         # Saved per rank: they depend on the samples of the rank until the epoch ends.
-        "buffers": copied(dict(batch_norm_buffers(trainer.model))),
-        "meter": trainer.meter.state(),
+        "buffers": copied(batch_norm_buffers(trainer.model)),
     }
+    span = trainer.meter.read()
     ranks = distributed.gather(of_rank)
     if not ranks:
         return {}
-    state = {
-        "format": 2,
-        "settings": dict(trainer.settings),
-        "environment": dict(trainer.environment),
+    return {
+        "settings": trainer.settings,
+        "environment": trainer.environment,
         "scaler": trainer.scaler.state_dict(),
         "progress": dataclasses.asdict(trainer.progress),
+        "span": dataclasses.asdict(span),
         "ranks": ranks,
+        **({} if trainer.mode == "fsdp" else copied(weights(trainer))),
     }
-    if trainer.mode != "fsdp":
-        state["model"] = copied(trainer.model.state_dict())
-        state["optimizer"] = copied(trainer.optimizer.state_dict())
-        if trainer.ema is not None:
-            state["ema"] = copied(trainer.ema.state_dict())
-    return state
 
 
-def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.State) -> None:
-    """Continue from a checkpoint of any number of ranks; all ranks must call it."""
+def weights(trainer: "train.Trainer") -> checkpoint.State:
+    """Return model, optimizer and averages by the names of the parameters; with FSDP its shards."""
+    model_state, optimizer_state = dcp_state.get_state_dict(trainer.model, trainer.optimizer)
+    averages = {} if trainer.ema is None else {"ema": trainer.ema.averages}
+    return {"model": model_state, "optimizer": optimizer_state, **averages}
+
+
+def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.State) -> list[str]:
+    """Continue from a checkpoint of any number of ranks; return what has changed since."""
+    changes = _differences(state["settings"], trainer.settings)
+    if changes and trainer.args.resume != "force":
+        raise errors.CheckpointError(
+            f"The checkpoint has other settings: {'; '.join(changes)}. Use the settings of the"
+            " checkpoint, another --checkpoint-dir, or --resume force."
+        )
+    groups = trainer.optimizer.param_groups
+    # Own weight decay, momentum and kernels: these may differ with --resume force.
+    own = [{key: group[key] for key in group.keys() - {"params"}} for group in groups]
     try:
-        # Own weight decay, momentum and kernels: these may differ with --resume force.
-        groups = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in trainer.optimizer.param_groups
-        ]
-        if path.is_dir():
-            _load_sharded(trainer, path)
-        elif trainer.mode == "fsdp":
-            _load_unsharded(trainer, state)
-        else:
-            trainer.model.load_state_dict(state["model"])
-            trainer.optimizer.load_state_dict(state["optimizer"])
-            if trainer.ema is not None:
-                # With --resume force, the checkpoint may have no averages.
-                trainer.ema.load_state_dict(state.get("ema", state["model"]))
-        for group, own in zip(trainer.optimizer.param_groups, groups, strict=True):
-            group.update(own)
+        _load_weights(trainer, _read_shards(trainer, path) if path.is_dir() else state)
     # CheckpointException of PyTorch is a BaseException.
     except (RuntimeError, ValueError, KeyError, dcp.api.CheckpointException) as error:
         message = " ".join(str(checkpoint.root_cause(error)).split())
@@ -181,98 +189,69 @@ def restore(trainer: "train.Trainer", path: pathlib.Path, state: checkpoint.Stat
             f"The checkpoint does not match the model and the optimizer: {message.rstrip('.')}. Use"
             " those of the checkpoint, or another --checkpoint-dir."
         ) from error
+    for group, options in zip(trainer.optimizer.param_groups, own, strict=True):
+        group.update(options)
     # Empty after a run with another precision.
     if state["scaler"]:
         trainer.scaler.load_state_dict(state["scaler"])
-    for name, value in state["progress"].items():
-        setattr(trainer.progress, name, value)
+    trainer.progress = Progress(**state["progress"])
     ranks, rank = state["ranks"], trainer.dist.rank
     if len(ranks) == trainer.dist.world_size:
         torch.set_rng_state(ranks[rank]["rng"])
         if trainer.device.type == "cuda" and ranks[rank]["cuda_rng"] is not None:
             torch.cuda.set_rng_state(ranks[rank]["cuda_rng"], trainer.device)
-        buffers = ranks[rank]["buffers"]
+        saved = [ranks[rank]["buffers"]]
     else:
         # With another number of ranks, random states cannot be restored, and batch-norm statistics
         # are averaged as at the end of an epoch.
-        seed_rank(trainer.args.seed, rank, trainer.progress.step)
-        buffers = {}
-        for name in ranks[0]["buffers"]:
-            values = torch.stack([each["buffers"][name] for each in ranks])
-            buffers[name] = values.double().mean(dim=0).to(values.dtype)
-    for name, buffer in batch_norm_buffers(trainer.model):
-        buffer.copy_(buffers[name])
-    trainer.meter.restore([each["meter"] for each in ranks], trainer.dist)
+        step = trainer.progress.step
+        torch.manual_seed(batches.seed_of("dropout", trainer.args.seed, rank, step))
+        saved = [each["buffers"] for each in ranks]
+    for name, buffer in batch_norm_buffers(trainer.model).items():
+        buffer.copy_(torch.stack([buffers[name] for buffers in saved]).double().mean(dim=0))
+    trainer.meter.start(metrics.Span(**state["span"]), rank=rank)
+    environment = {name: trainer.environment[name] for name in HARMLESS}
+    return changes + _differences(state["environment"], environment)
 
 
-def sharded(trainer: "train.Trainer") -> checkpoint.State:
-    """Return this rank's parts of the model, the optimizer and the averages (FSDP)."""
-    model_state, optimizer_state = dcp_state.get_state_dict(trainer.model, trainer.optimizer)
-    state = {"model": model_state, "optimizer": optimizer_state}
-    return state if trainer.ema is None else {**state, "ema": trainer.ema.state_dict()}
-
-
-def _load_sharded(trainer: "train.Trainer", path: pathlib.Path) -> None:
-    """Load this rank's parts from a folder written by any number of ranks."""
-    state = sharded(trainer)
+def _read_shards(trainer: "train.Trainer", path: pathlib.Path) -> checkpoint.State:
+    """Read this rank's parts of a folder, written by any number of ranks, into its weights."""
+    state = weights(trainer)
     saved = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    # With --resume force, the checkpoint may have no averages.
-    is_averaged = any(name.startswith("ema.") for name in saved)
-    if not is_averaged:
+    if not any(name.startswith("ema.") for name in saved):
         state.pop("ema", None)
     dcp.load(state, checkpoint_id=path)
-    if trainer.ema is not None and not is_averaged:
-        trainer.ema.load_state_dict(state["model"])
-    dcp_state.set_state_dict(
-        trainer.model,
-        trainer.optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
+    return state
 
 
-def _load_unsharded(trainer: "train.Trainer", state: checkpoint.State) -> None:
-    """Load this rank's parts from the state of a run without FSDP."""
-    names = [name for name, _ in trainer.model.named_parameters()]
-    saved = state["optimizer"]
-    optimizer_state = {
-        "state": {names[number]: values for number, values in saved["state"].items()},
-        "param_groups": [
-            {**group, "params": [names[number] for number in group["params"]]}
-            for group in saved["param_groups"]
-        ],
-    }
-    options = dcp_state.StateDictOptions(full_state_dict=True)
-    dcp_state.set_state_dict(
-        trainer.model,
-        trainer.optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=optimizer_state,
-        options=options,
-    )
-    if trainer.ema is not None:
-        averages = {**state["model"], **state.get("ema", {})}
+def _load_weights(trainer: "train.Trainer", state: checkpoint.State) -> None:
+    """Set model, optimizer and averages from a file or from what `_read_shards` returned."""
+    is_file, model, optimizer = "ranks" in state, trainer.model, trainer.optimizer
+    options = dcp_state.StateDictOptions(full_state_dict=is_file and trainer.mode == "fsdp")
+    dcp_state.set_model_state_dict(model, state["model"], options=options)
+    # A parameter that was never used has no state of the optimizer.
+    lenient = dataclasses.replace(options, strict=False)
+    dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"], options=lenient)
+    if trainer.ema is not None and "ema" not in state:
+        # With --resume force.
+        trainer.ema = optim.ExponentialMovingAverage(model, trainer.args.ema_decay)
+    elif trainer.ema is not None and is_file:
+        # Averages have one name of each parameter, and none of the other values.
         with trainer.ema.applied():
-            dcp_state.set_model_state_dict(trainer.model, averages, options=options)
+            dcp_state.set_model_state_dict(model, state["ema"], options=lenient)
 
 
 def copied(tree: Any) -> Any:
-    """Return a copy in host memory, which further training does not change."""
+    """Return nested tuples, lists and dictionaries with copies of their tensors on the CPU."""
     return loading.map_tensors(tree, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
-def seed_rank(seed: int, rank: int, step: int) -> None:
-    """Seed dropout with a different stream per rank; the initial weights are the same on all."""
-    digest = hashlib.sha256(f"dropout:{seed}:{rank}:{step}".encode()).digest()
-    torch.manual_seed(int.from_bytes(digest[:8]) >> 1)
-
-
-def batch_norm_buffers(model: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
-    """Yield the batch-norm statistics by name."""
-    for name, module in model.named_modules():
-        if parallel.is_batch_norm(module):
-            for part, buffer in module.named_buffers(recurse=False):
-                yield f"{name}.{part}", buffer
+def batch_norm_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}.{part}": buffer
+        for name, norm in parallel.batch_norms(model).items()
+        for part, buffer in norm.named_buffers(recurse=False)
+    }
 
 
 @torch.no_grad()
@@ -281,5 +260,5 @@ def is_finite(model: nn.Module) -> bool:
     values = [*model.parameters(), *model.buffers()]
     local = [value.to_local() if hasattr(value, "to_local") else value for value in values]
     finite = [value.isfinite().all() for value in local if value.is_floating_point()]
-    bad = 0 if not finite or torch.stack(finite).all() else 1
-    return not distributed.all_reduce(torch.tensor(bad), "max").item()
+    is_bad = bool(finite) and not torch.stack(finite).all()
+    return not distributed.all_reduce(torch.tensor(int(is_bad)), "max").item()

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import fsdp
 from torch.distributed.elastic.multiprocessing import errors as elastic_errors
 
 from trainers import (
@@ -36,13 +37,12 @@ from trainers import (
     optim,
     parallel,
     report,
-    settings,
     state,
     stop,
     tasks,
 )
 from trainers.data import batches, loading
-from trainers.tools import mfu, monitor, profiling
+from trainers.tools import monitor, profiling
 
 
 class Trainer:
@@ -65,32 +65,25 @@ class Trainer:
         self.num_devices = max(1, len(gpu_ids)) if mode == "dp" else dist.world_size
         self.precision = optim.resolve_precision(args.precision, device)
         self.compile_mode = parallel.resolve_compile(args.compile, mode, device)
-        optim.set_fp32_precision(self.precision)
-        settings.configure_torch(args)
+        optim.configure_torch(self.precision, deterministic=args.deterministic)
 
+        self.environment = report.environment(self)
         self.task = tasks.load(args, dist)
-        # With FSDP each forward pass is a collective.
-        min_eval_samples = dist.world_size if mode == "fsdp" else 1
-        train_data, eval_data = tasks.load_data(self.task, min_eval_samples)
-        fingerprint = settings.data_fingerprint(self, train_data, eval_data)
-        num_samples = loading.num_samples_of(train_data)
+        train_data, eval_data = self.task.train_data(), self.task.eval_data()
+        fingerprint = state.data_fingerprint(self, train_data, eval_data)
+        num_samples = batches.num_samples_of(train_data)
         self.plan = batches.make_plan(args, num_samples, dist, self.num_devices)
         self.schedule = optim.Schedule(args, self.plan)
         # The same weights on every rank, also without DDP, which broadcasts those of rank 0.
         torch.manual_seed(args.seed)
-        self.model = tasks.make_model(self.task)
-        memory_format = settings.memory_format(args.memory_format, mode, self.model)
+        self.model = self.task.model()
+        memory_format = parallel.memory_format(mode, self.model)
         self.model.to(device=device, memory_format=memory_format)
-        state.seed_rank(args.seed, dist.rank, 0)
-        self.source = loading.make_source(
-            args, train_data, eval_data, self.plan, device, memory_format
-        )
-        self.description = settings.describe(self, train_data, eval_data)
-        # Of the model before it is wrapped or compiled.
-        self.utilization = mfu.Utilization(self.task.losses, self.model, self.source, device)
-        self.wrapped = parallel.wrap(
-            self.model, args, mode=mode, device=device, precision=self.precision, gpu_ids=gpu_ids
-        )
+        torch.manual_seed(batches.seed_of("dropout", args.seed, dist.rank, 0))
+        self.source = loading.Source(args, train_data, eval_data, self.plan, device, memory_format)
+        self.description = report.describe(self, train_data, eval_data)
+        self.peak_rate = profiling.peak_samples_per_second(self)
+        self.wrapped = parallel.wrap(self, gpu_ids)
         self.compiled = parallel.compile_model(self.wrapped, self.compile_mode)
         self.optimizer = optim.make_optimizer(args, self.wrapped.parameters())
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "fp16")
@@ -100,10 +93,9 @@ class Trainer:
             self.ema = optim.ExponentialMovingAverage(self.model, args.ema_decay)
         self.meter = metrics.Meter(device, self.source)
         self.progress = state.Progress()
-        self.settings = settings.decisive(self, fingerprint)
-        self.environment = settings.environment(self)
+        self.settings = state.decisive(self, fingerprint)
         self.first_step = 0
-        self.bar = report.EpochProgress(args.log_seconds) if dist.rank == 0 else None
+        self.log = report.Log(args.log_seconds, outputs, dist.rank)
         self.profiler = profiling.make_profiler(outputs, args.profile_steps)
 
     def train(self) -> stop.Reason | None:
@@ -112,10 +104,14 @@ class Trainer:
         self.first_step = self.progress.step
         self.stopper.begin(self.first_step)
         if not self.progress.finished:
-            self._print(report.start_lines(self))
+            self.log.print(report.start_lines(self))
         reason, ending = None, "failed"
+        # Garbage is collected after each epoch only: otherwise ranks pause at different times.
+        # PyTorch's own objects are not examined, which would take 0.2 s.
+        gc.disable()
+        gc.freeze()
         try:
-            with self.profiler or contextlib.nullcontext(), stop.no_garbage_collection():
+            with self.profiler or contextlib.nullcontext():
                 while not self.progress.finished and reason is None:
                     reason = self.train_epoch()
                     if reason is None:
@@ -127,12 +123,13 @@ class Trainer:
             ending = "diverged"
             raise
         finally:
-            if self.bar is not None:
-                self.bar.end()
+            gc.unfreeze()
+            gc.enable()
+            self.log.end()
             if ending != "failed":
                 self._close(ending)
         if reason is not None:
-            self._print(report.stop_line(reason, self.progress.step, self.store is not None))
+            self.log.print(report.stop_line(reason, self.progress.step, self.store is not None))
         return reason
 
     def train_epoch(self) -> stop.Reason | None:
@@ -141,7 +138,7 @@ class Trainer:
         self.wrapped.train()
         distributed.barrier()
         if progress.step_in_epoch == 0:
-            self.meter.start()
+            self.meter.start(metrics.Span())
         # Part of the measured time of the epoch.
         self.source.begin_epoch(progress.epoch, progress.step_in_epoch)
         begin = self.meter.snapshot(progress.step)
@@ -191,20 +188,19 @@ class Trainer:
             torch.compiler.cudagraph_mark_step_begin()
         for micro, batch in self.source.micro_batches(step):
             with parallel.pass_contexts(
-                model,
+                self.wrapped,
                 is_last=micro.is_last,
                 # Of a single sample, batch norm cannot compute a variance.
                 is_batch_norm_frozen=micro.num_samples < min(2, self.plan.per_device_batch_size),
             ):
                 with self.autocast:
                     losses, values = tasks.losses(self.task, model, batch, micro.num_samples)
-                loss = losses.sum()
-                # DDP and FSDP divide the sum of the gradients by the world size. The factor makes
+                # DDP and FSDP divide the sum of the gradients by the world size. The weight makes
                 # the gradient the mean over the batch, however it is divided. A placeholder has
                 # weight 0.
-                factor = self.dist.world_size / batch_size if micro.num_samples else 0.0
-                self.scaler.scale(loss * factor).backward()
-            self.meter.add(micro.num_samples, loss.detach(), values)
+                weight = self.dist.world_size / batch_size if micro.num_samples else 0.0
+                self.scaler.scale(losses).backward(torch.full_like(losses, weight))
+            self.meter.add(micro.num_samples, losses, values)
         if self.args.max_gradient_norm is not None:
             # Clipping uses the norm of the unscaled gradient.
             self.scaler.unscale_(self.optimizer)
@@ -222,14 +218,9 @@ class Trainer:
         loss = span.means["loss"]
         errors.check_loss(loss, f"steps {begin.step + 1} to {end.step}")
         rate = self._rate(span)
-        if self.bar is not None:
-            self.bar.update(
-                f"Epoch {self.progress.epoch}/{self.args.epochs}",
-                self.progress.step_in_epoch - self.progress.step + end.step,
-                self.plan.steps_per_epoch,
-                loss,
-                "{:.1f} {}".format(*rate),
-            )
+        title = f"Epoch {self.progress.epoch}/{self.args.epochs}"
+        step = self.progress.step_in_epoch - self.progress.step + end.step
+        self.log.update(title, step, self.plan.steps_per_epoch, loss, "{:.1f} {}".format(*rate))
         values = [("loss", loss, "")]
         # The first window of an attempt includes allocation, tuning and compilation.
         if begin.step > self.first_step:
@@ -237,37 +228,33 @@ class Trainer:
                 ("step_time", span.seconds / (end.step - begin.step), "seconds"),
                 ("window_throughput", *rate),
                 ("data_wait_share", span.data_wait_share, ""),
-                *self.utilization.values(span.samples_per_second / self.num_devices),
             ]
+            if self.peak_rate is not None:
+                share = span.num_samples / span.seconds / self.num_devices / self.peak_rate
+                values.append(("mfu", share, ""))
         self._record(end.step, *values)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the means of loss and metrics over the evaluation data, each sample once.
-
-        Each rank evaluates its own samples, without padding, and only sums are reduced. The model
-        is not the DDP wrapper, whose forward pass could start a collective.
-        """
+        """Return the means of loss and metrics over the evaluation data, each sample once."""
+        # Not of the DDP wrapper, whose forward pass could start a collective.
         parallel.average_batch_norm(self.model)
         self.model.eval()
-        sums: dict[str, torch.Tensor] = {}
+        meter = metrics.Meter(self.device, self.source)
         with self.ema.applied() if self.ema is not None else contextlib.nullcontext():
             for batch, is_counted in loading.in_step(
                 self.source.eval_batches(), is_sharded=self.mode == "fsdp"
             ):
                 with self.autocast:
                     losses, values = tasks.losses(self.task, self.model, batch)
-                count = torch.ones_like(losses)
-                for name, value in {"count": count, "loss": losses, **values}.items():
-                    total = value.sum(dtype=torch.float64) * is_counted
-                    sums[name] = sums[name] + total if name in sums else total
-        parallel.reshard(self.model)
-        # A rank without samples does not know the names of the metrics.
-        names = distributed.broadcast(list(sums))
-        tasks.check_eval_size(self.task, len(names))
-        totals = torch.tensor([float(sums.get(name, 0.0)) for name in names], dtype=torch.float64)
-        count, *means = distributed.all_reduce(totals).tolist()
-        return {name: total / count for name, total in zip(names[1:], means, strict=True)}
+                meter.add(len(losses) if is_counted else 0, losses, values)
+        if isinstance(self.model, fsdp.FSDPModule):
+            # Its forward pass without a backward pass keeps the whole weights of the root module.
+            self.model.reshard()
+        span = meter.read()
+        if not span.num_samples:
+            raise errors.UsageError("The evaluation data has no samples.")
+        return span.means
 
     def end_epoch(self) -> None:
         """Evaluate and report an epoch, decide whether it was the last, and save."""
@@ -290,17 +277,17 @@ class Trainer:
             ("eval_time", eval_seconds, "seconds"),
         )
         if self.device.type == "cuda":
-            for rank, values in enumerate(distributed.gather(metrics.peak_memory(self.device))):
-                self._record(progress.step, *values, rank=rank)
+            for rank, peaks in enumerate(distributed.gather(metrics.peak_memory(self.device))):
+                self._record(progress.step, *peaks, rank=rank)
         progress.end_epoch(span, evaluation, learning_rate)
         metric = self.task.best_metric
         # All ranks decide the same: their numbers come from the same reductions.
         why = progress.check_finished(args, metric)
         text = "{:.3f} {}".format(*rate)
-        self._print(report.epoch_lines(epoch, args.epochs, span, evaluation, text))
-        self._print(report.early_stopping_line(why, epoch, metric, progress.best(metric)))
-        if self.dist.rank == 0:
-            report.advise(span.data_wait_share, self.source)
+        early = f"{why}. Early stopping after epoch {epoch}.\n" if why else ""
+        self.log.print(report.epoch_lines(epoch, args.epochs, span, evaluation, text) + early)
+        if self.dist.rank == 0 and epoch == min(2, args.epochs):
+            report.advise(span.data_wait_share, self)
         if progress.finished:
             total = progress.num_samples * self.task.units_per_sample / progress.seconds
             self._record(
@@ -322,7 +309,7 @@ class Trainer:
             raise errors.DivergedError(f"a weight became NaN or infinite by step {step}")
         rest = state.capture(self)
         if self.mode == "fsdp":
-            self.store.save_sharded(state.sharded(self), rest, step=step, is_best=is_best)
+            self.store.save_sharded(state.weights(self), rest, step=step, is_best=is_best)
         elif self.dist.rank == 0:
             self.store.save(rest, step=step, is_best=is_best)
         seconds = time.perf_counter() - began
@@ -330,31 +317,26 @@ class Trainer:
         self._record(step, ("checkpoint_time", seconds, "seconds"))
 
     def resume(self) -> None:
-        """Resume from the newest checkpoint, if there is one."""
+        """Continue from the newest intact checkpoint, if any; raise CheckpointError."""
         if self.store is None:
             return
-        newest = None
-        if self.dist.rank == 0 and (path := self.store.newest()) is not None:
-            newest = path, checkpoint.load(path)
-        newest = distributed.broadcast(newest)
-        if newest is None:
+        path = self.store.newest() if self.dist.rank == 0 else None
+        path, saved = distributed.broadcast((path, path and checkpoint.load(path)))
+        if path is None:
             return
-        path, saved = newest
-        differences = settings.differences(saved["settings"], self.settings)
-        if differences and self.args.resume != "force":
-            raise errors.CheckpointError(
-                f"The checkpoint has other settings: {'; '.join(differences)}. Use the settings of"
-                " the checkpoint, another --checkpoint-dir, or --resume force."
-            )
-        state.restore(self, path, saved)
+        changes = state.restore(self, path, saved)
+        metric = self.task.best_metric
+        is_at_end = self.dist.rank == 0 and not self.progress.step_in_epoch
+        if is_at_end and self.progress.is_best(metric):
+            # A run that was killed may have saved it without marking it.
+            self.store.mark_best(path)
         # --epochs, --target-accuracy and --patience may differ from those of the checkpoint.
-        self.progress.check_finished(self.args, self.task.best_metric)
-        changes = [*differences, *settings.changes(saved["environment"], self.environment)]
-        self._print(report.resume_lines(self.progress, changes))
+        self.progress.check_finished(self.args, metric)
+        self.log.print(report.resume_lines(self.progress, changes))
 
     def _rate(self, span: metrics.Span) -> tuple[float, str]:
         """Return the throughput over all ranks and its unit, such as `images/second`."""
-        per_second = span.samples_per_second * self.task.units_per_sample
+        per_second = span.num_samples / span.seconds * self.task.units_per_sample
         return per_second, f"{self.task.unit}/second"
 
     def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
@@ -363,38 +345,32 @@ class Trainer:
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self.meter.synchronize()
         seconds = time.perf_counter() - began
         self._record(self.progress.step, ("first_step_time", seconds, "seconds"))
         self.compile_mode = parallel.check_compiled(self.compile_mode, self.dist.rank)
-
-    def _print(self, lines: str) -> None:
-        if self.bar is not None:  # rank 0
-            self.bar.end()
-            print(lines, end="", flush=True)
 
     def _close(self, ending: str) -> None:
         """Write result.json and the summary; raise CheckpointError if the last save failed."""
         failure = None
         if self.store is not None:
-            self.store.close()
+            self.store.wait()
             failure = self.store.failure
         if self.outputs is not None:
-            self.outputs.write_result(settings.result(self, ending))
+            self.outputs.write_result(report.result(self, ending))
         if ending == "complete":
-            self._print(report.summary_lines(self, is_success=failure is None))
+            self.log.print(report.summary_lines(self, is_success=failure is None))
         if failure is not None and ending != "diverged":
             raise failure
 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Train according to the arguments, or resume an earlier attempt."""
+    """Train on this rank as the arguments say; raise TrainerError if that fails or is stopped."""
     dist = distributed.read_dist_info(environ)
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    num_gpus = torch.cuda.device_count()
     mode = parallel.resolve_mode(args, dist, num_gpus)
     device = distributed.select_device(args.device, dist, num_cuda_devices=num_gpus)
-    gpu_ids = parallel.data_parallel_gpus(args.gpu_ids, num_gpus) if mode == "dp" else []
+    gpu_ids = list(args.gpu_ids or range(num_gpus)) if mode == "dp" else []
     if gpu_ids:
         device = torch.device("cuda", gpu_ids[0])
     batches.batch_size(args, len(gpu_ids) or dist.world_size)
@@ -403,8 +379,9 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     stopper = stop.read_stopper(environ, margin_seconds=args.stop_margin_seconds)
     # Signals are recorded only after all ranks have joined: until then the launcher's SIGTERM must
     # end a rank at once if another rank could not start.
+    path = metrics.file_path(args.run_dir, environ)
     with (
-        monitor.watch(dist, *metrics.monitor_files(args, environ), socket.gethostname()),
+        monitor.watch(dist, path and metrics.beside(path, "gpu", f".{socket.gethostname()}")),
         distributed.process_group(dist, device),
         stopper.signals(is_announced=dist.rank == 0),
     ):
@@ -412,15 +389,14 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if outputs is not None:
         outputs.close()
     if reason is not None:
-        is_saved, is_writer = store is not None, dist.rank == 0
-        stop.end_attempt(reason, environ, step, num_steps, is_saved=is_saved, is_writer=is_writer)
+        # Without a checkpoint a requeue would start from scratch.
+        file = environ.get("ORCHESTRATOR_REQUEUE_FILE") if store is not None else None
+        stop.end_attempt(reason, file, step, num_steps, dist.rank)
 
 
 def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
-    """Return why training stopped, the number of steps of this attempt, and of the run.
-
-    A function of its own, so that DDP's modules are released before the process group ends.
-    """
+    """Return why training stopped, the number of steps of this attempt, and of the run."""
+    # A function of its own, so that DDP's modules are released before the process group ends.
     trainer = Trainer(*options)
     reason, step = trainer.train(), trainer.progress.step
     return reason, step - trainer.first_step, step
@@ -435,6 +411,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         # A stop has been reported.
         if str(error):
             print(f"trainers.train: error: {error}\n", end="", file=sys.stderr, flush=True)
+        if isinstance(error, errors.LostRankError):
+            # torchrun looks at its ranks every 0.1 s, and names the first of those that ended
+            # since: the rank that failed must be seen before this one.
+            time.sleep(1)
         raise SystemExit(error.exit_code) from error
 
 

@@ -255,6 +255,11 @@ class EventStore(base.Store):
         statement = _SELECT_EVENTS.where(_EVENT.job_row == row).order_by(_EVENT.id)
         return self._records(jobs.JobEvent, statement)
 
+    def jobs_of(self, source: str, limit: int) -> list[int]:
+        """Return the rows of jobs that have events from this source, the first ones."""
+        statement = sa.select(_EVENT.job_row).where(_EVENT.source == source).distinct()
+        return [row for (row,) in self._rows(statement.order_by(_EVENT.job_row).limit(limit))]
+
     def newest(self) -> int:
         """Return the row of the newest event, 0 if there is none."""
         return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
@@ -314,7 +319,7 @@ def _columns(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _matching(query: jobs.JobQuery) -> sa.Select[Any]:
-    statement = SELECT_JOBS.where(*_conditions(query)).order_by(_JOB.row.desc())
+    statement = SELECT_JOBS.where(*conditions(query)).order_by(_JOB.row.desc())
     if query.whole_arrays and query.limit is not None:
         matching = statement.with_only_columns(_JOB.submission_id).order_by(None).distinct()
         newest = matching.order_by(_JOB.submission_id.desc()).limit(query.limit)
@@ -322,7 +327,8 @@ def _matching(query: jobs.JobQuery) -> sa.Select[Any]:
     return statement.limit(query.limit)
 
 
-def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
+def conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield the conditions of a query on the columns of SELECT_JOBS."""
     if query.rows:
         yield base.among(_JOB.row, query.rows)
     if query.job_ids:
@@ -330,6 +336,7 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _any_of(*(base.among(column, query.job_ids) for column in columns))
     if query.names:
         yield base.among(_SUBMISSION.name, query.names)
+    yield from map(_has_word, query.words)
     for label in query.labels:
         yield base.has_label(_JOB.labels, label)
     if query.sweeps or query.sweep_rows:
@@ -365,6 +372,17 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _any_of(*_since(query.since))
     if query.live_or_since is not None:
         yield _any_of(*_since(query.live_or_since), _IS_LIVE, _IS_DEFERRED)
+
+
+def _has_word(word: str) -> sa.ColumnElement[bool]:
+    if word.startswith("@") and word[1:].isdecimal() and len(word) < 19:
+        return _JOB.row == int(word[1:])
+    texts = (_SUBMISSION.name, _JOB.sweep, _JOB.node_list, sa.type_coerce(_JOB.labels, sa.Text()))
+    words = (_JOB.job_id, _JOB.array_job_id, _JOB.partition)
+    return sa.or_(
+        *(column.icontains(word, autoescape=True) for column in texts),
+        *(column == word for column in words),
+    )
 
 
 def _since(since: datetime.datetime) -> tuple[sa.ColumnElement[bool], ...]:

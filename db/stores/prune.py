@@ -14,7 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.stores import base
-from db.tables.jobs import DEPENDENCIES, JOB_EVENTS, JOBS, SUBMISSIONS
+from db.tables.jobs import (
+    ATTEMPT_ENVIRONMENTS,
+    DEPENDENCIES,
+    ENVIRONMENTS,
+    JOB_EVENTS,
+    JOBS,
+    SUBMISSIONS,
+)
 from db.tables.metrics import METRIC_LINES, METRIC_SETS
 from db.tables.service import GRAPH_NODES, GRAPHS, NOTICES, RECOVERIES, SCHEDULES, TRIGGERS
 from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES, SWEEPS
@@ -52,12 +59,12 @@ class PruneStore(base.Store):
             ]
             related = {row for statement in statements for row in self._scalars(statement)}
             if with_groups:
-                sweeps, graphs = self._groups_of(new)
+                sweeps, graphs = self.groups_of(new)
                 related |= {*self._jobs_of(sweeps, graphs)}
             new = related - found
         return sorted(found)
 
-    def _groups_of(self, rows: Collection[int]) -> tuple[set[int], set[int]]:
+    def groups_of(self, rows: Collection[int]) -> tuple[set[int], set[int]]:
         """Return the sweeps and graphs of these jobs, with the other sweeps of those graphs."""
         of_rows = base.among(_POINT.job_row, rows)
         sweeps = {*self._scalars(sa.select(_POINT.sweep_id).where(of_rows).distinct())}
@@ -167,11 +174,6 @@ class PruneStore(base.Store):
         )
         return self._scalars(statement.distinct().order_by(_POINT.sweep_id))
 
-    def tokens(self, tokens: Collection[str]) -> set[str]:
-        """Return those of the tokens that are stored."""
-        is_known = base.among(_SUBMISSION.token, tokens)
-        return {*self._scalars(sa.select(_SUBMISSION.token).where(is_known))}
-
     def run_dirs(self) -> list[str]:
         return self._scalars(sa.select(_SUBMISSION.run_dir).distinct())
 
@@ -207,8 +209,11 @@ class PruneStore(base.Store):
         return True
 
     def are_unchanged(self, versions: Mapping[int, int]) -> bool:
-        statement = sa.select(_JOB.row, _JOB.version).where(base.among(_JOB.row, versions))
-        return self._pairs(statement) == dict(versions)
+        is_chosen = base.among(_JOB.row, versions)
+        # Two numbers instead of a row for each job: versions only grow.
+        sums = sa.func.count(), sa.func.coalesce(sa.func.sum(_JOB.version), 0)
+        stored = self._connection.execute(sa.select(*sums).where(is_chosen)).one()
+        return tuple(stored) == (len(versions), sum(versions.values()))
 
     def delete_details(self, rows: Collection[int], limit: int) -> int:
         """Delete at most so many metrics and events of these jobs; return how many.
@@ -224,38 +229,52 @@ class PruneStore(base.Store):
             deleted += self._delete(JOB_EVENTS, _EVENT.id.in_(events))
         return deleted
 
-    def delete_groups(self, rows: Collection[int]) -> None:
-        """Delete the sweeps and graphs of these jobs, and links to the jobs and sweeps.
+    def delete_groups(self, sweeps: Collection[int], graphs: Collection[int], limit: int) -> bool:
+        """Delete at most so many points of these sweeps; return whether there are more.
 
-        Triggers and notices stay, without the link.
+        With the last ones the sweeps and graphs go, and links to the sweeps; triggers and notices
+        stay. Points with a job, from which a later call finds the sweep, are the last.
         """
-        sweeps, graphs = self._groups_of(rows)
+        of_sweeps = base.among(_POINT.sweep_id, sweeps)
+        count = self._scalar(int, sa.select(sa.func.count()).where(of_sweeps)) or 0
+        if count > limit:
+            first = sa.select(_POINT.sweep_id, _POINT.number).where(of_sweeps)
+            first = first.order_by(_POINT.job_row.is_not(None)).limit(limit)
+            self._delete(SWEEP_POINTS, sa.tuple_(_POINT.sweep_id, _POINT.number).in_(first))
+            return True
+        self._delete(SWEEP_POINTS, of_sweeps)
         self._delete(GRAPH_NODES, base.among(_NODE.graph_id, graphs))
         self._delete(GRAPHS, base.among(GRAPHS.c.id, graphs))
         for table in (TRIGGERS, NOTICES):
-            self._update(table, {"job_row": None}, base.among(table.c.job_row, rows))
             self._update(table, {"sweep_id": None}, base.among(table.c.sweep_id, sweeps))
         self._delete(DEPENDENCIES, base.among(_DEPENDENCY.on_sweep, sweeps))
-        self._delete(SWEEP_POINTS, base.among(_POINT.sweep_id, sweeps))
         self._delete(SWEEP_SHAPES, base.among(SWEEP_SHAPES.c.sweep_id, sweeps))
         self._delete(SWEEPS, base.among(SWEEPS.c.id, sweeps))
+        return False
 
     def delete_jobs(self, rows: Collection[int]) -> None:
-        """Delete jobs, and submissions without any job left.
+        """Delete jobs, links to them, and submissions without any job left.
 
-        What belongs to a job is deleted with it (foreign keys). Delete a job that continues another
-        one not after that one.
+        What belongs to a job is deleted with it (foreign keys). Triggers and notices stay. Delete a
+        job that continues another one not after that one.
         """
         submissions = self._scalars(
             sa.select(_JOB.submission_id).where(base.among(_JOB.row, rows)).distinct()
         )
         for column in (_DEPENDENCY.on_job, _DEPENDENCY.turned_to):
             self._delete(DEPENDENCIES, base.among(column, rows))
-        next_row = RECOVERIES.c.next_job_row
-        self._update(RECOVERIES, {"next_job_row": None}, base.among(next_row, rows))
+        for column in (TRIGGERS.c.job_row, NOTICES.c.job_row, RECOVERIES.c.next_job_row):
+            self._update(column.table, {column.name: None}, base.among(column, rows))
         self._delete(JOBS, base.among(_JOB.row, rows))
         has_jobs = sa.exists().where(_JOB.submission_id == _SUBMISSION.id)
         self._delete(SUBMISSIONS, base.among(_SUBMISSION.id, submissions), ~has_jobs)
+
+    def delete_environments(self, limit: int) -> int:
+        """Delete at most so many environments that no attempt names; return how many."""
+        number = ENVIRONMENTS.c.id
+        is_named = sa.exists().where(ATTEMPT_ENVIRONMENTS.c.environment_id == number)
+        unused = sa.select(number).where(~is_named).limit(limit)
+        return self._delete(ENVIRONMENTS, number.in_(unused))
 
     def _delete(self, table: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
         return self._connection.execute(sa.delete(table).where(*conditions)).rowcount

@@ -22,6 +22,11 @@ class RefreshStore(base.Store):
         state = self._first(records.RefreshState, statement)
         return state or records.RefreshState(cluster=cluster)
 
+    def all(self) -> list[records.RefreshState]:
+        """Return the state of each cluster that was ever asked, by name."""
+        statement = sa.select(REFRESHES).order_by(REFRESHES.c.cluster)
+        return self._records(records.RefreshState, statement)
+
     def claim(
         self, cluster: str, now: datetime.datetime, floor_seconds: float, holder: str
     ) -> bool:

@@ -90,6 +90,14 @@ class ScheduleStore(base.Store):
         """Return the triggers of a schedule, latest planned time first."""
         return self._triggers(_TRIGGER.schedule_id == schedule_row, limit=limit)
 
+    def triggers_between(
+        self, schedule_row: int, begin: datetime.datetime, end: datetime.datetime, *, limit: int
+    ) -> list[records.Trigger]:
+        """Return the last triggers with these planned times, earliest first."""
+        of_schedule = _TRIGGER.schedule_id == schedule_row
+        between = _TRIGGER.planned_at >= begin, _TRIGGER.planned_at < end
+        return self._triggers(of_schedule, *between, limit=limit)[::-1]
+
     def waiting_triggers(self) -> list[records.Trigger]:
         """Return the pending triggers, earliest planned time first."""
         return self._triggers(_TRIGGER.state == "waiting")[::-1]
@@ -144,6 +152,11 @@ class ScheduleStore(base.Store):
             name = fields.pop("name")
             triggers.append((records.Trigger(**fields), name))
         return triggers
+
+    def of_sweep(self, sweep_row: int) -> int | None:
+        """Return the row of the schedule that submitted a sweep."""
+        statement = sa.select(_TRIGGER.schedule_id).where(_TRIGGER.sweep_id == sweep_row)
+        return self._connection.scalar(statement.limit(1))
 
     def submitted_any(self, job_rows: Collection[int]) -> bool:
         """Return whether one of these jobs was submitted at a planned time."""

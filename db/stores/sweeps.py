@@ -117,6 +117,11 @@ class SweepStore(base.Store):
         of_sweep = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
         return job_store.records(self._rows(of_sweep))
 
+    def job_rows(self, row: int) -> dict[int, int | None]:
+        """Return the row of the newest job of each point, by the number of the point."""
+        statement = sa.select(_POINT.number, _POINT.job_row).where(_POINT.sweep_id == row)
+        return self._pairs(statement.order_by(_POINT.number))
+
     def rows_of(self, job_rows: Collection[int]) -> list[int]:
         """Return the rows of the sweeps whose points have these jobs as their newest ones."""
         statement = sa.select(_POINT.sweep_id).distinct().order_by(_POINT.sweep_id)

@@ -164,3 +164,23 @@ DELIVERIES = table(
     sa.PrimaryKeyConstraint("notice_id", "channel"),
     index("state", "next_at"),
 )
+
+#: What `apply` may do, once (orchestrator.plans.Plan).
+PLANS = table(
+    "plans",
+    key("id"),
+    *required(column_types.TEXT, "token"),
+    *required(column_types.COMMAND, "argv"),
+    *required(column_types.TEXT, "folder"),
+    *required(column_types.COUNT, "jobs"),
+    # NULL: unknown, as for a job without a time limit.
+    *optional(column_types.REAL, "gpu_hours"),
+    # What the plan follows from, by name.
+    *required(column_types.VARIABLES, "basis"),
+    *required(column_types.TIME, "created_at", "expires_at"),
+    *optional(column_types.TIME, "applied_at"),
+    sa.UniqueConstraint("token"),
+    # Finds the plans of the last day.
+    index("applied_at"),
+    numbered=True,
+)

@@ -22,6 +22,8 @@ from orchestrator.cli.output import terminal
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from orchestrator.controller.session import contexts
+
 #: Command -> (module, first sentence of its help).
 COMMANDS = {
     "render": ("submit", "Print the batch script of a job."),
@@ -54,13 +56,21 @@ COMMANDS = {
     "schedule": ("schedules", "Submit jobs and sweeps at planned times."),
     "graph": ("graphs", "Submit jobs and sweeps that depend on each other."),
     "baseline": ("baselines", "Save results as a baseline and compare later runs with it."),
+    "plan": ("plans", "Show what a command would do, and print a token for `orchestrator apply`."),
+    "apply": ("plans", "Do what a plan says, once."),
+    "mcp": ("mcp", "Serve jobs to an AI agent: an MCP server on stdin and stdout."),
     "tick": ("service", "Run one controller pass."),
     "serve": ("service", "Run the controller until it is stopped."),
+    "top": ("top", "Show jobs, their logs and metrics full screen in the terminal."),
+    "web": ("web", "Show jobs, their logs and curves as web pages."),
     "notices": ("notices", "List sent notifications, or send a test message."),
     "doctor": ("config", "Check this machine and the configuration."),
     "config": ("config", "Show the configuration and its origins, or draft a profile."),
     "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
+    "schema": ("schemas", "Print the JSON Schema of what a command prints with --json."),
     "completion": ("completion", "Print the shell code that completes commands and job IDs."),
+    "connect": ("remote", "Keep a connection to a host open for later calls with --host."),
+    "agent": ("remote", "Answer `orchestrator --host` of another computer."),
     "db": ("database", "Check, back up, restore, upgrade or move the database."),
 }
 
@@ -68,6 +78,10 @@ COMMANDS = {
 #: are most of the 104,000 objects of `status`: with the default, 700, the search takes a quarter of
 #: its time.
 GC_THRESHOLD = 200_000
+
+
+#: The words of the command line from the command on, in the click context's meta.
+_WORDS = "orchestrator.words"
 
 
 class ClosedOutputError(Exception):
@@ -84,7 +98,10 @@ def _closed_output_raised() -> Iterator[None]:
 
 
 class LazyGroup(suggestions.Group):
-    """The group of all commands, which imports a command's module when it is used."""
+    """The group of all commands, which imports a command's module when it is used.
+
+    With --host none is imported: the whole command line goes to another host.
+    """
 
     hints: typing.ClassVar = {
         "init": "To write a spec: submit train.py --save-spec train.toml. To write a profile of a "
@@ -95,9 +112,23 @@ class LazyGroup(suggestions.Group):
         with _closed_output_raised():
             return super().make_context(*args, **kwargs)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        if ctx.params.get("host") is not None:
+            _, ctx.meta[_WORDS], _ = self.make_parser(ctx).parse_args(words)
+        return rest
+
     def invoke(self, ctx: click.Context) -> object:
         with _closed_output_raised():
-            return super().invoke(ctx)
+            if ctx.params.get("host") is None:
+                return super().invoke(ctx)
+            if not ctx.meta[_WORDS]:
+                ctx.fail("Missing command.")
+            from orchestrator.cli import remote
+
+            options = {key: value for key, value in ctx.params.items() if value is not None}
+            return remote.run_on_host(ctx, options, ctx.meta[_WORDS])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -138,9 +169,25 @@ class LazyGroup(suggestions.Group):
     help="Create run folders in DIR, which compute nodes must be able to see.",
 )
 @click.option("--state-dir", metavar="DIR", help="Keep the database in DIR.")
+@click.option(
+    "--read-only",
+    is_flag=True,
+    envvar="ORCHESTRATOR_READ_ONLY",
+    help="Refuse commands that submit, cancel or change anything. Also: ORCHESTRATOR_READ_ONLY=1.",
+)
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="Run the command on this host, through ssh: a table [hosts.NAME] or what ssh connects to.",
+)
 @click.pass_context
 def cli(
-    ctx: click.Context, profile: str | None, runs_dir: str | None, state_dir: str | None
+    ctx: click.Context,
+    profile: str | None,
+    runs_dir: str | None,
+    state_dir: str | None,
+    read_only: bool,
+    host: str | None,
 ) -> None:
     """Submit training jobs to Slurm or this machine exactly once, and follow them.
 
@@ -150,11 +197,19 @@ def cli(
       orchestrator metrics train
     """
     given = {"profile": profile, "runs_dir": runs_dir, "state_dir": state_dir}
+    # Help is to need no more than click.
+    from orchestrator.cli import session
+
+    session.set_read_only(ctx, read_only)
+    session.set_caller(ctx, ctx.obj)
     ctx.obj = {key: value for key, value in given.items() if value is not None}
 
 
-def main() -> None:
-    """Run the command line. Errors become a message and an exit code."""
+def main(caller: contexts.Caller | None = None) -> None:
+    """Run the command line. Errors become a message and an exit code.
+
+    caller: the computer that sent it.
+    """
     gc.set_threshold(GC_THRESHOLD)
     if sys.stdout is None:
         # It was closed: `>&-`.
@@ -166,7 +221,7 @@ def main() -> None:
     terminal.escape_streams()
     try:
         interrupts.raise_on_interrupt()
-        code = run()
+        code = run(caller)
     except KeyboardInterrupt:
         # Ctrl-C was pressed twice; the first one printed the message.
         code = interrupts.INTERRUPTED
@@ -189,13 +244,13 @@ def main() -> None:
     sys.exit(code)
 
 
-def run() -> int:
+def run(caller: contexts.Caller | None = None) -> int:
     """Run the command and return its exit code. OSError if the output cannot be written."""
     from orchestrator import errors
 
     try:
         # The command's return value, or the code of ctx.exit().
-        result = cli(prog_name="orchestrator", standalone_mode=False)
+        result = cli(prog_name="orchestrator", standalone_mode=False, obj=caller)
         sys.stdout.flush()
     except click.NoSuchOption as exc:
         suggestions.with_closest(exc, sys.argv[1:]).show()

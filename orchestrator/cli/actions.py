@@ -7,29 +7,26 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, interrupts, options, output, session, value_types
+from orchestrator.api import actions as api_actions
+from orchestrator.cli import commands, interrupts, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import job_rows
-from orchestrator.controller.actions import cancel as cancellation
-from orchestrator.controller.actions import changes, confirmed, wait
+from orchestrator.cli.output import job_tables
+from orchestrator.controller.actions import confirmed, wait
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
+from orchestrator.rows import action_reports, row_values
 
 #: Time after --timeout in which `wait` may end by itself.
 _GRACE_SECONDS = 2.0
 
 #: Of an array. The others fail for the same reasons, and each log takes time.
 _MAX_EXPLAINED = 20
-
-#: Stands for the names of the jobs in a message.
-_NAMES = "{names}"
-Result = TypeVar("Result")
 
 timeout_option = option(
     "--timeout",
@@ -40,84 +37,74 @@ timeout_option = option(
 )
 
 
-@commands.command("cancel", "orchestrator cancel 123", "orchestrator cancel 124_3 '125_[0-9]'")
+@commands.command(
+    "cancel",
+    "orchestrator cancel 123",
+    "orchestrator cancel 124_3 '125_[0-9]'",
+    changes="jobs",
+    prints=("jobs",),
+)
 def cancel(
     context: contexts.Context,
     selection: options.Selection = options.selection,
     timeout: float = timeout_option,
+    form: str | None = options.optional_form,
 ) -> None:
     """Cancel jobs, and wait until Slurm shows that they ended.
 
     scancel reports success even for jobs that it does not know, so the queue is checked afterwards.
     """
-    outcomes = cancellation.cancel(context, selection.find(context), confirm_seconds=timeout)
-    shown = [(outcome.job, _result(outcome)) for outcome in outcomes if not outcome.why]
-    for tasks, result in _grouped(shown):
-        click.echo(f"{naming.names_of(tasks)} {result}")
-    _raise_unless_cancelled(outcomes)
+    _carry_out(context, "cancel", selection, timeout, form)
 
 
 def cancel_live(
     context: contexts.Context, live: Sequence[jobs.Job], timeout: float
 ) -> list[jobs.Job]:
     """Cancel live jobs and return them. Raises SlurmError or ConflictError if that fails."""
-    outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
-    _raise_unless_cancelled(outcomes)
-    return [outcome.job for outcome in outcomes]
+    if live:
+        api_actions.carry_out(context, "cancel", live, timeout).raise_problems()
+    return confirmed.stored(context, live)
 
 
-def _result(outcome: cancellation.Cancelled) -> str:
-    result = f"{'had already ended:' if outcome.already else 'is'} {outcome.job.state}"
-    if outcome.followed_by is not None:
-        return f"{result}; it is continued by {naming.name_of(outcome.followed_by)}"
-    return f"{result}; its retry is cancelled" if outcome.withdrawn else result
-
-
-def _raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
-    problems = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
-    pending = [outcome.job for outcome in outcomes if not outcome.job.ended and not outcome.why]
-    if pending:
-        problems.append(_not_confirmed(naming.names_of(pending), _scheduler(*pending)))
-    if problems:
-        raise (errors.SlurmError if pending else errors.ConflictError)("\n".join(problems))
-
-
-@commands.command("hold", "orchestrator hold 123 124")
+@commands.command("hold", "orchestrator hold 123 124", changes="jobs", prints=("jobs",))
 def hold_jobs(
     context: contexts.Context,
     selection: options.Selection = options.selection,
     timeout: float = timeout_option,
+    form: str | None = options.optional_form,
 ) -> None:
     """Prevent pending jobs from starting.
 
     Waits until Slurm shows that they are held. Running jobs are not held: `requeue --hold` stops
     and holds them.
     """
-    outcomes = changes.hold(context, selection.find(context), confirm_seconds=timeout)
-    print_outcomes(outcomes, already="was already held")
+    _carry_out(context, "hold", selection, timeout, form)
 
 
-@commands.command("release", "orchestrator release --name wrn-cifar100")
+@commands.command(
+    "release", "orchestrator release --name wrn-cifar100", changes="jobs", prints=("jobs",)
+)
 def release(
     context: contexts.Context,
     selection: options.Selection = options.selection,
     timeout: float = timeout_option,
+    form: str | None = options.optional_form,
 ) -> None:
     """Allow held jobs to start.
 
     Waits until Slurm shows that they are not held. This includes jobs that were requeued in held
     state (REQUEUE_HOLD, SPECIAL_EXIT).
     """
-    outcomes = changes.release(context, selection.find(context), confirm_seconds=timeout)
-    print_outcomes(outcomes, already="is not held")
+    _carry_out(context, "release", selection, timeout, form)
 
 
-@commands.command("requeue", "orchestrator requeue --hold 123")
+@commands.command("requeue", "orchestrator requeue --hold 123", changes="jobs", prints=("jobs",))
 def requeue_jobs(
     context: contexts.Context,
     selection: options.Selection = options.selection,
     timeout: float = timeout_option,
     hold: bool = option("--hold", "Hold the jobs; `release` lets them start."),
+    form: str | None = options.optional_form,
 ) -> None:
     """Requeue jobs under the same job ID.
 
@@ -125,77 +112,40 @@ def requeue_jobs(
     attempt. A job that ended can be requeued while Slurm remembers it (MinJobAge, often 5 minutes);
     after that use `resubmit`.
     """
-    outcomes = changes.requeue(context, selection.find(context), hold=hold, confirm_seconds=timeout)
-    print_outcomes(outcomes, already="is already pending")
+    action: api_actions.Action = "requeue-hold" if hold else "requeue"
+    _carry_out(context, action, selection, timeout, form)
 
 
-def print_outcomes(outcomes: Sequence[confirmed.Outcome], *, already: str) -> None:
-    """Print one line for each job, or for tasks of an array with the same result.
+def _carry_out(
+    context: contexts.Context,
+    action: api_actions.Action,
+    selection: options.Selection,
+    timeout: float,
+    form: str | None,
+) -> None:
+    selected = selection.find(context)
+    report = api_actions.carry_out(context, action, selected, timeout)
+    print_report(context, report, selected, form)
 
-    Raises SlurmError if Slurm refused or does not show the change, ConflictError for other
-    problems.
+
+def print_report(
+    context: contexts.Context,
+    report: action_reports.Report,
+    selected: Sequence[jobs.Job],
+    form: str | None,
+) -> None:
+    """Print what was done, or the jobs as they are now if a format is given.
+
+    Raises SlurmError or ConflictError with the problems.
     """
-    problems: list[str] = []
-    results = [(outcome.job, (outcome.end, _message(outcome, already))) for outcome in outcomes]
-    for tasks, (end, message) in _grouped(results):
-        # An array that was never submitted is named by its first row.
-        is_impossible = end in (confirmed.End.IMPOSSIBLE, confirmed.End.TOO_LATE)
-        named = tasks[:1] if is_impossible and tasks[0].job_id is None else tasks
-        message = message.replace(_NAMES, naming.names_of(named))
-        if end in (confirmed.End.DONE, confirmed.End.ALREADY):
-            click.echo(message)
-        else:
-            problems.append(message)
-    if problems:
-        slurms = (confirmed.End.REFUSED, confirmed.End.UNSEEN)
-        of_slurm = any(outcome.end in slurms for outcome in outcomes)
-        raise (errors.SlurmError if of_slurm else errors.ConflictError)("\n".join(problems))
+    if form is not None:
+        job_tables.print_jobs(confirmed.stored(context, selected), context.clock.now(), form)
+    for line in report.lines if form is None else ():
+        click.echo(line)
+    report.raise_problems()
 
 
-def _message(outcome: confirmed.Outcome, already: str) -> str:
-    """Return the message about a job, with _NAMES in place of its name."""
-    job = outcome.job
-    why = outcome.why.replace(naming.name_of(job), _NAMES)
-    match outcome.end:
-        case confirmed.End.DONE:
-            return f"{_NAMES} is {_state(job)}"
-        case confirmed.End.ALREADY:
-            return f"{_NAMES} {already}: {_state(job)}"
-        case confirmed.End.REFUSED:
-            return f"{_scheduler(job)} refused the request for {_NAMES}: {why}"
-        case confirmed.End.UNSEEN:
-            return _not_confirmed(_NAMES, _scheduler(job), _state(job))
-    return why
-
-
-def _not_confirmed(names: str, scheduler: str, state: str = "") -> str:
-    shown = f"{names} {state}".rstrip()
-    return (
-        f"{scheduler} accepted the request, but still shows {shown}; check with "
-        f"`orchestrator status {names}`"
-    )
-
-
-def _scheduler(*selected: jobs.Job) -> str:
-    name = contexts.scheduler_name(selected)
-    return f"{name[0].upper()}{name[1:]}"
-
-
-def _state(job: jobs.Job, nodes: str = "") -> str:
-    reason = job_rows.reason_of(job)
-    return f"{job.state}{nodes} ({reason})" if reason else f"{job.state}{nodes}"
-
-
-def _grouped(results: Iterable[tuple[jobs.Job, Result]]) -> Iterator[tuple[list[jobs.Job], Result]]:
-    """Yield the jobs of one submission that have the same result, with the result."""
-    groups: dict[tuple[str, Result], list[jobs.Job]] = {}
-    for job, result in results:
-        groups.setdefault((job.token, result), []).append(job)
-    for (_, result), tasks in groups.items():
-        yield tasks, result
-
-
-@commands.command("wait", "orchestrator wait 123 124")
+@commands.command("wait", "orchestrator wait 123 124", changes="nothing", prints=("jobs",))
 def wait_for_jobs(
     ctx: click.Context,
     selection: options.Selection = options.selection,
@@ -216,30 +166,10 @@ def wait_for_jobs(
         rows = [job.row for job in selection.find(context, with_ended=True)]
         last = wait_for_end(context, rows, timeout)
     if form is not None:
-        job_rows.print_jobs(last, context.clock.now(), form)
-    live = [job for job in last if not job.ended]
-    if live:
-        raise errors.NotEndedError(
-            f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s"
-        )
-    raise_unless_completed(last)
-
-
-def raise_unless_completed(last: Sequence[jobs.Job], *, is_explained: bool = False) -> None:
-    """Raise OrchestratorError unless all jobs are COMPLETED."""
-    failed = [job for job in last if job.state is not jobs.JobState.COMPLETED]
-    if not failed:
-        return
-    if len(last) == 1:
-        job, name = last[0], naming.name_of(last[0])
-        code = job_rows.exit_text(job.exit_code, job.exit_signal)
-        advice = "" if is_explained else f"; see `orchestrator explain {name}`"
-        details = f", exit code {code}{advice}" if code else ""
-        details = details or f": {job.reason}"
-        raise errors.OrchestratorError(f"job {name} ended {job.state}{details}")
-    groups = _grouped((job, str(job.state)) for job in failed)
-    states = ", ".join(f"{naming.names_of(tasks)} {state}" for tasks, state in groups)
-    raise errors.OrchestratorError(f"{len(failed)} of {len(last)} jobs did not complete: {states}")
+        job_tables.print_jobs(last, context.clock.now(), form)
+    if timeout is not None and (error := action_reports.not_ended(last, timeout)):
+        raise error
+    action_reports.raise_unless_completed(last)
 
 
 def explain_failures(context: contexts.Context, last: Sequence[jobs.Job]) -> None:
@@ -252,7 +182,7 @@ def explain_failures(context: contexts.Context, last: Sequence[jobs.Job]) -> Non
             output.note(line)
         if len(failed) > _MAX_EXPLAINED:
             output.note(f"... and {len(failed) - _MAX_EXPLAINED} more that failed")
-    raise_unless_completed(last, is_explained=True)
+    action_reports.raise_unless_completed(last, is_explained=True)
 
 
 def wait_for_end(
@@ -264,11 +194,12 @@ def wait_for_end(
 
     def report(changed: Sequence[jobs.Job]) -> None:
         known.update((job.row, job) for job in changed)
-        at = output.time_of_day(context.clock.now())
+        at = row_values.time_of_day(context.clock.now())
         states = [
-            (job, _state(job, f" on {job.node_list}" if job.node_list else "")) for job in changed
+            (job, action_reports.state_of(job, f" on {job.node_list}" if job.node_list else ""))
+            for job in changed
         ]
-        for tasks, state in _grouped(states):
+        for tasks, state in action_reports.grouped(states):
             output.note(f"{at} {naming.names_of(tasks)} {state}")
 
     try:

@@ -6,11 +6,13 @@ import dataclasses
 
 import click
 
-from orchestrator.cli import commands, options, output, reports, session
+from orchestrator.cli import commands, output, reports, session
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.reports import baselines, studies
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import contexts, selection
+from orchestrator.rows import row_values
 from orchestrator.toml import values
 
 _BASELINE_FIELDS = ("name", "created_at", "runs", "source", "row")
@@ -41,6 +43,7 @@ baseline_commands = commands.Group(
     "orchestrator baseline set last-week --sweep digits-scaling",
     "orchestrator baseline set one-node 123 124 125",
     "orchestrator baseline set published --from figures.csv",
+    changes="other",
 )
 def set_baseline(
     ctx: click.Context,
@@ -70,6 +73,8 @@ def set_baseline(
     "orchestrator baseline show",
     "orchestrator baseline show last-week --format csv",
     table=(*RUN_COLUMNS, *BASELINE_COLUMNS),
+    changes="nothing",
+    prints=("baselines", "baseline_runs"),
 )
 def show(
     context: contexts.Context,
@@ -92,7 +97,7 @@ def show(
         raise baselines.not_found(name)
     newest = {baseline.name: baseline for baseline in reversed(stored)}
     rows = [
-        output.fields_of(baseline, _BASELINE_FIELDS)
+        row_values.fields_of(baseline, _BASELINE_FIELDS)
         for baseline in stored
         if all_ or newest[baseline.name] is baseline
     ]
@@ -106,6 +111,8 @@ def show(
     "    --threshold throughput=0.05",
     "orchestrator baseline compare nightly --history 5",
     table=reports.COMPARISON_COLUMNS,
+    changes="nothing",
+    prints=("comparison",),
 )
 def compare(
     ctx: click.Context,
@@ -135,11 +142,11 @@ def compare(
     for sentence in study.left_out:
         output.note(sentence)
     if history is not None:
-        selected = options.jobs_and_sweeps(context, source.references, ())
+        selected = selection.jobs_and_sweeps(context, source.references, ())
         earlier = studies.history(context, selected, history)
         baseline, name = earlier, earlier.source
     else:
         assert against is not None
         baseline, name = baselines.find(context, against), against
-    compared = reports.compare(study, baseline, chosen)
+    compared = baselines.compare(study, baseline, dict(chosen.thresholds), chosen.metrics)
     reports.print_comparison(compared, name, study, form)

@@ -13,10 +13,11 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from orchestrator import errors
 from orchestrator.cli import output, session, suggestions
 
 Function = Callable[..., Any]
@@ -103,9 +104,62 @@ def record(kind: type) -> Any:
     return _Record(kind)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a command does besides printing."""
+
+    #: jobs: it submits, cancels or changes jobs; other: it changes something else by the user's
+    #: will, such as schedules, the configuration or rows of the database
+    changes: Literal["nothing", "jobs", "other"]
+    #: with which values of its parameters; None: always
+    when: Callable[[Mapping[str, Any]], bool] | None = None
+    #: kinds of the JSON that it prints (rows/kinds.py)
+    prints: Sequence[str] = ()
+
+    def changes_with(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the command changes something with these values."""
+        return self.changes != "nothing" and (self.when is None or bool(self.when(values)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Callback:
+    function: Function
+    effects: Effects
+    declarations: Mapping[str, Declaration]
+
+    def __call__(self, **values: Any) -> Any:
+        ctx = click.get_current_context()
+        is_changing = self.effects.changes_with(values)
+        if session.approval_of(ctx) is not None:
+            if not is_changing or self.effects.changes != "jobs":
+                raise click.UsageError(
+                    f"`{ctx.command_path}` cannot be planned: only commands that submit, cancel or "
+                    "change jobs can"
+                )
+        elif is_changing:
+            session.refuse_if_read_only(ctx)
+        given = {name: item.value(name, values) for name, item in self.declarations.items()}
+        signature = inspect.signature(self.function).parameters
+        try:
+            if "context" in signature:
+                return self.function(session.open_context(ctx), **given)
+            return self.function(ctx, **given) if "ctx" in signature else self.function(**given)
+        except errors.RequestError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def effects_of(command: click.Command) -> Effects | None:
+    """Return what a command does; None: a group of commands."""
+    callback = command.callback
+    return callback.effects if isinstance(callback, _Callback) else None
+
+
 def command(
     name: str,
     *examples: str,
+    changes: Literal["nothing", "jobs", "other"],
+    when: Callable[[Mapping[str, Any]], bool] | None = None,
+    prints: Sequence[str] = (),
     table: Sequence[output.Column] = (),
     kind: type[click.Command] = click.Command,
     **settings: Any,
@@ -113,31 +167,27 @@ def command(
     """Return a decorator that makes a function a command.
 
     Its help is the function's docstring, followed by the columns of its `table` that do not fit a
-    narrow terminal, and the examples.
+    narrow terminal, and the examples. changes, when, prints: see Effects.
     """
     heading = "Example:" if len(examples) == 1 else "Examples:"
     # click wraps paragraphs unless they start with \b.
     epilog = "\n  ".join([f"\b\n{heading}", *examples])
 
     def decorate(function: Function) -> click.Command:
-        signature = inspect.signature(function).parameters
         declarations: dict[str, Declaration] = {
             name: parameter.default
-            for name, parameter in signature.items()
+            for name, parameter in inspect.signature(function).parameters.items()
             if parameter.default is not inspect.Parameter.empty
         }
-
-        def run(**values: Any) -> Any:
-            ctx = click.get_current_context()
-            given = {name: item.value(name, values) for name, item in declarations.items()}
-            if "context" in signature:
-                return function(session.open_context(ctx), **given)
-            return function(ctx, **given) if "ctx" in signature else function(**given)
-
+        callback = _Callback(
+            function=function,
+            effects=Effects(changes=changes, when=when, prints=prints),
+            declarations=declarations,
+        )
         parameters = [made for name, item in declarations.items() for made in item.parameters(name)]
         paragraphs = [inspect.getdoc(function), output.left_out(table), epilog]
         help = "\n\n".join(filter(None, paragraphs))
-        return kind(name, callback=run, params=parameters, help=help, **settings)
+        return kind(name, callback=callback, params=parameters, help=help, **settings)
 
     return decorate
 
@@ -146,12 +196,12 @@ class Group(suggestions.Group):
     """A group that lists its commands in the order of their definition."""
 
     def command(  # type: ignore[override]
-        self, name: str, *examples: str, table: Sequence[output.Column] = ()
+        self, name: str, *examples: str, **settings: Any
     ) -> Callable[[Function], click.Command]:
-        """Return a decorator that adds a function as a command of this group."""
+        """Return a decorator that adds a function as a command of this group; see command()."""
 
         def decorate(function: Function) -> click.Command:
-            made: click.Command = command(name, *examples, table=table)(function)
+            made: click.Command = command(name, *examples, **settings)(function)
             self.add_command(made)
             return made
 

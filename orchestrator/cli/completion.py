@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from orchestrator import errors
+from orchestrator.cli import commands
+from orchestrator.cli.commands import argument
 from orchestrator.text import escaping
 
 if TYPE_CHECKING:
@@ -24,19 +26,20 @@ MAX_ITEMS = 100
 _PLAIN = re.compile(r"[A-Za-z0-9@._+-]+")
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(SHELLS), required=False)
-@click.pass_context
-def completion(ctx: click.Context, shell: str | None) -> None:
+@commands.command(
+    "completion",
+    'eval "$(orchestrator completion bash)"        # ~/.bashrc, bash 4.4 or newer',
+    'eval "$(orchestrator completion zsh)"         # ~/.zshrc, after compinit',
+    "orchestrator completion fish | source         # ~/.config/fish/config.fish",
+    changes="nothing",
+)
+def completion(
+    ctx: click.Context,
+    shell: str | None = argument(type=click.Choice(SHELLS), required=False),
+) -> None:
     """Print the shell code that completes commands and job IDs.
 
     Add one of these lines to your shell's startup file. SHELL defaults to $SHELL.
-
-    \b
-    Examples:
-      eval "$(orchestrator completion bash)"        # ~/.bashrc, bash 4.4 or newer
-      eval "$(orchestrator completion zsh)"         # ~/.zshrc, after compinit
-      orchestrator completion fish | source         # ~/.config/fish/config.fish
     """
     from click import shell_completion
 
@@ -95,8 +98,13 @@ def _read(ctx: click.Context, read: Callable[[Any], Sequence[Item]]) -> Sequence
     from orchestrator.cli import session
     from orchestrator.controller.session import stores
 
+    if ctx.find_root().params.get("host") is not None:
+        # The jobs are those of another host, which would have to be asked for each key.
+        return []
     # click does not run the parent commands here, so ctx.obj is not set.
-    ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
+    given = ctx.find_root().params
+    names = ("profile", "runs_dir", "state_dir")
+    ctx.obj = {name: given[name] for name in names if given.get(name) is not None}
     try:
         configuration = session.configuration_of(ctx, quiet=True)
         store = stores.of(configuration)

@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from orchestrator import config, errors
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, terminal
 from orchestrator.config import channels, paths, projects
 from orchestrator.config import trust as trust_records
+from orchestrator.rows import row_values
 from orchestrator.text import escaping
 from orchestrator.toml import documents, key_paths, schema
 
@@ -34,7 +36,9 @@ config_commands = commands.Group(
 )
 
 
-@config_commands.command("show", "orchestrator config show --origin")
+@config_commands.command(
+    "show", "orchestrator config show --origin", changes="nothing", prints=("config",)
+)
 def show(
     ctx: click.Context,
     origin: bool = option(
@@ -48,14 +52,21 @@ def show(
     --origin the last row is the project's file and whether it is trusted.
     """
     configuration = session.configuration_of(ctx)
-    rows = [output.fields_of(item, ("key", "value", "origin")) for item in configuration.origins]
+    rows = [
+        row_values.fields_of(item, ("key", "value", "origin")) for item in configuration.origins
+    ]
     if origin and (project := configuration.project):
         rows.append({"key": "project_file", "value": project.path, "origin": project.standing})
     columns = _CONFIG_COLUMNS if origin else _CONFIG_COLUMNS[:2]
     output.print_rows("config", rows, columns, form)
 
 
-@config_commands.command("init", "orchestrator config init --print")
+@config_commands.command(
+    "init",
+    "orchestrator config init --print",
+    changes="other",
+    when=lambda given: not given["print_"],
+)
 def init(print_: bool = option("--print", "Print the draft instead of writing a file.")) -> None:
     """Draft a profile for this cluster.
 
@@ -78,7 +89,14 @@ def init(print_: bool = option("--print", "Print the draft instead of writing a 
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
-@commands.command("doctor", "orchestrator doctor", "orchestrator doctor --job --gpus-per-node 1")
+@commands.command(
+    "doctor",
+    "orchestrator doctor",
+    "orchestrator doctor --job --gpus-per-node 1",
+    changes="other",
+    when=lambda given: given["with_job"],
+    prints=("checks",),
+)
 def doctor(
     ctx: click.Context,
     with_job: bool = option("--job", "Also check a compute node with a job."),
@@ -120,7 +138,7 @@ def doctor(
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
             checks.append(site_checks.bad("compute node", str(exc), fix))
-    rows = [{"check": check.name, **output.fields_of(check, _CHECK_FIELDS)} for check in checks]
+    rows = [{"check": check.name, **row_values.fields_of(check, _CHECK_FIELDS)} for check in checks]
     output.print_rows("checks", rows, _CHECK_COLUMNS, form)
     failed = sum(check.outcome == site_checks.BAD for check in checks)
     if failed:
@@ -128,7 +146,13 @@ def doctor(
 
 
 @commands.command(
-    "trust", "orchestrator trust .", "orchestrator trust --list", "orchestrator trust --remove ."
+    "trust",
+    "orchestrator trust .",
+    "orchestrator trust --list",
+    "orchestrator trust --remove .",
+    changes="other",
+    when=lambda given: not given["list_"],
+    prints=("trusted",),
 )
 def trust(
     list_: bool = option("--list", "List trusted files."),

@@ -9,10 +9,12 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, options, output, session
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts, stores
+from orchestrator.rows import row_values
 
 _BACKUP_FIELDS = ("path", "made_at", "size_bytes")
 _BACKUP_COLUMNS = (
@@ -27,7 +29,7 @@ database_commands = commands.Group(
 )
 
 
-@database_commands.command("path", 'sqlite3 "$(orchestrator db path)" .tables')
+@database_commands.command("path", 'sqlite3 "$(orchestrator db path)" .tables', changes="nothing")
 def print_path(ctx: click.Context) -> None:
     """Print the location of the database.
 
@@ -36,7 +38,7 @@ def print_path(ctx: click.Context) -> None:
     click.echo(stores.of(session.configuration_of(ctx)).shown_name)
 
 
-@database_commands.command("upgrade", "orchestrator db upgrade")
+@database_commands.command("upgrade", "orchestrator db upgrade", changes="other")
 def upgrade(context: contexts.Context) -> None:
     """Upgrade the database to this version's schema.
 
@@ -55,7 +57,9 @@ def upgrade(context: contexts.Context) -> None:
         output.note(f"Backup of the previous version: {backup}")
 
 
-@database_commands.command("check", "orchestrator db check")
+@database_commands.command(
+    "check", "orchestrator db check", changes="nothing", prints=("problems",)
+)
 def check(context: contexts.Context, form: str = options.form) -> None:
     """Check the integrity of the database.
 
@@ -70,7 +74,7 @@ def check(context: contexts.Context, form: str = options.form) -> None:
         raise errors.DatabaseError(f"{message}. {context.store.restore_advice}") from exc
     rows = [{**dataclasses.asdict(finding), "problem": str(finding)} for finding in findings]
     if rows or form != "table":
-        output.print_rows("checks", rows, [Column("problem", "parts")], form)
+        output.print_rows("problems", rows, [Column("problem", "parts")], form)
     if findings:
         more = " or more" if len(findings) == stores.MAX_FINDINGS else ""
         problems = output.count(len(findings), "problem")
@@ -78,7 +82,9 @@ def check(context: contexts.Context, form: str = options.form) -> None:
     output.note("The database is intact.")
 
 
-@database_commands.command("backup", "orchestrator db backup ~/orchestrator-backup.db")
+@database_commands.command(
+    "backup", "orchestrator db backup ~/orchestrator-backup.db", changes="nothing"
+)
 def backup(
     context: contexts.Context,
     target: Path | None = argument(required=False, type=click.Path(path_type=Path)),
@@ -95,7 +101,12 @@ def backup(
 
 
 @database_commands.command(
-    "restore", "orchestrator db restore", "orchestrator db restore ~/orchestrator-backup.db"
+    "restore",
+    "orchestrator db restore",
+    "orchestrator db restore ~/orchestrator-backup.db",
+    changes="other",
+    when=lambda given: given["backup"] is not None,
+    prints=("backups",),
 )
 def restore(
     ctx: click.Context,
@@ -111,7 +122,7 @@ def restore(
     store = stores.of(session.configuration_of(ctx))
     ctx.call_on_close(store.close)
     if backup is None:
-        rows = [output.fields_of(stored, _BACKUP_FIELDS) for stored in store.backups()]
+        rows = [row_values.fields_of(stored, _BACKUP_FIELDS) for stored in store.backups()]
         output.print_rows("backups", rows, _BACKUP_COLUMNS, form)
         return
     from orchestrator.controller.setup import restore as restoration
@@ -124,7 +135,9 @@ def restore(
 
 
 @database_commands.command(
-    "copy", "orchestrator db copy --to postgresql://alice@db.example.org/orchestrator"
+    "copy",
+    "orchestrator db copy --to postgresql://alice@db.example.org/orchestrator",
+    changes="other",
 )
 def copy(
     context: contexts.Context,

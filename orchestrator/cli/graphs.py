@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import collections
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from orchestrator import errors, graphs, jobs
-from orchestrator.cli import actions, commands, options, output, session
+from orchestrator import errors, graphs
+from orchestrator.cli import actions, commands, output
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument
-from orchestrator.cli.output import Column, job_rows
+from orchestrator.cli.output import Column
 from orchestrator.controller.graphs import graphs as graph_management
+from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import contexts
+from orchestrator.rows import graph_rows, row_values
 
 NODE_COLUMNS = (
     Column("node", "name"),
@@ -46,7 +47,12 @@ def graph_commands() -> None:
     """
 
 
-@graph_commands.command("submit", "orchestrator graph submit examples/graph/nightly.toml")
+@graph_commands.command(
+    "submit",
+    "orchestrator graph submit examples/graph/nightly.toml",
+    changes="jobs",
+    prints=("graph_nodes",),
+)
 def submit(
     context: contexts.Context,
     file: Path = argument(type=click.Path(path_type=Path, dir_okay=False, exists=True)),
@@ -68,7 +74,13 @@ def submit(
         raise errors.ConflictError("\n".join(problems))
 
 
-@graph_commands.command("status", "orchestrator graph status nightly", table=NODE_COLUMNS)
+@graph_commands.command(
+    "status",
+    "orchestrator graph status nightly",
+    table=NODE_COLUMNS,
+    changes="nothing",
+    prints=("graph_nodes",),
+)
 def status(
     context: contexts.Context,
     reference: str = _graph,
@@ -80,11 +92,13 @@ def status(
     For an array or sweep, STATE is the number of jobs in each state.
     """
     graph = graph_management.find(context, reference)
-    session.refresh(context, refresh)
+    on_demand.refresh(context, refresh)
     _print_nodes(context, graph, form)
 
 
-@graph_commands.command("list", "orchestrator graph list", table=GRAPH_COLUMNS)
+@graph_commands.command(
+    "list", "orchestrator graph list", table=GRAPH_COLUMNS, changes="nothing", prints=("graphs",)
+)
 def list_graphs(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
@@ -102,62 +116,47 @@ def list_graphs(
             has_ended = graph_management.has_ended(work, graph)
             rows.append(
                 {
-                    **output.fields_of(graph, ("row", "name")),
+                    **row_values.fields_of(graph, ("row", "name")),
                     "state": "ended" if has_ended and graph.state == "open" else graph.state,
                     "nodes": len(nodes),
                     "submitted": sum(node.is_bound for node in nodes),
                     "ended": has_ended,
-                    **output.fields_of(graph, names),
+                    **row_values.fields_of(graph, names),
                 }
             )
     output.print_newest("graphs", rows, GRAPH_COLUMNS, form, limit)
 
 
-@graph_commands.command("cancel", "orchestrator graph cancel nightly")
+@graph_commands.command(
+    "cancel", "orchestrator graph cancel nightly", changes="jobs", prints=("graph_nodes",)
+)
 def cancel(
-    context: contexts.Context, reference: str = _graph, timeout: float = actions.timeout_option
+    context: contexts.Context,
+    reference: str = _graph,
+    timeout: float = actions.timeout_option,
+    form: str | None = options.optional_form,
 ) -> None:
     """Cancel the jobs of a graph and submit no more nodes."""
     graph = graph_management.find(context, reference)
     live = graph_management.close(context, graph)
     name = f"{graph.name} (@{graph.row})"
-    if live is None:
+    if live is not None:
+        actions.cancel_live(context, live, timeout)
+    if form is not None:
+        _print_nodes(context, graph, form)
+    elif live is None:
         click.echo(f"Graph {name} had already ended")
-        return
-    actions.cancel_live(context, live, timeout)
-    click.echo(f"Cancelled graph {name}: {output.count(len(live), 'job')}")
+    else:
+        click.echo(f"Cancelled graph {name}: {output.count(len(live), 'job')}")
 
 
 def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str) -> None:
     with context.store.reading() as work:
         rows = [
-            _node_row(graph, node, submit_later.jobs_of(work, node))
+            graph_rows.node_row(graph, node, submit_later.jobs_of(work, node))
             for node in work.graphs.nodes(graph.row)
         ]
     output.print_rows("graph_nodes", rows, NODE_COLUMNS, form, line=_node_line)
-
-
-def _node_row(
-    graph: graphs.StoredGraph, node: graphs.StoredNode, node_jobs: Sequence[jobs.Job]
-) -> dict[str, object]:
-    states = dict(collections.Counter(str(job.state) for job in node_jobs))
-    newest = node_jobs[0] if node_jobs else None
-    single = newest if len(node_jobs) == 1 and node.kind == "job" else None
-    counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    reason = None if single is None else job_rows.reason_of(single)
-    return {
-        "graph": graph.name,
-        "graph_row": graph.row,
-        "node": node.name,
-        "kind": node.kind,
-        "state": single.state if single else counts or None,
-        "states": states,
-        "job_id": newest and (newest.array_job_id or newest.job_id),
-        "after": [":".join(pair) for pair in node.after],
-        "reason": node.given_up or reason or (None if newest else "not submitted yet"),
-        **output.fields_of(node, ("given_up", "source")),
-        "row": node.job_row if node.sweep_row is None else node.sweep_row,
-    }
 
 
 def _node_line(row: output.Row) -> output.Row:

@@ -6,33 +6,30 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import terminal
-from orchestrator.controller.session import contexts
+from orchestrator.controller.logs import reading
+from orchestrator.controller.session import contexts, selection
 from orchestrator.jobs import naming
 from orchestrator.logs import following, searching, tailing
 from orchestrator.text import escaping, expressions
 
 #: Last lines of each log that --follow prints first, as `tail -f` does.
 _FIRST_LINES = 10
+_LINE_COLUMNS = (
+    output.Column("job_id"),
+    output.Column("line"),
+    output.Column("text", "text"),
+    output.Column("path", "parts", drop=1),
+)
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LogPart:
-    """The part of a job's log that is to be read."""
-
-    job: jobs.Job
-    path: str
-    span: searching.Span = searching.WHOLE
-    #: Whether it is the separate error log.
-    is_stderr: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +50,6 @@ class LogOptions:
         default=0,
     )
 
-    def path_of(self, job: jobs.Job) -> str | None:
-        return job.stderr_path if self.stderr and job.stderr_path else job.stdout_path
-
 
 @commands.command(
     "logs",
@@ -64,6 +58,8 @@ class LogOptions:
     "orchestrator logs 123 124 --sweep digits-scaling -f",
     "orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2",
     "orchestrator logs --all --grep 'CUDA out of memory' --path",
+    changes="nothing",
+    prints=("log_lines",),
 )
 def print_logs(
     ctx: click.Context,
@@ -71,6 +67,7 @@ def print_logs(
     sweeps: tuple[str, ...] = options.sweeps,
     all_: bool = option("--all", "With --grep: search the logs of all jobs."),
     shown: LogOptions = commands.record(LogOptions),
+    form: str | None = options.optional_form,
 ) -> None:
     """Print or search the logs of jobs.
 
@@ -85,6 +82,7 @@ def print_logs(
             "specify jobs, or use --sweep, or --all with --grep": not (
                 references or sweeps or all_
             ),
+            "--format and --json require --grep": form and grep is None,
             "--grep reads whole logs: remove --follow and --lines": (
                 grep is not None and (shown.follow or shown.lines is not None)
             ),
@@ -101,20 +99,25 @@ def print_logs(
         with context.store.reading() as work:
             selected = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
-        selected = options.jobs_and_sweeps(context, references, sweeps)
+        selected = selection.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
         try:
             expression = searching.compile_expression(grep, ignore_case=shown.ignore_case)
         except expressions.ExpressionError as exc:
             raise click.UsageError(f"--grep: {grep!r} is not a regular expression: {exc}") from exc
-        if not _print_matches(_parts(context, selected, shown), expression, shown):
+        parts = _parts(context, selected, shown)
+        if form is not None:
+            has_matches = _print_match_rows(parts, expression, shown, form)
+        else:
+            has_matches = _print_matches(parts, expression, shown)
+        if not has_matches:
             ctx.exit(1)
     elif shown.show_path:
         for job in selected:
-            if (path := shown.path_of(job)) is not None:
+            if (path := reading.path_of(job, stderr=shown.stderr)) is not None:
                 terminal.print_exactly(f"{path}\n")
             else:
-                output.note(_missing_log(context, job, None))
+                output.note(reading.missing(context, job, None))
     elif shown.follow and len(selected) > 1:
         _follow_all(context, selected, shown)
     elif shown.follow:
@@ -125,38 +128,22 @@ def print_logs(
 
 def _parts(
     context: contexts.Context, selected: Sequence[jobs.Job], shown: LogOptions
-) -> Iterator[LogPart]:
+) -> Iterator[reading.LogPart]:
     """Yield the parts that exist, for --grep with error logs; print a message for missing ones.
 
     A search of several logs does not mention missing ones.
     """
     is_search = shown.grep is not None
     for job in selected:
-        path = shown.path_of(job)
-        message = ""
         try:
-            if path is None:
-                message = _missing_log(context, job, None)
-            elif shown.attempt is None:
-                yield LogPart(job=job, path=path)
-            elif (span := _attempt_span(job, path, shown.attempt)) is not None:
-                yield LogPart(job=job, path=path, span=span)
-            else:
-                message = f"the log has no attempt {shown.attempt} of {job.job_id}"
-        except errors.NotFoundError:
-            message = _missing_log(context, job, path)
+            yield reading.part(context, job, stderr=shown.stderr, attempt=shown.attempt)
+        except errors.NotFoundError as exc:
+            if not (is_search and len(selected) > 1):
+                output.note(str(exc))
         except errors.OrchestratorError as exc:
             output.note(f"{naming.name_of(job)}: {exc}")
-        if message and not (is_search and len(selected) > 1):
-            output.note(message)
         if is_search and job.stderr_path and not shown.stderr and shown.attempt is None:
-            yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
-
-
-def _attempt_span(job: jobs.Job, path: str, attempt: int) -> searching.Span | None:
-    if job.tracked_name is not None:
-        raise errors.ConflictError("the log of a tracked job does not mark its attempts")
-    return searching.attempt_span(path, job, attempt)
+            yield reading.LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 
 def _print_tails(
@@ -178,7 +165,7 @@ def _print_tails(
                 blocks = _with_final_newline(first, blocks)
             _print_blocks(blocks)
         except errors.NotFoundError:
-            output.note(_missing_log(context, part.job, part.path))
+            output.note(reading.missing(context, part.job, part.path))
 
 
 def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -191,40 +178,29 @@ def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
 
 
 def _follow_one(context: contexts.Context, job: jobs.Job, shown: LogOptions) -> None:
-    # It imports everything that talks to Slurm.
-    from orchestrator.controller.actions import wait
-
-    path, by_row = shown.path_of(job), {job.row: job}
+    path, by_row = reading.path_of(job, stderr=shown.stderr), {job.row: job}
     try:
         if path is None:
             raise errors.NotFoundError
         blocks = following.follow(
             path,
-            done=lambda: not wait.update(context, by_row),
+            done=lambda: not reading.update(context, by_row),
             wait=context.clock.sleep,
             lines=shown.lines,
         )
         _print_blocks(blocks, flush=True)
     except errors.NotFoundError:
-        output.note(_missing_log(context, job, path))
+        output.note(reading.missing(context, job, path))
 
 
 def _follow_all(context: contexts.Context, selected: Sequence[jobs.Job], shown: LogOptions) -> None:
     """Print new lines of several logs, each after its job ID."""
-    from orchestrator.controller.actions import wait
-
     by_row = {job.row: job for job in selected}
     rows = list(by_row)
-
-    def update() -> tuple[bool, Mapping[int, str]]:
-        is_live = wait.update(context, by_row)
-        paths = {row: shown.path_of(job) for row, job in by_row.items()}
-        return is_live, {row: path for row, path in paths.items() if path is not None}
-
     stdout = terminal.bytes_stream()
     silent = set(rows)
     first_lines = _FIRST_LINES if shown.lines is None else shown.lines
-    logs = following.follow_all(update, wait=context.clock.sleep, lines=first_lines)
+    logs = reading.follow(context, by_row, lines=first_lines, stderr=shown.stderr)
     for row, new_lines in logs:
         silent.discard(row)
         width = max(len(naming.name_of(job)) for job in by_row.values())
@@ -239,7 +215,7 @@ def _follow_all(context: contexts.Context, selected: Sequence[jobs.Job], shown: 
 
 
 def _print_matches(
-    parts: Iterator[LogPart], expression: re.Pattern[bytes], shown: LogOptions
+    parts: Iterator[reading.LogPart], expression: re.Pattern[bytes], shown: LogOptions
 ) -> bool:
     """Print matching lines as grep does, with `:` after a match and `-` after its context.
 
@@ -274,6 +250,40 @@ def _print_matches(
     return has_matches
 
 
+def _print_match_rows(
+    parts: Iterator[reading.LogPart], expression: re.Pattern[bytes], shown: LogOptions, form: str
+) -> bool:
+    """Print matching lines and their context as rows; return whether there are any."""
+    from orchestrator.rows import row_values
+    from orchestrator.rows.contract import jobs as contract
+
+    def rows(part: reading.LogPart) -> Iterator[dict[str, object]]:
+        for hit in searching.search(
+            part.path, expression, around=shown.context_lines, span=part.span
+        ):
+            yield row_values.row_of(
+                contract.LogLineRow,
+                part.job,
+                path=part.path,
+                is_stderr=part.is_stderr,
+                line=hit.number,
+                is_match=hit.fits,
+                text=hit.text.decode(errors="replace"),
+            )
+
+    def pages() -> Iterator[list[dict[str, object]]]:
+        for part in parts:
+            try:
+                yield list(rows(part))
+            except errors.NotFoundError:
+                # The job has not started, or the log was deleted meanwhile.
+                continue
+            except errors.OrchestratorError as exc:
+                output.note(f"{naming.name_of(part.job)}: {exc}")
+
+    return output.print_pages("log_lines", pages(), _LINE_COLUMNS, form) > 0
+
+
 def _coloured(head: str, colour: str) -> str:
     is_coloured = output.is_drawable() and not os.environ.get("NO_COLOR")
     return click.style(head, fg=colour) if is_coloured else head
@@ -300,26 +310,3 @@ def _print_blocks(blocks: Iterator[bytes], *, flush: bool = False) -> None:
         stdout.write(block)
         if flush:
             stdout.flush()
-
-
-def _missing_log(context: contexts.Context, job: jobs.Job, path: str | None) -> str:
-    """Return why there is no log; path: where it should be."""
-    if path is None and job.tracked_name is not None:
-        return (
-            f"the log of {job.job_id} is unknown: "
-            f"`orchestrator track {job.job_id} --log PATH` sets it"
-        )
-    if path is None:
-        return f"no log yet: {naming.name_of(job)} is {job.state}"
-    with context.store.reading() as work:
-        now = work.jobs.get(job.row) or job
-        cursors = work.log_cursors.of(job.row)
-    from orchestrator.controller.prune import marks
-
-    if pruned := marks.note(context, job):
-        return f"no log: {pruned}; `orchestrator metrics {naming.name_of(job)}` shows its metrics"
-    if any(cursor.path == path and cursor.inode for cursor in cursors):
-        return f"the log {path} was deleted"
-    if now.state in jobs.TERMINAL:
-        return f"no log: {path} does not exist ({now.state})"
-    return f"no log yet: {path} ({now.state})"

@@ -12,13 +12,15 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, metric_tables
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import contexts, selection
 from orchestrator.controller.sweeps import results
+from orchestrator.rows import row_values
 
 FORMATS = (*output.FORMATS, "parquet")
 #: Seconds between two reads of the files of live jobs with --follow.
@@ -127,6 +129,8 @@ class MetricFilter:
     context_settings={"allow_interspersed_args": True},
     subcommand_metavar="[JOB...] | reparse ...",
     kind=_JobsOrSubcommand,
+    changes="nothing",
+    prints=("metrics", "metric_statistics", "metric_comparison"),
 )
 def show_metrics(
     ctx: click.Context,
@@ -192,7 +196,7 @@ def show_metrics(
     }
     options.refuse(problems)
     context = session.open_context(ctx)
-    selected = options.jobs_and_sweeps(context, references, sweeps)
+    selected = selection.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
     owners = {job.row: job.row for job in selected}
     members = selected
@@ -292,7 +296,7 @@ def _line(row: output.Row) -> str:
         for name in ("epoch", "step", "rank")
         if row[name] is not None and row["name"] != name
     )
-    text = output.number(row["value"]) if sys.stdout.isatty() else output.cell(row["value"])
+    text = row_values.number(row["value"]) if sys.stdout.isatty() else row_values.cell(row["value"])
     value = f"{text} {row['unit']}".rstrip()
     return f"{row['job_id'] or '':<10} {row['name']:<20} {value:<28} {at}".rstrip()
 
@@ -301,6 +305,8 @@ def _line(row: output.Row) -> str:
     "reparse",
     "orchestrator metrics reparse 123",
     "orchestrator metrics reparse --sweep digits-scaling --pattern olivia",
+    changes="other",
+    prints=("reparsed",),
 )
 def reparse(
     context: contexts.Context,
@@ -318,12 +324,12 @@ def reparse(
     """
     from orchestrator.controller.metrics import reparse
 
-    selected = options.jobs_and_sweeps(context, references, sweeps)
+    selected = selection.jobs_and_sweeps(context, references, sweeps)
     rows = [
         {
             "job_row": log.job.row,
             "job_id": log.job.job_id,
-            **output.fields_of(log, ("path", "before", "after", "kept")),
+            **row_values.fields_of(log, ("path", "before", "after", "kept")),
         }
         for log in reparse.reparse(context, selected, patterns)
     ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, options, output
+from orchestrator.cli import commands, output
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts
+from orchestrator.rows import row_values
 
 COLUMNS = (
     Column("at", drop=5),
@@ -31,7 +33,12 @@ def notice_commands() -> None:
 
 
 @notice_commands.command(
-    "list", "orchestrator notices list", "orchestrator notices list --unsent", table=COLUMNS
+    "list",
+    "orchestrator notices list",
+    "orchestrator notices list --unsent",
+    table=COLUMNS,
+    changes="nothing",
+    prints=("notices",),
 )
 def list_notices(
     context: contexts.Context,
@@ -53,19 +60,19 @@ def list_notices(
             "row": delivery.notice_row,
             "key": delivery.notice.key,
             "at": delivery.created_at,
-            **output.fields_of(
+            **row_values.fields_of(
                 delivery.notice, ("kind", "subject", "body", "job_row", "sweep_row", "schedule_row")
             ),
-            **output.fields_of(delivery, ("channel", "state", "tries")),
+            **row_values.fields_of(delivery, ("channel", "state", "tries")),
             "next_at": delivery.next_at if delivery.state in ("waiting", "sending") else None,
-            **output.fields_of(delivery, ("sent_at", "error")),
+            **row_values.fields_of(delivery, ("sent_at", "error")),
         }
         for delivery in deliveries
     ]
     output.print_newest("notices", rows, COLUMNS, form, limit)
 
 
-@notice_commands.command("test", "orchestrator notices test mail")
+@notice_commands.command("test", "orchestrator notices test mail", changes="other")
 def test(context: contexts.Context, channel: str = argument()) -> None:
     """Send a test message over a channel."""
     from orchestrator.controller.notices import delivery
@@ -83,7 +90,9 @@ def test(context: contexts.Context, channel: str = argument()) -> None:
         output.note(note)
 
 
-@notice_commands.command("retry", "orchestrator notices retry && orchestrator tick")
+@notice_commands.command(
+    "retry", "orchestrator notices retry && orchestrator tick", changes="other"
+)
 def retry(
     context: contexts.Context,
     channel: str | None = option("--channel", "Only notifications for this channel.", "NAME"),

@@ -11,11 +11,13 @@ from typing import IO, Any
 import click
 
 from orchestrator import files, jobs, patterns
-from orchestrator.cli import commands, options, output, session
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.logs import lines
+from orchestrator.rows import row_values
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are kept in memory at a time.
@@ -56,7 +58,13 @@ pattern_commands = commands.Group(
 )
 
 
-@pattern_commands.command("list", "orchestrator patterns list", table=_PATTERN_COLUMNS)
+@pattern_commands.command(
+    "list",
+    "orchestrator patterns list",
+    table=_PATTERN_COLUMNS,
+    changes="nothing",
+    prints=("patterns",),
+)
 def list_patterns(
     ctx: click.Context, pattern_files: tuple[Path, ...] = _pattern_files, form: str = options.form
 ) -> None:
@@ -115,6 +123,8 @@ _LOG_FILE = _LogFile()
     "orchestrator patterns test train.log",
     "orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json",
     table=_MATCH_COLUMNS,
+    changes="nothing",
+    prints=("matches",),
 )
 def test_patterns(
     ctx: click.Context,
@@ -193,7 +203,7 @@ def _pattern_of(metric: jobs.Metric) -> str:
 
 def _row(metric: jobs.Metric) -> dict[str, object]:
     names = ("line", "name", "value", "unit", "step", "epoch", "rank", "time")
-    return {**output.fields_of(metric, names), "pattern": _pattern_of(metric)}
+    return {**row_values.fields_of(metric, names), "pattern": _pattern_of(metric)}
 
 
 def _read_lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:

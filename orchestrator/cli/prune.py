@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column
 from orchestrator.controller.prune import plan, removal
-from orchestrator.controller.session import clock_check, contexts
+from orchestrator.controller.session import clock_check, contexts, selection
 from orchestrator.jobs import naming
 from orchestrator.prune import Kind
+from orchestrator.rows import row_values
 from orchestrator.text import sizes
 
 _COLUMNS = (
@@ -36,6 +38,9 @@ _MAX_NAMES = 5
     "orchestrator prune --rows --sweep digits-scaling --yes",
     "orchestrator prune --code --yes",
     table=_COLUMNS,
+    changes="other",
+    when=lambda given: given["yes"],
+    prints=("pruned",),
 )
 def prune(
     ctx: click.Context,
@@ -59,12 +64,7 @@ def prune(
     ),
     job_states: tuple[jobs.JobState, ...] | None = options.job_states,
     job_filter: options.JobFilter = options.job_filter,
-    sweeps: tuple[str, ...] = option(
-        "--sweep",
-        "Only jobs of sweeps with this name, or of one sweep: @3.",
-        "SWEEP",
-        multiple=True,
-    ),
+    sweeps: tuple[str, ...] = options.of_sweeps,
     yes: bool = option("-y --yes", "Remove it; otherwise it is only listed."),
     form: str = options.form,
 ) -> None:
@@ -126,11 +126,11 @@ def _query(
     job_states: tuple[jobs.JobState, ...] | None,
     job_filter: options.JobFilter,
 ) -> jobs.JobQuery:
-    named = [job.row for word in references for job in options.jobs_of(context, word)]
+    named = [job.row for word in references for job in selection.jobs_of(context, word)]
     with context.store.reading() as work:
         # Of a chain the last job decides, so all of them are selected.
         rows = {row for job in named for row in work.recovery.chain(job)}
-    names, sweep_rows = options.sweep_names_and_rows(context, sweeps)
+    names, sweep_rows = selection.sweep_names_and_rows(context, sweeps)
     return jobs.JobQuery(
         rows=sorted(rows),
         states=job_states or (),
@@ -154,7 +154,7 @@ def _row(item: plan.Item) -> Mapping[str, object]:
     first = item.jobs[0] if item.jobs else None
     return {
         "job": naming.names_of(item.jobs) or None,
-        **output.fields_of(first, ("row", "name")),
+        **row_values.fields_of(first, ("row", "name")),
         "what": item.kind.value,
         "size_bytes": item.size_bytes,
         "reason": item.reason,

@@ -11,10 +11,13 @@ from pathlib import Path
 import click
 
 from orchestrator import errors, files, reports
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
+from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.reports import baselines, studies
+from orchestrator.controller.session import selection
 from orchestrator.reports import comparison, documents, drawing, tables
 from orchestrator.toml import values
 
@@ -121,10 +124,10 @@ def load_study(ctx: click.Context, source: Source) -> reports.MeasurementSet:
     if source.file is not None:
         return read_csv(source.file)
     context = session.open_context(ctx)
-    session.refresh(context, source.refresh)
+    on_demand.refresh(context, source.refresh)
     if source.sweep is not None:
         return studies.of_sweep(context, source.sweep)
-    return studies.of_jobs(context, options.jobs_and_sweeps(context, source.references, ()))
+    return studies.of_jobs(context, selection.jobs_and_sweeps(context, source.references, ()))
 
 
 def read_csv(file: Path) -> reports.MeasurementSet:
@@ -144,28 +147,6 @@ def read_csv(file: Path) -> reports.MeasurementSet:
         raise errors.OrchestratorError(f"stdin is larger than {_CSV_LIMIT_BYTES} bytes")
     title = "stdin" if is_stdin else file.stem
     return dataclasses.replace(reports.read_csv(text, name), title=title, source=name)
-
-
-def compare(
-    study: reports.MeasurementSet, baseline: reports.MeasurementSet, chosen: Comparison
-) -> comparison.Comparison:
-    """Compare a study with a baseline. ConflictError if nothing can be compared."""
-    if study.unit != baseline.unit:
-        raise errors.ConflictError(
-            f"the sizes cannot be compared: they are {study.unit} here and {baseline.unit} in the "
-            "baseline"
-        )
-    compared = comparison.compare(
-        study.measurements,
-        baseline.measurements,
-        dict(chosen.thresholds),
-        chosen.metrics or comparison.DEFAULT_METRICS,
-        unit=study.unit,
-    )
-    if not compared.lines:
-        reasons = ["no run can be compared with the baseline", *compared.notes]
-        raise errors.ConflictError("\n".join(reasons))
-    return compared
 
 
 def print_comparison(
@@ -201,6 +182,8 @@ def print_comparison(
     "orchestrator sweep report digits-scaling --against last-week",
     "orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time",
     table=[Column(each.name, drop=each.drop) for each in tables.COLUMNS if not each.is_extra],
+    changes="nothing",
+    prints=("report",),
 )
 def report(
     ctx: click.Context,
@@ -288,7 +271,7 @@ def report(
         _print_report(built, targets, columns or [], form or output.default_format())
         return
     baseline = baselines.find(session.open_context(ctx), against)
-    compared = compare(study, baseline, chosen)
+    compared = baselines.compare(study, baseline, dict(chosen.thresholds), chosen.metrics)
     _print_report(built, targets, columns or [], "table")
     click.echo(f"\nCompared with {against}")
     print_comparison(compared, against, study, "table")

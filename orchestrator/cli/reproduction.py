@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 
 from orchestrator import reproduction
-from orchestrator.cli import commands, options, output, session
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import difference_rows
-from orchestrator.controller.session import contexts
+from orchestrator.controller.refresh import on_demand
+from orchestrator.controller.session import contexts, selection
 
 
 @commands.command(
@@ -19,6 +21,8 @@ from orchestrator.controller.session import contexts
     "orchestrator diff 123_0 123_5",
     "orchestrator diff @7 @9 --json",
     table=difference_rows.COLUMNS,
+    changes="nothing",
+    prints=("differences",),
 )
 def diff(
     ctx: click.Context,
@@ -38,8 +42,8 @@ def diff(
     from orchestrator.controller.reproduction import comparing
 
     context = session.open_context(ctx)
-    session.refresh(context, refresh)
-    pair = [options.one_job(context, reference) for reference in (first, second)]
+    on_demand.refresh(context, refresh)
+    pair = [selection.one_job(context, reference) for reference in (first, second)]
     compared = comparing.compare(context, *pair)
     form = form or "table"
     if form == "table":
@@ -57,6 +61,7 @@ def diff(
     "checkout",
     "orchestrator checkout 123 again",
     "orchestrator checkout 123_5 /tmp/point5",
+    changes="nothing",
 )
 def checkout(
     context: contexts.Context,
@@ -71,7 +76,7 @@ def checkout(
     from orchestrator.controller.reproduction import checkout as checking_out
     from orchestrator.controller.reproduction import stored_specs
 
-    stored = stored_specs.find(context, options.jobs_of(context, reference))
+    stored = stored_specs.find(context, selection.jobs_of(context, reference), or_all=True)
     done = checking_out.checkout(context, stored, folder)
     beside = "" if done.spec_file is None else f" and {done.spec_file}"
     click.echo(f"Wrote {folder} ({done.summary}){beside}. To run it again:")

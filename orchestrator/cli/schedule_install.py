@@ -17,6 +17,8 @@ from orchestrator.cli.output import terminal
     "install",
     "orchestrator schedule install --cron",
     "orchestrator schedule install --systemd --write",
+    changes="other",
+    when=lambda given: given["write"] or given["remove"],
 )
 def install(
     ctx: click.Context,

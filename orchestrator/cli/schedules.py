@@ -13,32 +13,23 @@ from typing import Any, Literal
 import click
 
 from orchestrator import config, errors, specs
-from orchestrator.cli import (
-    commands,
-    options,
-    output,
-    schedule_install,
-    session,
-    spec_options,
-    sweeps,
-    value_types,
-)
+from orchestrator.cli import commands, output, schedule_install, session, sweeps
+from orchestrator.cli.arguments import options, spec_options, value_types
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import Column, schedule_rows
+from orchestrator.cli.output import Column, schedule_tables
+from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import intents, job_scripts
+from orchestrator.controller.submission import intents, job_scripts, requests
 from orchestrator.controller.sweeps import plan
+from orchestrator.rows import schedule_rows
 from orchestrator.schedules import calendars, records
 from orchestrator.toml import values
 
 NEXT_COLUMNS = (Column("local"), Column("utc", drop=1), Column("note", "text"))
 #: Triggers that `show` prints; `history` prints all.
 _SHOWN_TRIGGERS = 10
-_START_CONTROLLER = (
-    "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
-)
 _name = argument()
 
 
@@ -55,11 +46,13 @@ def schedule_commands() -> None:
     "add",
     'orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml',
     "orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml",
+    changes="other",
+    prints=("schedules",),
 )
 def add(
     ctx: click.Context,
     name: str = _name,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     _scheduler: None = options.scheduler,
     cron: str = option(
         "--cron",
@@ -150,13 +143,13 @@ def add(
         following = schedule_rows.local_time(summary.next_at, stored.tz)
         click.echo(f"Schedule {stored.name}: next {following} ({stored.tz})")
     else:
-        schedule_rows.print_schedules([summary], form)
-    note_controller(context, [stored])
+        schedule_tables.print_schedules([summary], form)
+    schedule_tables.note_controller(context, [stored])
 
 
 def _checked(
     ctx: click.Context,
-    job: spec_options.JobOptions,
+    job: requests.Description,
     configuration: config.Configuration,
     *,
     yes: bool,
@@ -168,8 +161,8 @@ def _checked(
 
     Returns arguments of management.add(), and the context for its scheduler.
     """
-    if spec_options.is_sweep(job):
-        sweep, source = spec_options.sweep(job, configuration)
+    if requests.is_sweep(job):
+        sweep, source = requests.sweep(job, configuration)
         context = session.open_context(ctx)
         prepared = plan.prepare(context, sweep.table, sweep.points, source=source, argv=sys.argv)
         context = prepared.context
@@ -187,7 +180,7 @@ def _checked(
         fields: dict[str, Any] = {"kind": "sweep", "spec": specs.to_store(document)}
         fields["source"] = source
     else:
-        request = spec_options.request(job, configuration)
+        request = requests.request(job, configuration, output.note)
         is_local = job_scripts.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
         script = job_scripts.render(configuration, request, is_local=is_local)
@@ -215,7 +208,11 @@ def _local_zone() -> str:
 
 
 @schedule_commands.command(
-    "list", "orchestrator schedule list", table=schedule_rows.SCHEDULE_COLUMNS
+    "list",
+    "orchestrator schedule list",
+    table=schedule_tables.SCHEDULE_COLUMNS,
+    changes="nothing",
+    prints=("schedules",),
 )
 def list_schedules(
     context: contexts.Context,
@@ -226,12 +223,14 @@ def list_schedules(
     with context.store.reading() as work:
         states: Sequence[records.ScheduleState] = ("active", "paused")
         stored = work.schedules.all(states=(*states, "removed") if all_ else states)
-    schedule_rows.print_schedules(management.summaries(context, stored), form)
+    schedule_tables.print_schedules(management.summaries(context, stored), form)
     if stored:
-        note_controller(context, stored, with_last_pass=True)
+        schedule_tables.note_controller(context, stored, with_last_pass=True)
 
 
-@schedule_commands.command("show", "orchestrator schedule show nightly")
+@schedule_commands.command(
+    "show", "orchestrator schedule show nightly", changes="nothing", prints=("schedule",)
+)
 def show(
     context: contexts.Context, name: str = _name, form: str | None = options.optional_form
 ) -> None:
@@ -269,12 +268,17 @@ def show(
         if summary.triggers:
             click.echo()
     if summary.triggers or form != "table":
-        schedule_rows.print_triggers(summary.triggers, stored.tz, form)
+        schedule_tables.print_triggers(summary.triggers, stored.tz, form)
     if changed:
         output.note(changed)
 
 
-@schedule_commands.command("next", "orchestrator schedule next nightly --count 10")
+@schedule_commands.command(
+    "next",
+    "orchestrator schedule next nightly --count 10",
+    changes="nothing",
+    prints=("planned_times",),
+)
 def print_next(
     context: contexts.Context,
     name: str = _name,
@@ -309,7 +313,9 @@ def print_next(
 @schedule_commands.command(
     "history",
     "orchestrator schedule history nightly --format csv",
-    table=schedule_rows.TRIGGER_COLUMNS,
+    table=schedule_tables.TRIGGER_COLUMNS,
+    changes="nothing",
+    prints=("firings",),
 )
 def history(
     context: contexts.Context,
@@ -323,11 +329,13 @@ def history(
     for a reason, or failed (nothing could be submitted).
     """
     stored, triggers = management.history(context, name, limit + 1)
-    schedule_rows.print_triggers(triggers[:limit], stored.tz, form)
+    schedule_tables.print_triggers(triggers[:limit], stored.tz, form)
     output.note_limit(triggers, limit)
 
 
-@schedule_commands.command("run", "orchestrator schedule run nightly")
+@schedule_commands.command(
+    "run", "orchestrator schedule run nightly", changes="other", prints=("firings",)
+)
 def run(context: contexts.Context, name: str = _name, form: str = options.form) -> None:
     """Submit the job or sweep of a schedule once, now.
 
@@ -335,66 +343,59 @@ def run(context: contexts.Context, name: str = _name, form: str = options.form) 
     an earlier submission has not ended. If it cannot be submitted now, the controller submits it
     later.
     """
-    session.refresh(context, None)
+    on_demand.refresh(context, None)
     trigger, messages = management.run_now(context, name)
     for message in messages:
         output.note(message)
-    schedule_rows.print_triggers([trigger], management.find(context, name).tz, form)
+    schedule_tables.print_triggers([trigger], management.find(context, name).tz, form)
     if trigger.state == "failed":
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-@schedule_commands.command("pause", "orchestrator schedule pause nightly")
-def pause(context: contexts.Context, name: str = _name) -> None:
+@schedule_commands.command(
+    "pause", "orchestrator schedule pause nightly", changes="other", prints=("schedules",)
+)
+def pause(
+    context: contexts.Context, name: str = _name, form: str | None = options.optional_form
+) -> None:
     """Pause a schedule until `schedule resume`.
 
     Planned times are skipped while it is paused. Submitted jobs are not affected.
     """
-    _change_state(context, name, "paused")
+    _change_state(context, name, "paused", form)
 
 
-@schedule_commands.command("resume", "orchestrator schedule resume nightly")
-def resume(context: contexts.Context, name: str = _name) -> None:
+@schedule_commands.command(
+    "resume", "orchestrator schedule resume nightly", changes="other", prints=("schedules",)
+)
+def resume(
+    context: contexts.Context, name: str = _name, form: str | None = options.optional_form
+) -> None:
     """Resume a paused schedule with the next planned time."""
-    _change_state(context, name, "active")
+    _change_state(context, name, "active", form)
 
 
-@schedule_commands.command("remove", "orchestrator schedule remove nightly")
-def remove(context: contexts.Context, name: str = _name) -> None:
+@schedule_commands.command(
+    "remove", "orchestrator schedule remove nightly", changes="other", prints=("schedules",)
+)
+def remove(
+    context: contexts.Context, name: str = _name, form: str | None = options.optional_form
+) -> None:
     """Remove a schedule, but keep its history.
 
     Submitted jobs are not affected. The name can be used again.
     """
-    _change_state(context, name, "removed")
+    _change_state(context, name, "removed", form)
 
 
-def _change_state(context: contexts.Context, name: str, state: records.ScheduleState) -> None:
+def _change_state(
+    context: contexts.Context, name: str, state: records.ScheduleState, form: str | None
+) -> None:
     stored = management.change_state(context, name, state)
+    if form is not None:
+        schedule_tables.print_schedules(management.summaries(context, [stored]), form)
+        return
     click.echo(f"Schedule {stored.name} is {stored.state}")
 
 
 schedule_commands.add_command(schedule_install.install)
-
-
-def note_controller(
-    context: contexts.Context, stored: Sequence[records.Schedule], *, with_last_pass: bool = False
-) -> None:
-    """Print a message if no controller handles these schedules."""
-    from orchestrator.controller.service import health
-
-    state = health.examine(context.store, context.configuration.state_dir, context.clock.now())
-    newest = state.newest
-    if state.lease is None or not state.lease.fence:
-        output.note(f"No controller is running, so schedules will not fire. {_START_CONTROLLER}")
-        return
-    is_tick = newest is None or newest.command != "serve"
-    late_seconds = health.TICKS_LATE_SECONDS if is_tick else health.LATE_SECONDS
-    overlooked = management.overdue(context, stored, late_seconds=late_seconds)
-    if messages := [*state.problems, *overlooked]:
-        # A controller of which a step fails needs no second one.
-        has_failing_step = newest is not None and newest.failing_since is not None
-        if overlooked or not has_failing_step:
-            messages.append(_START_CONTROLLER)
-        output.note(" ".join(messages))
-    elif with_last_pass and newest is not None:
-        output.note(health.last_pass_message(newest))

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column
+from orchestrator.rows import row_values
 from orchestrator.text import formats
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _HEALTH_COLUMNS = (
 )
 
 
-@commands.command("tick", "orchestrator tick")
+@commands.command("tick", "orchestrator tick", changes="other")
 def tick(
     ctx: click.Context,
     quiet: bool = option(
@@ -80,7 +82,14 @@ def tick(
         output.note("Nothing to do.")
 
 
-@commands.command("serve", "orchestrator serve", "orchestrator serve --status")
+@commands.command(
+    "serve",
+    "orchestrator serve",
+    "orchestrator serve --status",
+    changes="other",
+    when=lambda given: not given["show_status"],
+    prints=("controllers",),
+)
 def serve(
     ctx: click.Context,
     interval: float | None = option(
@@ -128,7 +137,7 @@ def serve(
 
 def _json_line(line: controller_process.LogLine) -> str:
     names = ("level", "event", "step", "job", "text")
-    return formats.json_text({"time": line.at.isoformat(), **output.fields_of(line, names)})
+    return formats.json_text({"time": line.at.isoformat(), **row_values.fields_of(line, names)})
 
 
 def _text_line(line: controller_process.LogLine) -> str:
@@ -147,9 +156,9 @@ def _print_health(context: contexts.Context, form: str) -> None:
     row: dict[str, object] = {
         "healthy": not state.problems,
         "command": holder and lease and lease.command,
-        **output.fields_of(holder, ("host", "pid")),
-        **output.fields_of(lease, ("since", "renewed_at", "fence")),
-        **output.fields_of(
+        **row_values.fields_of(holder, ("host", "pid")),
+        **row_values.fields_of(lease, ("since", "renewed_at", "fence")),
+        **row_values.fields_of(
             newest, ("last_pass_at", "took_seconds", "next_pass_at", "failing_since")
         ),
         "steps": {} if newest is None else newest.steps,

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -18,17 +18,77 @@ from orchestrator import config, errors
 from orchestrator.cli import output
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.refresh import freshness
+    from orchestrator import plans
     from orchestrator.controller.session import contexts
     from orchestrator.processes import process
     from orchestrator.slurm.client import Client
 
 #: Notes of the configuration that were printed, in the click context's meta.
 _PRINTED_NOTES = "orchestrator.notes"
+#: The Approval of a command that is planned or applied, in the click context's meta.
+_APPROVAL = "orchestrator.approval"
+#: Whether nothing may be changed, in the click context's meta.
+_READ_ONLY = "orchestrator.read_only"
+#: By what a user acts, for the history of jobs; set by programs that start commands.
+THROUGH_VARIABLE = "ORCHESTRATOR_THROUGH"
+#: The computer that sent the command, in the click context's meta.
+_CALLER = "orchestrator.caller"
 #: The first progress message is printed after this time.
 FIRST_SECONDS = 1.0
 #: It is repeated at this interval. sbatch retries for two minutes while slurmctld is down.
 REPEAT_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Approval:
+    """What a command that changes jobs needs before it acts."""
+
+    #: returns Guard.approve for the command's context
+    make: Callable[[contexts.Context], Callable[[Callable[[], plans.Effect]], None]]
+    #: the command is only planned: nothing is changed
+    is_plan: bool
+
+
+def set_approval(ctx: click.Context, approval: Approval) -> None:
+    ctx.meta[_APPROVAL] = approval
+
+
+def approval_of(ctx: click.Context) -> Approval | None:
+    approval: Approval | None = ctx.meta.get(_APPROVAL)
+    return approval
+
+
+def set_read_only(ctx: click.Context, is_read_only: bool) -> None:
+    """Set whether nothing may be changed: --read-only, or ORCHESTRATOR_READ_ONLY."""
+    ctx.meta[_READ_ONLY] = is_read_only
+
+
+def is_read_only(ctx: click.Context) -> bool:
+    approval = approval_of(ctx)
+    return bool(ctx.meta.get(_READ_ONLY)) or (approval is not None and approval.is_plan)
+
+
+def preceding_options(ctx: click.Context) -> list[str]:
+    """Return the options that precede the command, other than --read-only."""
+    return [
+        word
+        for key, value in (ctx.obj or {}).items()
+        for word in (f"--{key.replace('_', '-')}", str(value))
+    ]
+
+
+def refuse_if_read_only(ctx: click.Context) -> None:
+    """Raise ConflictError if nothing may be changed."""
+    if is_read_only(ctx):
+        raise errors.ConflictError(
+            f"`{ctx.command_path}` would change something, and --read-only or "
+            "ORCHESTRATOR_READ_ONLY forbids it. Nothing was done."
+        )
+
+
+def set_caller(ctx: click.Context, caller: contexts.Caller | None) -> None:
+    """Set which computer sent the command; None: it was called here."""
+    ctx.meta[_CALLER] = caller
 
 
 def configuration_of(
@@ -61,25 +121,38 @@ def current_folder() -> Path:
         ) from exc
 
 
-def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context:
-    """Return the Context; it is closed with `ctx`. `quiet`: without progress messages."""
+def open_context(
+    ctx: click.Context, *, quiet: bool = False, with_project: bool = True
+) -> contexts.Context:
+    """Return the Context; it is closed with `ctx`.
+
+    quiet: without progress messages. with_project: False ignores the project's file.
+    """
     from orchestrator.controller.session import contexts, stores
 
-    configuration = configuration_of(ctx)
+    configuration = configuration_of(ctx, with_project=with_project)
+    caller: contexts.Caller | None = ctx.meta.get(_CALLER)
     store = stores.of(configuration)
     ctx.call_on_close(store.close)
     ctx.with_resource(store.explained())
-    return contexts.Context(
+    context = contexts.Context(
         configuration=configuration,
         store=store,
         slurm_client=functools.partial(client, quiet=quiet),
         environ=os.environ,
         folder=current_folder(),
+        is_read_only=is_read_only(ctx),
+        through=os.environ.get(THROUGH_VARIABLE, "") if caller is None else caller.through,
+        carried=None if caller is None else caller.carried,
         reporter=contexts.Reporter(
             write=lambda level, text: output.note(text),
             activity=contextlib.nullcontext if quiet else progress,
         ).once(),
     )
+    if (approval := approval_of(ctx)) is None:
+        return context
+    guard = contexts.Guard(approve=approval.make(context))
+    return dataclasses.replace(context, guard=guard)
 
 
 def client(*, quiet: bool = False) -> Client:
@@ -123,22 +196,3 @@ def progress(activity: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, handler)
-
-
-def refresh(context: contexts.Context, refresh: bool | None) -> freshness.Freshness | None:
-    """Ask Slurm about live jobs: now (True), never (False), or if the stored state is too old.
-
-    Returns None if Slurm need not be asked.
-    """
-    from orchestrator.controller.refresh import freshness
-
-    if refresh is False:
-        return None
-    with context.store.reading():
-        if refresh is None and freshness.nothing_is_due(context):
-            return None
-        # It imports everything that talks to Slurm.
-        from orchestrator.controller.resubmission import deferred_jobs
-
-        plan = deferred_jobs.make_plan(context, floor_seconds=0 if refresh else None)
-    return deferred_jobs.refresh_or_warn(context, plan)

@@ -6,22 +6,23 @@ import collections
 import dataclasses
 import datetime
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session
+from orchestrator.cli import commands, output
+from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import Column, job_rows, terminal
+from orchestrator.cli.output import Column, job_tables, terminal
 from orchestrator.controller.prune import marks
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.session import contexts, queries
+from orchestrator.controller.refresh import on_demand
+from orchestrator.controller.session import contexts, queries, selection
 from orchestrator.controller.usage import job_efficiency
-from orchestrator.diagnosis import exit_codes, pending_reasons
 from orchestrator.jobs import naming
+from orchestrator.rows import efficiency_rows, job_facts, job_rows, row_values
 from orchestrator.text import escaping
 from orchestrator.usage import efficiency, gpus
 
@@ -35,12 +36,8 @@ _FAILURE_COLUMNS = (
     Column("stdout_path", "parts"),
 )
 #: `show` prints these tables; the numbers of their columns do not overlap.
-_TABLES = (*job_rows.ATTEMPT_COLUMNS, *job_rows.CHAIN_COLUMNS, *_FAILURE_COLUMNS)
+_TABLES = (*job_tables.ATTEMPT_COLUMNS, *job_tables.CHAIN_COLUMNS, *_FAILURE_COLUMNS)
 _BAR_CHARACTERS = 20
-#: Label -> field of a job.
-_SITE = {"Cluster": "cluster", "Partition": "partition", "Account": "account", "QOS": "qos"}
-_TIMES = {"Submitted": "submitted_at", "Started": "started_at", "Ended": "ended_at"}
-_PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_path"}
 
 
 @commands.command(
@@ -50,6 +47,8 @@ _PATHS = {"Run folder": "run_dir", "Log": "stdout_path", "Error log": "stderr_pa
     "orchestrator show 123 --code",
     "orchestrator show 123 --environment",
     table=_TABLES,
+    changes="nothing",
+    prints=("job", "array", "environment"),
 )
 def show(
     context: contexts.Context,
@@ -76,8 +75,8 @@ def show(
     """
     plain = {"--script": script, "--spec": spec, "--diff": diff, "--code": code}
     options.refuse_format(form, plain)
-    session.refresh(context, refresh)
-    tasks = options.jobs_of(context, reference)
+    on_demand.refresh(context, refresh)
+    tasks = selection.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
     pruned = marks.note(context, tasks[0])
@@ -94,7 +93,7 @@ def show(
     elif environment:
         _show_environment(context, tasks, provenance, form or "table")
     elif form in ("tsv", "csv"):
-        job_rows.print_jobs(tasks, context.clock.now(), form)
+        job_tables.print_jobs(tasks, context.clock.now(), form)
     elif len(tasks) > 1:
         _show_array(tasks, provenance, form or "table", context.clock.now())
     else:
@@ -141,8 +140,9 @@ def _show_environment(
     provenance: Mapping[str, Any],
     form: str,
 ) -> None:
-    from orchestrator.cli.output import environment_rows
+    from orchestrator.cli.output import environment_tables
     from orchestrator.controller.environments import attempts
+    from orchestrator.rows import environment_rows
 
     shown = tasks[:1] if form == "table" else tasks
     known = [(job, attempts.of_job(context, job)) for job in shown]
@@ -154,7 +154,7 @@ def _show_environment(
     image = provenance.get("container")
     if form == "table":
         others = attempts.others(context, tasks)
-        environment_rows.print_environment(tasks[0], known[0][1], image, others)
+        environment_tables.print_environment(tasks[0], known[0][1], image, others)
     elif output.is_json(form):
         rows = [
             environment_rows.environment_row(job, each, image)
@@ -181,20 +181,20 @@ def _show_array(
     failed.sort(key=lambda job: (job.ended_at is None, job.ended_at, job.row))
     failures = [
         {
-            **output.fields_of(job, ("job_id", "state", "reason")),
+            **row_values.fields_of(job, ("job_id", "state", "reason")),
             "exit": job_rows.exit_text(job.exit_code, job.exit_signal),
-            **output.fields_of(job, ("ended_at", "stdout_path")),
+            **row_values.fields_of(job, ("ended_at", "stdout_path")),
         }
         for job in failed[:_MAX_FAILURES]
     ]
     if output.is_json(form):
         names = ("cluster", "partition", "account", "qos", "run_dir", "token")
         record = {
-            **output.fields_of(first, ("array_job_id", "name")),
+            **row_values.fields_of(first, ("array_job_id", "name")),
             "tasks": len(tasks),
             "states": dict(collections.Counter(job.state for job in tasks).most_common()),
             "first_failures": failures,
-            **output.fields_of(first, names),
+            **row_values.fields_of(first, names),
             "provenance": provenance,
         }
         output.print_rows("array", [record], (), form)
@@ -204,7 +204,7 @@ def _show_array(
             ("Array", f"{first.array_job_id or '-'} (@{first.row}-{tasks[-1].row})"),
             ("Name", first.name),
             ("Tasks", f"{len(tasks)}, {naming.names_of(tasks)}"),
-            *_named(first, _SITE),
+            *job_facts.named(first, job_facts.SITE),
             ("Labels", ", ".join(first.labels)),
             ("Run folder", first.run_dir),
             ("Spec", provenance.get("spec")),
@@ -212,14 +212,10 @@ def _show_array(
         ]
     )
     click.echo("\nStates:")
-    job_rows.print_job_rows(job_rows.folded_rows(tasks, now), "table")
+    job_tables.print_job_rows(job_rows.folded_rows(tasks, now), "table")
     if failures:
         click.echo("\nFirst failures:")
         output.print_rows("failures", failures, _FAILURE_COLUMNS, "table")
-
-
-def _named(job: jobs.Job, fields: Mapping[str, str]) -> list[tuple[str, object]]:
-    return [(name, getattr(job, field)) for name, field in fields.items()]
 
 
 def _show_job(
@@ -249,15 +245,15 @@ def _show_job(
             "events": [job_rows.event_row(event) for event in details.events],
             "provenance": provenance,
         }
-        output.print_rows("job", [row], job_rows.JOB_COLUMNS, form)
+        output.print_rows("job", [row], job_tables.JOB_COLUMNS, form)
         return
-    output.print_fields(_fields(job, row, provenance, marks.note(context, job)))
+    output.print_fields(job_facts.facts(job, row, provenance, marks.note(context, job)))
     if len(attempts) > 1:
         click.echo("\nAttempts:")
-        output.print_rows("attempts", attempts, job_rows.ATTEMPT_COLUMNS, "table")
+        output.print_rows("attempts", attempts, job_tables.ATTEMPT_COLUMNS, "table")
     if links:
         click.echo("\nChain:")
-        output.print_rows("chain", links, job_rows.CHAIN_COLUMNS, "table")
+        output.print_rows("chain", links, job_tables.CHAIN_COLUMNS, "table")
     if efficiency is not None:
         click.echo("\nEfficiency:")
         for line in efficiency_lines(efficiency, gpus):
@@ -265,94 +261,23 @@ def _show_job(
     click.echo("\nHistory:")
     for event in details.events:
         detail = escaping.one_line(event.detail)
-        click.echo(f"  {output.cell(event.at)}  {event.source:<10} {detail}")
-
-
-def _fields(
-    job: jobs.Job, row: output.Row, provenance: Mapping[str, object], pruned: str
-) -> Iterator[tuple[str, object]]:
-    yield "Job", f"{job.job_id or '-'} (@{job.row})"
-    yield "Name", job.name
-    raw = "" if job.raw_state in (None, job.state) else f" (Slurm: {job.raw_state})"
-    yield "State", f"{job.state}{raw}"
-    yield "Reason", pending_reasons.reason_sentence(job)
-    yield "Next try", row["resend_at"]
-    yield "Next start", row["next_start_at"]
-    for alert in job.current_alerts:
-        yield "Alert", f"{alert.rule}: {alert.detail}"
-    code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    known = exit_codes.meaning(job)
-    yield "Exit code", f"{code} ({known[1]})" if code and known else code
-    if job.cause is not None:
-        yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
-    yield from _named(job, _SITE)
-    yield "Nodes", f"{job.nodes} ({job.node_list})" if job.nodes and job.node_list else job.nodes
-    yield "GPUs", job.gpus
-    elapsed = output.elapsed(row["elapsed_seconds"])
-    limit = output.elapsed(job.time_limit_seconds)
-    yield "Time", f"{elapsed} of {limit}" if elapsed and limit else elapsed or limit
-    yield from _named(job, _TIMES)
-    yield "Arguments", row["arguments"] and shlex.join(row["arguments"])
-    yield "Labels", ", ".join(job.labels)
-    yield from _named(job, _PATHS)
-    yield "Note", pruned
-    yield "Spec", provenance.get("spec")
-    commit = str(provenance.get("git_commit") or "")
-    branch = f" ({provenance['git_branch']})" if provenance.get("git_branch") else ""
-    changes = " with uncommitted changes (show --code)" if provenance.get("git_dirty") else ""
-    yield "Commit", f"{commit[:12]}{branch}{changes}" if commit else None
-    yield "Token", job.token
-    yield "Stale since", job.stale_since
+        click.echo(f"  {row_values.cell(event.at)}  {event.source:<10} {detail}")
 
 
 def efficiency_lines(
     used: efficiency.Efficiency, used_gpus: Sequence[gpus.GpuUsage]
 ) -> Iterator[str]:
     """Yield what a job used of what it was allocated, with bars."""
-    limit = output.elapsed(used.time_limit_seconds)
-    if used.elapsed_seconds is not None:
-        elapsed = output.elapsed(used.elapsed_seconds)
-        yield _bar("Time", used.time_share, f"{elapsed} of {limit}" if limit else elapsed)
-    if used.cpu_seconds is not None:
-        text = output.elapsed(used.cpu_seconds)
-        if used.cpus is not None and used.elapsed_seconds is not None:
-            available = output.elapsed(used.cpus * used.elapsed_seconds)
-            text += f" of {available} ({output.count(used.cpus, 'CPU')})"
-        yield _bar("CPU", used.cpu_share, text)
-    if used.memory_peak_bytes is not None:
-        peak = efficiency.amount(used.memory_peak_bytes)
-        text = f"{peak} peak, {used.memory_is_of}"
-        if used.memory_asked_bytes is not None:
-            text = f"{peak} of {efficiency.amount(used.memory_asked_bytes)} {used.memory_is_of}"
-        yield _bar("Memory", used.memory_share, text)
-    for gpu in used_gpus:
-        use = gpu.utilization_percent
-        share = None if use is None else use.mean / 100.0
-        yield _bar(f"GPU {gpu.host}:{gpu.index}", share, _gpu_text(gpu))
-    if used.energy_joules is not None:
-        yield _bar("Energy", None, f"{used.energy_joules / 3.6e6:.3f} kWh")
+    for use in efficiency_rows.uses(used, used_gpus):
+        yield _bar(use)
     for note in used.notes:
         yield f"Note: {note}"
     for missing in used.unknown:
         yield f"Unknown: {missing}"
 
 
-def _bar(name: str, share: float | None, text: str) -> str:
-    if share is None:
-        return f"{name:<14} {'':{_BAR_CHARACTERS + 7}} {text}"
-    filled = min(_BAR_CHARACTERS, round(share * _BAR_CHARACTERS))
-    return f"{name:<14} [{'|' * filled:<{_BAR_CHARACTERS}}{share * 100:4.0f}%] {text}"
-
-
-def _gpu_text(gpu: gpus.GpuUsage) -> str:
-    parts = []
-    if gpu.utilization_percent is None:
-        parts.append("utilization unknown")
-    if gpu.memory_used_mib is not None:
-        total = "" if gpu.memory_total_mib is None else f" of {gpu.memory_total_mib / 1024:.1f}"
-        parts.append(f"memory {gpu.memory_used_mib.max / 1024:.1f}{total} GiB")
-    if gpu.power_watts is not None:
-        parts.append(f"{gpu.power_watts.mean:.0f} W")
-    if gpu.idle_share is not None:
-        parts.append(f"idle {gpu.idle_share * 100:.0f} %")
-    return ", ".join(parts)
+def _bar(use: efficiency_rows.Use) -> str:
+    if use.share is None:
+        return f"{use.name:<14} {'':{_BAR_CHARACTERS + 7}} {use.text}"
+    filled = min(_BAR_CHARACTERS, round(use.share * _BAR_CHARACTERS))
+    return f"{use.name:<14} [{'|' * filled:<{_BAR_CHARACTERS}}{use.share * 100:4.0f}%] {use.text}"

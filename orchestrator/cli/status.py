@@ -9,10 +9,13 @@ import sys
 import time
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import job_rows, terminal
-from orchestrator.controller.session import clock_check, contexts, queries
+from orchestrator.cli.output import job_tables, terminal
+from orchestrator.controller.refresh import on_demand
+from orchestrator.controller.session import clock_check, contexts, listing
+from orchestrator.rows import job_rows
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
@@ -22,19 +25,16 @@ _WATCH_SECONDS = 2
     "status",
     "orchestrator status",
     "orchestrator status -t RUNNING,PENDING --json",
-    table=job_rows.JOB_COLUMNS,
+    table=job_tables.JOB_COLUMNS,
+    changes="nothing",
+    prints=("jobs",),
 )
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
     job_states: tuple[jobs.JobState, ...] | None = options.job_states,
     job_filter: options.JobFilter = options.job_filter,
-    sweeps: tuple[str, ...] = option(
-        "--sweep",
-        "Only jobs of sweeps with this name, or of one sweep: @3.",
-        "SWEEP",
-        multiple=True,
-    ),
+    sweeps: tuple[str, ...] = options.of_sweeps,
     since: datetime.datetime | None = option(
         "-S --since",
         "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
@@ -45,8 +45,8 @@ def status(
     expand: bool = option("-r --expand", "One row for each task of an array."),
     watch: bool = option(
         "--watch",
-        "Print again every 2 s until Ctrl-C. With --refresh, Slurm is queried now, and later as "
-        "by default.",
+        "Print again every 2 s until Ctrl-C. It reads only the database; with --refresh, Slurm is "
+        "queried now, and later as without --watch.",
     ),
     refresh: bool | None = options.refresh,
     form: str = options.form,
@@ -57,30 +57,37 @@ def status(
     shows array tasks with the same state in one row: 41_[0-499]. Slurm is asked only if the stored
     state is older than the profile's poll_floor_seconds.
     """
-    is_filtered = any((references, job_states, sweeps, since, *vars(job_filter).values()))
-    sweep_names, sweep_rows = options.sweep_names_and_rows(context, sweeps)
-    query = jobs.JobQuery(
-        sweeps=sweep_names,
-        sweep_rows=sweep_rows,
+    shown = listing.Filter(
+        references=references,
         states=job_states or (),
+        sweeps=sweeps,
         since=since,
-        live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
-        limit=limit,
+        all=all_,
         **vars(job_filter),
     )
+    query = shown.query(context, limit)
+    if watch and refresh is None:
+        refresh = False
     while True:
         fresh = None
         # Nothing can be stored while a row is damaged, but readable rows are still shown.
         with contextlib.suppress(errors.DamagedRowError):
-            fresh = session.refresh(context, refresh)
+            fresh = on_demand.refresh(context, refresh)
         error = ""
         if refresh and fresh is not None and fresh.failing_since is not None:
             error = fresh.last_error or ""
         is_empty = not _print_jobs(
-            context, references, query, form, expand=expand, clear=watch, error=error
+            context,
+            references,
+            query,
+            form,
+            expand=expand,
+            is_watched=watch,
+            is_asked=refresh is not False,
+            error=error,
         )
         if is_empty and form == "table" and sys.stdout.isatty():
-            output.note(_next_step(context, is_filtered=is_filtered))
+            output.note(_next_step(context, is_filtered=shown.has_conditions))
         if not watch:
             return
         refresh = None if refresh else refresh
@@ -94,42 +101,40 @@ def _print_jobs(
     form: str,
     *,
     expand: bool,
-    clear: bool,
+    is_watched: bool,
+    is_asked: bool,
     error: str,
 ) -> bool:
     """Print jobs and what is wrong; return whether there are any."""
-    named: list[int] = []
     is_folded = form == "table" and not expand
+    # One more shows whether there are more. An array is folded as a whole: the limit then counts
+    # lines.
+    limit = None if references else query.limit
+    one_more = dataclasses.replace(
+        query, limit=None if limit is None else limit + 1, whole_arrays=is_folded
+    )
     with context.store.reading() as work:
-        if references:
-            named = [job.row for word in references for job in options.jobs_of(context, word)]
-            query = dataclasses.replace(query, rows=named, limit=None)
-        # One more shows whether there are more. An array is folded as a whole: the limit then
-        # counts lines.
-        limit = query.limit
-        one_more = dataclasses.replace(
-            query, limit=None if limit is None else limit + 1, whole_arrays=is_folded
-        )
-        matching, slurm_error, damage = queries.list_readable(context, one_more)
+        listed = listing.read(context, references, one_more)
         doubt = clock_check.stored_doubt(work)
-    if references:
-        order = {row: number for number, row in enumerate(named)}
-        matching.sort(key=lambda job: order[job.row])
+    matching = listed.jobs
     now = context.clock.now()
-    if clear and form == "table" and output.is_drawable():
+    if is_watched and form == "table" and output.is_drawable():
         terminal.clear()
     if is_folded:
         rows = job_rows.folded_rows(matching, now)
     else:
         rows = [job_rows.job_row(job, now) for job in matching]
-    job_rows.print_job_rows(rows[:limit], form)
-    messages = [_staleness(matching, error or slurm_error), doubt, _late_controller(context, now)]
+    job_tables.print_job_rows(rows[:limit], form)
+    staleness = _staleness(matching, error or listed.slurm_error)
+    if is_watched and not is_asked and not staleness:
+        staleness = _not_asked(context, matching, now)
+    messages = [staleness, doubt, _late_controller(context, now)]
     for message in filter(None, messages):
         output.note(message)
     if limit is not None:
         output.note_limit(rows, limit)
-    if damage:
-        raise damage[0]
+    if listed.damage:
+        raise listed.damage[0]
     return bool(rows)
 
 
@@ -165,6 +170,20 @@ def _staleness(matching: list[jobs.Job], error: str) -> str:
     return f"Stale since {since}: {reason or 'not confirmed by Slurm'}"
 
 
+def _not_asked(context: contexts.Context, matching: list[jobs.Job], now: datetime.datetime) -> str:
+    """Return a message if neither a controller nor a command keeps the states up to date, or ""."""
+    live = {job.cluster for job in matching if not job.settled}
+    with context.store.reading() as work:
+        asked = [work.refreshes.get(cluster).last_good_squeue_at for cluster in sorted(live)]
+    oldest = min((at for at in asked if at is not None), default=None)
+    profile = context.profile
+    late_seconds = profile.serve_interval_seconds + profile.poll_floor_seconds
+    if oldest is None or (now - oldest).total_seconds() <= late_seconds:
+        return ""
+    at = oldest.astimezone().isoformat(timespec="seconds")
+    return f"States are of {at}. `status --watch --refresh` keeps them up to date."
+
+
 def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     """Return a message if `serve` was not stopped but makes no passes, or ""."""
     state_dir = context.configuration.state_dir
@@ -178,7 +197,7 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     return late and f"{late} For details: `orchestrator serve --status`."
 
 
-@commands.command("refresh", "orchestrator refresh")
+@commands.command("refresh", "orchestrator refresh", changes="nothing")
 def refresh(context: contexts.Context) -> None:
     """Query Slurm about all live jobs now.
 

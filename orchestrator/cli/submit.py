@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 import sys
@@ -12,20 +11,25 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, options, output, session, spec_options
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, spec_options
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
-from orchestrator.controller.submission import job_scripts
+from orchestrator.controller.submission import job_scripts, requests
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import contexts
 
 
-@commands.command("render", "orchestrator render examples/digits_ddp.toml --set resources.nodes=2")
+@commands.command(
+    "render",
+    "orchestrator render examples/digits_ddp.toml --set resources.nodes=2",
+    changes="nothing",
+)
 def render(
     ctx: click.Context,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     _scheduler: None = options.scheduler,
     snapshot: bool | None = options.snapshot,
 ) -> None:
@@ -34,7 +38,7 @@ def render(
     The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
     """
     configuration = session.configuration_of(ctx)
-    request = spec_options.request(job.with_snapshot(snapshot), configuration)
+    request = requests.request(job.with_snapshot(snapshot), configuration, output.note)
     terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
     spec_options.print_command_line(request)
 
@@ -47,10 +51,13 @@ def render(
     "orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5",
     "orchestrator submit -- python -m package.module",
     "orchestrator submit --like 123 --set args.lr=0.2",
+    changes="jobs",
+    when=lambda given: not (given["dry_run"] or given["test_only"]),
+    prints=("jobs",),
 )
 def submit(
     ctx: click.Context,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     _scheduler: None = options.scheduler,
     dry_run: bool = option("--dry-run", "Print the script, as `render` does."),
     test_only: bool = option("--test-only", "Ask Slurm when the job would start."),
@@ -87,10 +94,12 @@ def submit(
     configuration = session.configuration_of(ctx)
     context: contexts.Context | None = None
     if like is not None:
-        context, request = _like(ctx, like, job, snapshot)
+        context = session.open_context(ctx)
+        tasks = _jobs_of(context, like)
+        context, request = requests.like(context, tasks, job, snapshot)
     else:
         job = job.with_snapshot(snapshot)
-        request = spec_options.request(job, configuration)
+        request = requests.request(job, configuration, output.note)
     if save_spec is not None:
         spec_options.save(job, pathlib.Path(save_spec))
     if dry_run:
@@ -103,18 +112,14 @@ def submit(
     if test_only:
         click.echo(submission.test_only(context, request))
         return
-    if request.spec.code.is_due or (like is not None and "job.chdir" in job.flags):
-        from orchestrator.controller.code import snapshots
-
-        request = snapshots.request_taken(context, request)
-    if queue is None:
-        queue = context.profile.queue_submissions
-    first = submission.submit(context, request, queue=queue)
-    tasks = submission.tasks_of(context, first)
+    tasks = submission.submit_requested(
+        context, request, queue=queue, is_moved=like is not None and "job.chdir" in job.flags
+    )
+    first = tasks[0]
     if parsable:
         click.echo(_parsable(first))
     elif form is None:
-        click.echo(submission_line(tasks))
+        click.echo(_submission_line(tasks))
         if first.is_deferred:
             output.note(
                 "The next `orchestrator status`, `show`, `refresh` or `wait` after that time "
@@ -125,49 +130,45 @@ def submit(
 
         tasks = actions.wait_for_end(context, [job.row for job in tasks])
     if form is not None:
-        from orchestrator.cli.output import job_rows
-
-        job_rows.print_jobs(tasks, context.clock.now(), form)
+        _print_jobs(context, tasks, form)
     if wait_:
         actions.explain_failures(context, tasks)
 
 
-def _like(
-    ctx: click.Context, reference: str, job: spec_options.JobOptions, snapshot: bool | None
-) -> tuple[contexts.Context, job_scripts.Request]:
-    """Return the job, and a context in the folder in which the other one was submitted."""
-    from orchestrator.controller.reproduction import stored_specs
+def _jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
+    # Few submissions need it.
+    from orchestrator.controller.session import selection
 
-    context = session.open_context(ctx)
-    stored = stored_specs.find(context, options.jobs_of(context, reference))
-    request = spec_options.request_like(job, stored, context.configuration, snapshot=snapshot)
-    if stored.folder.is_dir():
-        return dataclasses.replace(context, folder=stored.folder), request
-    if request.spec.code.tree is None and "job.chdir" not in job.flags:
-        raise errors.ConflictError(
-            f"{stored.folder}, where {stored.name} was submitted, does not exist: create it, or "
-            "name another folder with --chdir. Nothing was submitted."
-        )
-    return context, request
+    return selection.jobs_of(context, reference)
+
+
+def _print_jobs(context: contexts.Context, shown: Sequence[jobs.Job], form: str) -> None:
+    # It loads more modules.
+    from orchestrator.cli.output import job_tables
+
+    job_tables.print_jobs(shown, context.clock.now(), form)
+
+
+def _submission_line(tasks: Sequence[jobs.Job]) -> str:
+    if not tasks[0].is_deferred:
+        return naming.submitted(tasks)
+    # Few jobs are deferred, and this loads more modules.
+    from orchestrator.rows import submission_lines
+
+    return submission_lines.of_job(tasks)
 
 
 def _parsable(job: jobs.Job) -> str:
     return job.array_job_id or naming.name_of(job)
 
 
-def submission_line(tasks: Sequence[jobs.Job]) -> str:
-    """Return the result of submitting a job or a job array, in a sentence."""
-    first = tasks[0]
-    rows = f"@{first.row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
-    if first.is_deferred and first.resend_at is not None:
-        return f"{rows} {first.reason}; next try at {output.time_of_day(first.resend_at)}"
-    if first.array_job_id is None:
-        return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
-    count = output.count(len(tasks), "task")
-    return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
-
-
-@commands.command("resubmit", "orchestrator resubmit @7", "orchestrator resubmit '41_[3,7]'")
+@commands.command(
+    "resubmit",
+    "orchestrator resubmit @7",
+    "orchestrator resubmit '41_[3,7]'",
+    changes="jobs",
+    prints=("jobs",),
+)
 def resubmit(
     context: contexts.Context,
     references: tuple[str, ...] = argument(
@@ -176,6 +177,7 @@ def resubmit(
     fresh: bool = option("--fresh", "Render the stored spec with the current templates."),
     queue: bool | None = options.queue,
     parsable: bool = option("--parsable", "Print only the job IDs, one per line."),
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit jobs again that ended or were never submitted.
 
@@ -185,20 +187,23 @@ def resubmit(
     the two runs.
     """
     from orchestrator.controller.resubmission import resubmit as resubmission
-    from orchestrator.controller.submission import submit as submission
+    from orchestrator.controller.session import selection
 
-    if queue is None:
-        queue = context.profile.queue_submissions
-    selected = options.jobs_and_sweeps(context, references, ())
+    options.refuse_format(form, {"--parsable": parsable})
+    selected = selection.jobs_and_sweeps(context, references, ())
     problems: list[errors.OrchestratorError] = []
-    for tasks in naming.by_submission(sorted(selected, key=lambda job: job.row)):
-        try:
-            first = resubmission.resubmit(context, tasks, fresh=fresh, queue=queue, argv=sys.argv)
-        except errors.OrchestratorError as exc:
-            problems.append(exc)
+    submitted: list[jobs.Job] = []
+    for result in resubmission.resubmit_each(
+        context, selected, fresh=fresh, queue=queue, argv=sys.argv
+    ):
+        if isinstance(result, errors.OrchestratorError):
+            problems.append(result)
             continue
-        line = submission_line(submission.tasks_of(context, first))
-        click.echo(_parsable(first) if parsable else line)
+        submitted += result
+        if form is None:
+            click.echo(_parsable(result[0]) if parsable else _submission_line(result))
+    if form is not None:
+        _print_jobs(context, submitted, form)
     if problems:
         # A conflict's exit code says that nothing else failed.
         worst = [exc for exc in problems if not isinstance(exc, errors.ConflictError)] or problems
@@ -208,7 +213,11 @@ def resubmit(
 
 
 @commands.command(
-    "track", "orchestrator track 123", "orchestrator track 123 --name baseline --label team=vision"
+    "track",
+    "orchestrator track 123",
+    "orchestrator track 123 --name baseline --label team=vision",
+    changes="other",
+    prints=("jobs",),
 )
 def track(
     context: contexts.Context,
@@ -221,6 +230,7 @@ def track(
         "--pattern", "Pattern that finds metrics in the log.", "NAME", multiple=True
     ),
     log: str | None = option("--log", "The log, if Slurm no longer knows its path.", "PATH"),
+    form: str | None = options.optional_form,
 ) -> None:
     """Track jobs that were submitted without orchestrator.
 
@@ -234,18 +244,23 @@ def track(
         raise click.UsageError(f"--name {misfit}")
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
-    options = track_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
+    given = track_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
     problems: list[errors.NotFoundError | errors.ConflictError] = []
+    all_tracked: list[jobs.Job] = []
     for job_id in job_ids:
         try:
-            tracked, already = track_jobs.track(context, job_id, options)
+            tracked, already = track_jobs.track(context, job_id, given)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue
-        click.echo(_tracked_line(job_id, tracked, already=already))
+        all_tracked += tracked
+        if form is None:
+            click.echo(_tracked_line(job_id, tracked, already=already))
         started = (job for job in tracked if job.state is not jobs.JobState.PENDING)
         if job := next((job for job in started if job.stdout_path is None), None):
             output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
+    if form is not None:
+        _print_jobs(context, all_tracked, form)
     if problems:
         raise type(problems[0])("\n".join(map(str, problems)))
 

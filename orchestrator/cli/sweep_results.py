@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from orchestrator import errors
-from orchestrator.cli import commands, options, output, session, value_types
+from orchestrator.cli import commands, output, session
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import Column, plots, result_rows
+from orchestrator.cli.output import Column, plots, result_tables
+from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.reproduction import comparing
 from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import results as reading
-from orchestrator.metrics import choices, summaries
-from orchestrator.patterns import vocabulary
-from orchestrator.sweeps import parameters, result_notes, results
+from orchestrator.sweeps import result_notes, results
 
 FORMATS = (*output.FORMATS, "markdown", "parquet")
-#: Without --metric the first of these that the runs have.
-_USUAL = ("val_accuracy", "val_loss", "accuracy", "loss", "throughput")
-_DIRECTIONS = {None: 0, "min": -1, "max": 1}
-#: Columns beside parameters and metrics.
-_COLUMNS = ("rank", "point", "runs", "state", "job_id")
 
 
 @commands.command(
@@ -32,7 +27,11 @@ _COLUMNS = ("rank", "point", "runs", "state", "job_id")
     "orchestrator sweep results digits-grid --metric val_accuracy:best --metric loss@val_accuracy",
     "orchestrator sweep results digits-grid --metric val_loss --plot lr.svg",
     "orchestrator sweep results digits-grid --metric reward --direction max --output results.csv",
-    table=[Column(name, drop=number) for number, name in enumerate(result_rows.LEFT_OUT, start=1)],
+    table=[
+        Column(name, drop=number) for number, name in enumerate(result_tables.LEFT_OUT, start=1)
+    ],
+    changes="nothing",
+    prints=("sweep_results",),
 )
 def show_results(
     ctx: click.Context,
@@ -46,7 +45,7 @@ def show_results(
         multiple=True,
         shell_complete=options.complete("metric_names"),
     ),
-    direction: str | None = option(
+    direction: Literal["min", "max"] | None = option(
         "--direction",
         "Whether a low (min) or a high value (max) of the first metric is better. Default: by its "
         "name, such as low for losses, errors and times, high for accuracies and rates.",
@@ -101,26 +100,13 @@ def show_results(
     )
     context = session.open_context(ctx)
     sweep = queries.find(context, reference)
-    session.refresh(context, refresh)
+    on_demand.refresh(context, refresh)
     material = reading.read(context, sweep)
-    chosen = _choose(metrics, material.names, direction)
-    labels = [choice.label for choice in chosen]
-    points = parameters.Points(material.points, material.document, (*_COLUMNS, *labels))
-    everything = results.build(
-        reading.measure(context, material, chosen),
-        points,
-        chosen,
-        averaged=_averaged(points, over, each=each),
-        with_unfinished=unfinished,
+    wanted = reading.Wanted(
+        metrics=metrics, direction=direction, over=over, each=each, unfinished=unfinished
     )
-    shown = everything
-    if best is not None:
-        if chosen and not chosen[0].direction:
-            raise click.UsageError(
-                f"--best: it is not known whether a high or a low {chosen[0].name} is better; "
-                "state --direction max or min"
-            )
-        shown = results.best(shown, best)
+    everything = reading.build(context, material, wanted)
+    chosen, shown = everything.choices, reading.best(everything, best)
     if sort is not None or reverse:
         is_ranked = bool(chosen and chosen[0].direction)
         try:
@@ -131,7 +117,7 @@ def show_results(
     if plot is not None:
         _plot(everything, plot)
     else:
-        result_rows.print_results(shown, form, out)
+        result_tables.print_results(shown, form, out)
         if out is not None:
             output.note(f"Wrote {output.count(len(shown.rows), 'row')} to {out}")
     if form in ("table", "tsv", "csv"):
@@ -147,38 +133,6 @@ def show_results(
             "No metrics yet: no line of the logs matches a pattern (spec key metrics.patterns; "
             f"`orchestrator logs --sweep @{sweep.row}` prints the logs)"
         )
-
-
-def _choose(
-    texts: Sequence[str], names: Sequence[str], direction: str | None
-) -> list[choices.Choice]:
-    """Return the chosen metrics. UsageError for an invalid one, NotFoundError for an unknown."""
-    if not texts:
-        known = [name for name in names if summaries.direction(name)]
-        texts = [name for name in (*_USUAL, *known) if name in names][:1]
-        if texts:
-            others = [name for name in names if name not in (*texts, "epoch", "step")]
-            output.note(f"--metric {texts[0]}; other metrics: {', '.join(others) or 'none'}")
-    try:
-        return choices.resolve(texts, names, _DIRECTIONS[direction], alias=vocabulary.normalized)
-    except choices.UnknownMetricError as exc:
-        raise errors.NotFoundError(f"--metric: {exc}") from exc
-    except choices.ChoiceError as exc:
-        raise click.UsageError(f"--metric: {exc}") from exc
-
-
-def _averaged(points: parameters.Points, over: Sequence[str], *, each: bool) -> list[str]:
-    """Return the keys over whose values rows are means. UsageError for an unknown one."""
-    if each:
-        return []
-    keys = [parameter.key for parameter in points.parameters if parameter.is_seed]
-    for name in over:
-        matching = [p.key for p in points.parameters if name in (p.key, p.heading)]
-        if not matching:
-            headings = ", ".join(parameter.heading for parameter in points.parameters)
-            raise click.UsageError(f"--over: there is no parameter {name!r}; use {headings}")
-        keys += matching
-    return keys
 
 
 def _plot(shown: results.Results, path: Path) -> None:

@@ -8,23 +8,17 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import errors, jobs, sweeps
-from orchestrator.cli import (
-    actions,
-    commands,
-    options,
-    output,
-    reports,
-    session,
-    spec_options,
-    submit,
-    sweep_results,
-)
+from orchestrator import jobs, sweeps
+from orchestrator.cli import actions, commands, output, reports, session, sweep_results
+from orchestrator.cli.arguments import options, spec_options
 from orchestrator.cli.commands import option
-from orchestrator.cli.output import sweep_rows, terminal
+from orchestrator.cli.output import sweep_tables, terminal
+from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.session import contexts
+from orchestrator.controller.submission import requests
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
+from orchestrator.rows import action_reports, submission_lines, sweep_rows
 
 _dry_run = option("--dry-run", "Print what would be submitted.")
 
@@ -41,10 +35,13 @@ def sweep_commands() -> None:
     "submit",
     "orchestrator sweep submit examples/scaling.toml --dry-run",
     "orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait",
+    changes="jobs",
+    when=lambda given: not given["dry_run"],
+    prints=("sweep_states", "submissions"),
 )
 def submit_sweep(
     ctx: click.Context,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     _scheduler: None = options.scheduler,
     snapshot: bool | None = options.snapshot,
     dry_run: bool = _dry_run,
@@ -62,15 +59,8 @@ def submit_sweep(
     and confirm_gpu_hours.
     """
     job = job.with_snapshot(snapshot)
-    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
-    if sweep.points[0].spec.code.is_due and not dry_run:
-        from orchestrator.controller.code import snapshots
-
-        sweep = snapshots.sweep_taken(context, sweep, source)
-    prepared = plan.prepare(
-        context, sweep.table, sweep.points, source=source, argv=sys.argv, without_slurm=dry_run
-    )
+    sweep, source, prepared = plan.described(context, job, dry_run=dry_run)
     print_plan_line(sweep.name, sweep.table.kind, prepared)
     if dry_run:
         _print_plan(prepared, form or output.default_format())
@@ -86,10 +76,11 @@ def submit_sweep(
     "render",
     "orchestrator sweep render examples/scaling.toml",
     "orchestrator sweep render examples/scaling.toml --point 3",
+    changes="nothing",
 )
 def render(
     ctx: click.Context,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     _scheduler: None = options.scheduler,
     snapshot: bool | None = options.snapshot,
     point: int | None = option(
@@ -101,7 +92,7 @@ def render(
     The output is byte for byte what `sweep submit` passes to sbatch.
     """
     job = job.with_snapshot(snapshot)
-    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
+    sweep, source = requests.sweep(job, session.configuration_of(ctx))
     if point is not None:
         from orchestrator.specs import arguments
 
@@ -124,7 +115,13 @@ def render(
         terminal.print_exactly(ready.script.text)
 
 
-@sweep_commands.command("list", "orchestrator sweep list", table=sweep_rows.SWEEP_COLUMNS)
+@sweep_commands.command(
+    "list",
+    "orchestrator sweep list",
+    table=sweep_tables.SWEEP_COLUMNS,
+    changes="nothing",
+    prints=("sweeps",),
+)
 def list_sweeps(
     context: contexts.Context, limit: int = options.limit, form: str = options.form
 ) -> None:
@@ -139,14 +136,16 @@ def list_sweeps(
     with context.store.reading() as work:
         summaries = queries.summaries(work, work.sweeps.newest(limit=limit + 1))
     rows = [sweep_rows.sweep_row(summary) for summary in summaries]
-    output.print_newest("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form, limit)
+    output.print_newest("sweeps", rows, sweep_tables.SWEEP_COLUMNS, form, limit)
 
 
 @sweep_commands.command(
     "status",
     "orchestrator sweep status digits-scaling",
     "orchestrator sweep status digits-scaling --points --format csv",
-    table=sweep_rows.POINT_COLUMNS,
+    table=sweep_tables.POINT_COLUMNS,
+    changes="nothing",
+    prints=("sweep_states", "sweep_points"),
 )
 def status(
     context: contexts.Context,
@@ -157,12 +156,12 @@ def status(
 ) -> None:
     """Show the states of a sweep's points."""
     sweep = queries.find(context, reference)
-    session.refresh(context, refresh)
+    on_demand.refresh(context, refresh)
     if points:
         row_of = sweep_rows.point_row if output.is_json(form) else sweep_rows.point_line
         now = context.clock.now()
         rows = [row_of(point, now) for point in queries.points(context, sweep)]
-        output.print_rows("sweep_points", rows, sweep_rows.POINT_COLUMNS, form)
+        output.print_rows("sweep_points", rows, sweep_tables.POINT_COLUMNS, form)
     else:
         _print_states(context, sweep, form)
 
@@ -171,7 +170,9 @@ sweep_commands.add_command(sweep_results.show_results)
 sweep_commands.add_command(reports.report)
 
 
-@sweep_commands.command("resume", "orchestrator sweep resume digits-scaling")
+@sweep_commands.command(
+    "resume", "orchestrator sweep resume digits-scaling", changes="jobs", prints=("sweep_states",)
+)
 def resume(
     context: contexts.Context,
     reference: str = options.sweep,
@@ -191,6 +192,8 @@ def resume(
     "rerun",
     "orchestrator sweep rerun digits-scaling",
     "orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081",
+    changes="jobs",
+    prints=("sweep_states",),
 )
 def rerun(
     context: contexts.Context,
@@ -223,12 +226,16 @@ def rerun(
 
 
 @sweep_commands.command(
-    "add", "orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5"
+    "add",
+    "orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5",
+    changes="jobs",
+    when=lambda given: not given["dry_run"],
+    prints=("sweep_states", "submissions"),
 )
 def add(
     ctx: click.Context,
     reference: str = options.sweep,
-    job: spec_options.JobOptions = spec_options.job,
+    job: requests.Description = spec_options.job,
     dry_run: bool = _dry_run,
     yes: bool = options.yes,
     form: str | None = options.optional_form,
@@ -239,7 +246,7 @@ def add(
     if they set the same keys to the same values. The sweep keeps its max_running and
     baseline_first.
     """
-    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
+    sweep, source = requests.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
     stored = queries.find(context, reference)
     new = resubmission.new_points(context, stored, sweep)
@@ -264,11 +271,14 @@ def add(
     _print_result(context, result, form)
 
 
-@sweep_commands.command("cancel", "orchestrator sweep cancel digits-scaling")
+@sweep_commands.command(
+    "cancel", "orchestrator sweep cancel digits-scaling", changes="jobs", prints=("sweep_states",)
+)
 def cancel(
     context: contexts.Context,
     reference: str = options.sweep,
     timeout: float = actions.timeout_option,
+    form: str | None = options.optional_form,
 ) -> None:
     """Cancel the jobs of a sweep and submit no more points.
 
@@ -278,13 +288,10 @@ def cancel(
     sweep = queries.find(context, reference)
     unsubmitted, live = queries.close(context, sweep)
     cancelled = actions.cancel_live(context, live, timeout)
-    # Some may end by themselves before scancel reaches them.
-    stopped = (jobs.JobState.CANCELLED, jobs.JobState.NOT_SUBMITTED)
-    ended = sum(job.state not in stopped for job in cancelled)
-    text = f"Cancelled sweep {sweep.name} (@{sweep.row}): "
-    text += output.count(len(live) - ended, "point")
-    text += f"; {unsubmitted} were never submitted" if unsubmitted else ""
-    click.echo(text + (f"; {ended} had already ended" if ended else ""))
+    if form is not None:
+        _print_states(context, sweep, form)
+        return
+    click.echo(action_reports.of_cancelled_sweep(sweep, cancelled, unsubmitted))
 
 
 def print_plan_line(name: str, kind: str, prepared: plan.Prepared) -> None:
@@ -304,7 +311,7 @@ def print_plan_line(name: str, kind: str, prepared: plan.Prepared) -> None:
 def confirm(prepared: plan.Prepared, *, yes: bool) -> None:
     """Ask for confirmation if the sweep is large. UsageError if stdin is not a terminal."""
     reason = plan.needs_consent(prepared)
-    if not reason or yes:
+    if not reason or yes or prepared.context.guard.approve is not None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"{reason}: confirm with --yes")
@@ -313,33 +320,29 @@ def confirm(prepared: plan.Prepared, *, yes: bool) -> None:
 
 def _print_plan(prepared: plan.Prepared, form: str) -> None:
     rows = [sweep_rows.submission_row(ready.submission) for ready in prepared.ready]
-    output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
+    output.print_rows("submissions", rows, sweep_tables.SUBMISSION_COLUMNS, form)
 
 
 def _print_submission(tasks: Sequence[jobs.Job]) -> None:
     # One line for all deferred submissions is enough: the first one was refused.
     if not tasks[0].is_deferred or tasks[0].refusals:
-        output.note(submit.submission_line(tasks))
+        output.note(submission_lines.of_job(tasks))
 
 
 def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str) -> None:
     with context.store.reading() as work:
         (summary,) = queries.summaries(work, [sweep])
     rows = sweep_rows.state_rows(summary)
-    output.print_rows("sweep_states", rows, sweep_rows.STATE_COLUMNS, form)
+    output.print_rows("sweep_states", rows, sweep_tables.STATE_COLUMNS, form)
 
 
 def _print_result(
     context: contexts.Context, result: submit_points.Submitted, form: str | None
 ) -> None:
-    name = f"sweep {result.sweep.name} (@{result.sweep.row})"
     if form is not None:
         _print_states(context, result.sweep, form)
-    elif not result.submitted and not result.deferred:
-        click.echo(f"Nothing left to submit of {name}")
     else:
-        deferred = f", {result.deferred} deferred" if result.deferred else ""
-        click.echo(f"Submitted {output.count(result.submitted, 'point')} of {name}{deferred}")
+        click.echo(submission_lines.of_sweep(result))
     if result.deferred:
         output.note(
             "`orchestrator status`, `sweep status`, `refresh` or `wait` submits deferred points as "
@@ -352,10 +355,4 @@ def _wait(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Wait until all points end. OrchestratorError unless all are COMPLETED."""
     with context.store.reading() as work:
         rows = [job.row for job in work.sweeps.jobs(sweep.row)]
-    last = actions.wait_for_end(context, rows)
-    failed = sum(job.state is not jobs.JobState.COMPLETED for job in last)
-    if failed:
-        raise errors.OrchestratorError(
-            f"{failed} of {len(last)} points did not complete; "
-            f"see `orchestrator sweep status @{sweep.row} --points`"
-        )
+    action_reports.raise_unless_points_completed(actions.wait_for_end(context, rows), sweep.row)

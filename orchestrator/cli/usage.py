@@ -10,12 +10,14 @@ from typing import Any
 import click
 
 from orchestrator import jobs, prune
-from orchestrator.cli import commands, options, output, value_types
+from orchestrator.cli import commands, output
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import Column
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import contexts, selection
 from orchestrator.controller.usage import disk_use, job_usage
 from orchestrator.jobs import naming
+from orchestrator.rows import row_values
 from orchestrator.text import sizes
 from orchestrator.usage import totals
 
@@ -49,6 +51,8 @@ def _parse_key(text: str) -> str:
     "orchestrator usage --by label:team --since 2026-11-01 --json",
     "orchestrator usage --disk --name digits-ddp",
     table=_COLUMNS,
+    changes="nothing",
+    prints=("usage", "disk_usage"),
 )
 def usage(
     context: contexts.Context,
@@ -81,7 +85,7 @@ def usage(
     are in local time. With --disk, --since refers to the submission or the end of a job,
     hard links count once, and at most 100,000 files are examined. Slurm is not queried.
     """
-    rows = [job.row for word in references for job in options.jobs_of(context, word)]
+    rows = [job.row for word in references for job in selection.jobs_of(context, word)]
     query = jobs.JobQuery(rows=rows, limit=None, sweeps=sweeps, **vars(job_filter))
     if disk:
         ctx = click.get_current_context()
@@ -93,9 +97,9 @@ def usage(
     groups = totals.grouped(starts, keys, since=since, until=until)
     # A job with several labels counts once.
     total = next(iter(totals.grouped(starts, (), since=since, until=until)), None)
-    usages = [{**group.words, **output.fields_of(group, _FIELDS)} for group in groups]
+    usages = [{**group.words, **row_values.fields_of(group, _FIELDS)} for group in groups]
     if form == "table" and total is not None and len(usages) > 1:
-        usages.append({**output.fields_of(total, _FIELDS), keys[0]: "total"})
+        usages.append({**row_values.fields_of(total, _FIELDS), keys[0]: "total"})
     columns = [*(Column(key, "name") for key in keys), *_COLUMNS]
     output.print_rows("usage", usages, columns, form, line=_line)
     if total is None:
@@ -114,7 +118,7 @@ def _print_disk_use(context: contexts.Context, query: jobs.JobQuery, form: str) 
     rows = [
         {
             "job": naming.names_of(folder.jobs),
-            **output.fields_of(folder.jobs[0], ("row", "name", "run_dir")),
+            **row_values.fields_of(folder.jobs[0], ("row", "name", "run_dir")),
             **_disk_fields(folder.total_bytes, folder.sizes_bytes),
         }
         for folder in use.folders

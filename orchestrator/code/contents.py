@@ -25,6 +25,10 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 #: Problems of one kind that are listed.
 _LISTED = 20
 _MB = 10**6
+_UNREADABLE = (
+    "you may not read it: run chmod u+r, or add it to .gitignore (and `git rm --cached` it if git "
+    "tracks it)"
+)
 
 _SECRET_NAMES = frozenset({".env", ".netrc", ".pypirc", ".pgpass", ".git-credentials"})
 _TEMPLATE_SUFFIXES = (".example", ".sample", ".template")
@@ -41,10 +45,11 @@ class Found:
     #: relative to the root
     name: str
     size_bytes: int
-    #: of a symbolic link
+    #: of a symbolic link; absolute ones lead through no other link before their last part
     target: str | None = None
     #: of a symbolic link: whether it leads to something
     leads: bool = True
+    is_readable: bool = True
     #: the first HEAD_BYTES, if needs_head()
     head: bytes = b""
 
@@ -82,6 +87,7 @@ def problems(
     """Return what must not or cannot be part of a snapshot, each with its fix."""
     relevant = [each for each in found if not settings.allows(each.name)]
     kinds = (
+        ((each.name, _UNREADABLE) for each in found if not each.is_readable),
         _secrets(relevant),
         _links(relevant, names, root),
         _too_large(relevant, settings),
@@ -144,7 +150,8 @@ def _links(found: Sequence[Found], names: Names, root: str) -> Iterator[tuple[st
                 yield (
                     each.name,
                     f"links to {escaping.visible(each.target)}, which you edit, not to its copy in "
-                    f"the snapshot: link to {relative}, or {_accept(each.name)}",
+                    f"the snapshot: link to {relative}, add the link to .gitignore, or "
+                    f"{_accept(each.name)}",
                 )
             continue
         path = os.path.normpath(os.path.join(folder, each.target))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,13 +17,6 @@ from pathlib import Path
 #: no filter runs.
 ATTRIBUTES = (
     "* -filter -text -eol -ident -working-tree-encoding -export-ignore -export-subst !diff\n"
-)
-#: Settings of calls in a repository that may come from anywhere: nothing is executed.
-SWITCHED_OFF = (
-    *("-c", "core.fsmonitor="),
-    *("-c", "core.hooksPath=/dev/null"),
-    # Use the tree that the folder belongs to, not a bare repository inside it.
-    *("-c", "safe.bareRepository=explicit"),
 )
 _SETTINGS = {
     **{"core.fileMode": "true", "core.symlinks": "true", "core.ignoreCase": "false"},
@@ -42,6 +36,19 @@ _IN_ONE_PACK = {
 }
 _ONE_PACK_SINCE = (2, 37)
 _GITLINK = "160000"
+#: Options of `diff-tree`: a line for each file that differs, with its name in full.
+STAT = ("--stat=1000,900", "--stat-graph-width=20", "--compact-summary")
+#: What git prints about the folder that it writes (strerror(3), in English).
+_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace", "new index file")
+_DENIED = ("Read-only file system", "insufficient permission", "Unable to create temporary file")
+_UNREADABLE = re.compile(r"^warning: could not open directory '(.+?)/?': (.+)", re.MULTILINE)
+_MAKE_READABLE = "Make it readable (chmod u+rx), or add it to .gitignore."
+_NO_STORE = "not a git repository"
+#: git ended by itself: it was neither killed nor too slow.
+_BY_GIT = re.compile("^(?:error|fatal): ", re.MULTILINE)
+_WRITING = re.compile("(?:unable to|could not|cannot|can't|failed to) (?:create|write|unlink)")
+#: Commands that read nothing of the store, so that their failure does not show that it is damaged.
+_NOT_READING = frozenset({"init", "update-index", "ls-files"})
 _VERSION = re.compile(r"git version (\d+)\.(\d+)")
 TREE_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
@@ -87,6 +94,8 @@ def environment(
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
         "GIT_LITERAL_PATHSPECS": "1",
+        # References are files, whatever the default of git is.
+        "GIT_DEFAULT_REF_FORMAT": "files",
         "GIT_DIR": str(store),
     }
     if root is not None:
@@ -113,10 +122,6 @@ def of_others(environ: Mapping[str, str], root: Path) -> dict[str, str]:
         # Not core.worktree of its configuration.
         "GIT_WORK_TREE": str(root),
         "GIT_CEILING_DIRECTORIES": str(root.parent),
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "none",
-        "GIT_TERMINAL_PROMPT": "0",
     }
 
 
@@ -132,6 +137,44 @@ def settings(version: str = "", *, excludes: Path | None = None) -> list[str]:
         pairs |= _IN_ONE_PACK
     pairs["core.excludesFile"] = "" if excludes is None else str(excludes)
     return [word for key, value in pairs.items() for word in ("-c", f"{key}={value}")]
+
+
+def failure(command: str, output: str, store: Path, writes: Path, root: Path | None) -> str:
+    """Return why a call failed, and how to fix it.
+
+    output: what git printed, not empty. writes: the folder that the call writes. root: the working
+    tree that the call reads, if any.
+    """
+    lines = output.splitlines()
+    if full := [line for line in lines if any(word in line for word in _FULL)]:
+        return (
+            f"git {command} failed: {full[0]}. Free space on the disk of {writes}: `orchestrator "
+            "usage --disk` shows what jobs need there."
+        )
+    if denied := [line for line in lines if any(word in line for word in _DENIED)]:
+        return not_written(writes, f"git {command}: {denied[0]}")
+    if folder := _UNREADABLE.search(output):
+        return f"{root}/{folder[1]} cannot be read: {folder[2]}. {_MAKE_READABLE}"
+    if _WRITING.search(output):
+        # Without a reason.
+        return f"git {command} failed: {lines[0]}. Is {writes} writable, and its disk not full?"
+    if _NO_STORE in output or (command not in _NOT_READING and _BY_GIT.search(output)):
+        return damaged(store, f"git {command}: {lines[0]}")
+    return f"{root or writes}: git {command} failed: {lines[0]}"
+
+
+def not_written(path: Path, why: str) -> str:
+    """Return why a part of the store cannot be written, and how to fix it."""
+    return f"cannot write {path}: {why}. Make it writable, or set state_dir to another folder."
+
+
+def damaged(store: Path, why: str) -> str:
+    """Return what is wrong with a store that cannot be read, and what to do."""
+    return (
+        f"the store of snapshots {store} is damaged ({why}). Move it away, and submit again: "
+        f"`{shlex.join(['mv', str(store), f'{store}.damaged'])}`. Submitted jobs keep their code; "
+        "`checkout` and `diff` no longer find the snapshots in it."
+    )
 
 
 def pattern(relative: str) -> str:
@@ -168,3 +211,15 @@ def files_of_tree(output: str) -> Iterator[File]:
         head, _, path = entry.partition("\t")
         mode, _, object_id, size = head.split()
         yield File(path=path, mode=mode, object_id=object_id, size_bytes=int(size))
+
+
+def objects_of_tree(output: str) -> Iterator[str]:
+    """Parse `ls-tree -r -t -z`: the IDs of the files and folders."""
+    for entry in split(output):
+        yield entry.partition("\t")[0].split()[2]
+
+
+def object_size(line: str) -> tuple[str, int | None]:
+    """Parse a line of `cat-file --batch-check`; the size is None if the object is missing."""
+    name, kind, *size = line.split()
+    return name, None if kind == "missing" else int(size[0])

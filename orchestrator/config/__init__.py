@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from orchestrator.config import channels, database_urls, loading, profiles, projects
+from orchestrator.config import (
+    channels,
+    database_urls,
+    file_schema,
+    loading,
+    profiles,
+    projects,
+)
 
+Agents = file_schema.Agents
 Channel = channels.Channel
 Configuration = loading.Configuration
+Host = file_schema.Host
 Partition = profiles.Partition
 Profile = profiles.Profile
 Project = projects.Project

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import urllib.parse
-from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 
+from orchestrator import jobs
 from orchestrator.toml import schema
 from orchestrator.toml.key_paths import KeyPath
 
@@ -34,8 +35,9 @@ _ADDRESS = re.compile(r"[^\s<>,;:-][^\s<>,;:]*")
 class Channel:
     """`[notices.NAME]`: one receiver."""
 
-    #: decides which of the keys below apply; required
-    kind: Literal["email", "webhook", "command"] | None = None
+    #: decides which of the keys below apply; or a plugin of orchestrator.notification_channels;
+    #: required
+    kind: Literal["email", "webhook", "command"] | jobs.PluginName | None = None
     #: kinds of notifications that are sent
     on: tuple[str, ...] = DEFAULT_KINDS
     #: labels that a job must have, all of them, to be reported
@@ -64,6 +66,12 @@ class Channel:
     form: Literal["slack", "mattermost", "discord", "json"] = "json"
     #: command: program and arguments; it gets the notification on stdin, as JSON
     command: tuple[str, ...] = ()
+    #: plugin: its own keys
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_plugin(self) -> bool:
+        return self.kind is not None and self.kind not in _KEYS_OF_KIND
 
     @property
     def receiver(self) -> str:
@@ -72,6 +80,8 @@ class Channel:
             return f"{', '.join(self.to)} through {self.host}:{self.smtp_port}"
         if self.kind == "webhook":
             return f"{self.form} at {shown_url(self.url)}" if self.url else f"{self.url_file}"
+        if self.is_plugin:
+            return f"plugin {self.kind}"
         return self.command[0] if self.command else ""
 
     @property
@@ -107,6 +117,10 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
     if channel.kind is None:
         yield at, 'needs kind = "email", "webhook" or "command"'
         return
+    if channel.is_plugin:
+        yield from _plugin_findings(channel.kind, at)
+    elif channel.settings:
+        yield (*at, "settings"), "belongs to a plugin"
     for kind, keys in _KEYS_OF_KIND.items():
         for key in keys if kind != channel.kind else ():
             if getattr(channel, key) != getattr(Channel(), key):
@@ -121,7 +135,7 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
         file = getattr(channel, key)
         if file is not None and not file.startswith(("/", "~/")):
             yield (*at, key), f"must begin with / or ~/ (got {schema.as_toml(file)})"
-    for key in _REQUIRED[channel.kind]:
+    for key in _REQUIRED.get(channel.kind, ()):
         if not getattr(channel, key):
             yield at, f"needs {key}"
     addresses: dict[KeyPath, str] = {
@@ -142,3 +156,12 @@ def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
         yield (*at, "url"), error
     if channel.kind == "command" and not (channel.command and channel.command[0]):
         yield at, 'needs command, a list: ["/path/of/program", "argument"]'
+
+
+def _plugin_findings(name: str, at: KeyPath) -> Iterator[Finding]:
+    # A message loads the plugin: a command that sends none need not.
+    from orchestrator import plugins
+
+    if name not in plugins.installed(plugins.NotificationChannel):
+        message = plugins.unknown(plugins.NotificationChannel, name, tuple(_KEYS_OF_KIND))
+        yield (*at, "kind"), f"{message}. Built in: {', '.join(_KEYS_OF_KIND)}"

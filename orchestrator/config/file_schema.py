@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.config import channels, paths, profiles
 from orchestrator.toml import schema
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agents:
+    """`[agents]`: what `orchestrator plan` allows, whoever calls it."""
+
+    #: a plan that may use more GPU-hours gets no token; default: no limit
+    max_gpu_hours: float | int | None = None
+    #: GPU-hours of all plans that are applied within 24 hours; default: no limit
+    max_gpu_hours_per_day: float | int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """`[hosts.NAME]`: a host on which `--host NAME` runs commands."""
+
+    #: where ssh connects to: a host, USER@HOST or a name in ~/.ssh/config; default: NAME
+    address: str | None = None
+    #: options of ssh, such as ["-o", "ConnectTimeout=10"]
+    ssh_options: tuple[str, ...] = ()
+    #: command that starts the agent there, for the login shell of that host
+    remote_command: tuple[str, ...] = ("orchestrator", "agent", "--stdio")
+    #: profile there, unless --profile is given
+    profile: str | None = None
+    #: folder there in which commands run; default: the home folder
+    folder: str | None = None
+    #: seconds for which a broken connection is tried again
+    reconnect_seconds: int = 600
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +53,10 @@ class File:
     shared_folders: tuple[str, ...] = ()
     #: TOML files of patterns
     pattern_files: tuple[str, ...] = ()
+    #: file that each controller pass writes for Prometheus; default: none
+    metrics_file: str | None = None
+    #: permissions of this file; with "0644" all users of the host can read it
+    metrics_file_mode: Literal["0600", "0640", "0644"] = "0600"
     #: URL of the database, `postgresql://...`; default: orchestrator.db in state_dir
     database: str | None = None
     #: name of the profile that is used; default: the only one
@@ -32,7 +64,9 @@ class File:
     #: patterns, by name
     pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
+    agents: Agents = Agents()
     profiles: Mapping[str, profiles.Profile] = dataclasses.field(default_factory=dict)
+    hosts: Mapping[str, Host] = dataclasses.field(default_factory=dict)
 
 
 def variables() -> dict[str, tuple[str, Any]]:

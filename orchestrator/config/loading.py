@@ -7,6 +7,7 @@ An untrusted project's file may only describe jobs. Creates no file and no folde
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, jobs
-from orchestrator.config import channels, database_urls, file_schema, paths, profiles, projects
+from orchestrator.config import (
+    channels,
+    database_urls,
+    file_schema,
+    paths,
+    profiles,
+    projects,
+)
 from orchestrator.text import escaping
 from orchestrator.toml import documents, schema
 from orchestrator.toml.key_paths import KeyPath
 
-_SETTINGS = (*paths.FOLDERS, *paths.FOLDER_LISTS, *paths.FILE_LISTS, "database", "profile")
+_SETTINGS = (
+    *(*paths.FOLDERS, *paths.FOLDER_LISTS, *paths.FILE_LISTS, *paths.FILES, "metrics_file_mode"),
+    *("database", "profile"),
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -46,8 +57,15 @@ class Configuration:
     database: str
     profile: profiles.Profile
     pattern_files: tuple[Path, ...] = ()
+    metrics_file: Path | None = None
+    #: of the permission bits
+    metrics_file_mode: int = 0o600
     #: receivers of notifications, by name
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
+    #: limits of plans
+    agents: file_schema.Agents = dataclasses.field(default_factory=file_schema.Agents)
+    #: for `--host`, by name
+    hosts: Mapping[str, file_schema.Host] = dataclasses.field(default_factory=dict)
     #: all keys with their origins
     document: documents.Document = dataclasses.field(
         default_factory=lambda: documents.empty("default")
@@ -209,7 +227,11 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
         ("sqlite:////", "postgresql://", "postgresql+")
     ):
         yield ("database",), "must be sqlite:////ABSOLUTE/PATH or postgresql://..."
-    for table, names in (("profiles", file.profiles), ("notices", file.notices)):
+    for key, hours in vars(file.agents).items():
+        if hours is not None and not 0 <= hours < math.inf:
+            yield ("agents", key), f"must be >= 0 (got {hours})"
+    tables = (("profiles", file.profiles), ("notices", file.notices), ("hosts", file.hosts))
+    for table, names in tables:
         for name in names:
             if not _NAME.fullmatch(name):
                 yield (table, name), "must be a name of letters, digits and _ . -"
@@ -219,6 +241,11 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
         yield from profiles.findings(profile, ("profiles", name))
     for name, channel in file.notices.items():
         yield from channels.findings(channel, ("notices", name))
+    for name, host in file.hosts.items():
+        # Few configurations have hosts, and `submit` loads this module.
+        from orchestrator.config import hosts
+
+        yield from hosts.findings(host, ("hosts", name))
 
 
 def _configuration(
@@ -240,7 +267,11 @@ def _configuration(
         database=file.database or f"sqlite:///{state_dir}/orchestrator.db",
         profile=dataclasses.replace(profile, name=profile_name),
         pattern_files=tuple(map(Path, file.pattern_files)),
+        metrics_file=Path(file.metrics_file) if file.metrics_file else None,
+        metrics_file_mode=int(file.metrics_file_mode, 8),
         notices=file.notices,
+        agents=file.agents,
+        hosts=file.hosts,
         document=document,
     )
 
@@ -295,10 +326,14 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
         value = getattr(configuration, key)
         if key == "profile":
             value = profile.name
+        elif key == "metrics_file_mode":
+            value = f"{configuration.metrics_file_mode:04o}"
         # `config show` is copied into mails and issues.
         if key == "database":
             value = database_urls.without_password(configuration.database)
         yield setting((key,), value)
+    yield from below(configuration.agents, ("agents",))
     yield from below(profile, ("profiles", profile.name))
-    if configuration.notices:
-        yield from below(configuration.notices, ("notices",))
+    for table in ("notices", "hosts"):
+        if getattr(configuration, table):
+            yield from below(getattr(configuration, table), (table,))

@@ -13,9 +13,10 @@ from orchestrator.toml import documents, schema
 
 PROJECT_FILE = "orchestrator.toml"
 _FILE = Path("orchestrator", "config.toml")
-#: Keys whose value is a folder, a list of folders, and a list of files.
+#: Keys whose value is a folder, a list of folders, a file, and a list of files.
 FOLDERS = ("state_dir", "runs_dir", "templates_dir")
 FOLDER_LISTS = ("shared_folders",)
+FILES = ("metrics_file",)
 FILE_LISTS = ("pattern_files",)
 
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -85,18 +86,20 @@ def with_absolute_paths(
 ) -> tuple[documents.Document, list[errors.Problem]]:
     """Return the document with absolute paths; relative ones start in the file's folder `base`."""
     problems = []
-    for key in (*FOLDERS, *FOLDER_LISTS, *FILE_LISTS):
+    for key in (*FOLDERS, *FOLDER_LISTS, *FILES, *FILE_LISTS):
         value = document.data.get(key)
-        texts = [value] if key in FOLDERS else value
+        is_single = key in FOLDERS or key in FILES
+        texts = [value] if is_single else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             continue
         paths: list[str] = []
         for text in texts:
-            path, error = _absolute(text, base, environ, "file" if key in FILE_LISTS else "folder")
+            kind = "file" if key in FILES or key in FILE_LISTS else "folder"
+            path, error = _absolute(text, base, environ, kind)
             if error:
                 problems.append(document.problem((key,), error))
             paths.append(path)
-        new = paths[0] if key in FOLDERS else paths
+        new = paths[0] if is_single else paths
         document = documents.with_value(document, (key,), new, document.origin((key,)))
     return document, problems
 

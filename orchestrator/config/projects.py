@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files
-from orchestrator.config import file_schema, paths, trust
+from orchestrator.config import file_schema, paths
 from orchestrator.text import escaping
 from orchestrator.toml import documents, schema
 from orchestrator.toml.key_paths import KeyPath
@@ -88,6 +88,9 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
 
     path: absolute, its folder without symbolic links. shared_folders: of the user.
     """
+    # Few folders have such a file, and `submit` loads this module.
+    from orchestrator.config import trust
+
     recorded = trust.digests(environ, path)
     exposed = paths.exposure(path, shared_folders)
     if exposed is not None and not recorded:
@@ -149,6 +152,8 @@ def review(path: Path, environ: Mapping[str, str]) -> Review:
 
     Raises ConfigurationError if it cannot be read, is not TOML or names too much.
     """
+    from orchestrator.config import trust
+
     content, document, problems = documents.read(path)
     if problems:
         raise errors.ConfigurationError(problems)
@@ -271,6 +276,8 @@ def _with_absolute_commands(
 def _is_recorded(
     path: Path, content: bytes, document: documents.Document, recorded: Container[str]
 ) -> bool:
+    from orchestrator.config import trust
+
     try:
         named = trust.file_digests(_named_files(document, path.parent))
     except trust.TooMuchError:

@@ -29,6 +29,8 @@ _STATE_LEVELS = {
     "time_limit": Level.ENDED,
     "cancelled": Level.ENDED,
     "nonzero_exit": Level.OUTCOME,
+    # The script says what it misses in its folder.
+    "run_folder": Level.OUTCOME,
     **dict.fromkeys(exit_codes.CRASH_CAUSES.values(), Level.AFTER),
     # 126 and 127 of bash, which printed the name of the program.
     "missing_program": Level.AFTER,

@@ -24,7 +24,6 @@ _FIELD = re.compile(
 )
 _BORDER = re.compile(r"[=*]{5,}\s*$|-{5,}\s*$|  <NO_OTHER_FAILURES>|\s*$")
 _NUMBER = re.compile(r"-?\d{1,9}")
-_LOCAL_RANK = re.compile(r"\(local_rank: (\d{1,6})\)")
 #: Lines of other processes that may be between two lines of a summary.
 _MAX_FOREIGN_LINES = 50
 _MAX_TRACEBACK_LINES = 1000

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.files import ownership, reading, users, writing
+from orchestrator.files import ownership, reading, writing
 
 Exposure = ownership.Exposure
 NotRegularFileError = reading.NotRegularFileError
 PrivateFolderError = ownership.PrivateFolderError
 TooLargeError = reading.TooLargeError
 exposure = ownership.exposure
-home_folder = users.home_folder
+home_folder = ownership.home_folder
 interpreter = reading.interpreter
 make_private_folder = ownership.make_private_folder
 open_descriptor = reading.open_descriptor
@@ -19,4 +19,4 @@ read_text = reading.read_text
 replace = writing.replace
 sync = writing.sync
 time_of = reading.time_of
-user_name = users.user_name
+user_name = ownership.user_name

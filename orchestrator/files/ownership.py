@@ -1,4 +1,4 @@
-"""Who can change what a path leads to.
+"""This user, and who can change what a path leads to.
 
 A path is safe if only its user and root can change the file, the folders above it and the symbolic
 links on the way. Folders of a group whose only member is the user are safe (the default of
@@ -210,3 +210,21 @@ def _group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
+
+
+def user_name() -> str:
+    """Return the user's name; the user ID without a user database, as in a container."""
+    if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def home_folder() -> str:
+    """Return the home folder in the user database; / without one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"

@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from pathlib import Path
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def open_folder(path: Path) -> int:
-    """Open a folder, which is not a symbolic link. Raises OSError."""
-    return os.open(path, os.O_RDONLY | _FOLDER)
 
 
 def remove(name: str, parent: int) -> None:

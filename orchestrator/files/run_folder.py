@@ -116,6 +116,14 @@ class RunFolder:
             return None
         return self.path / CODE / (spec.code.folder or "")
 
+    def start_folder(self, spec: jobs.JobSpec, folder: Path) -> Path:
+        """Return where the script starts: in `folder`, unless that is gone and the code is stored.
+
+        The script changes to the copy of the code by itself.
+        """
+        is_gone = spec.code.tree is not None and not folder.is_dir()
+        return self.path if is_gone else folder
+
     def owner(self, task: int) -> str | None:
         """Return the SLURM_JOB_ID of the only job that may run the task; None: no job has begun."""
         try:

@@ -7,15 +7,17 @@ import secrets
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Replace a file atomically by one that only the user can read. Raises OSError.
+def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Replace a file atomically by one that by default only the user can read. Raises OSError.
 
-    durable: its content is on disk before it replaces the old one.
+    mode: its permission bits. durable: its content is on disk before it replaces the old one.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+            # The bits of open() would be reduced by the umask.
+            os.fchmod(file.fileno(), mode)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -33,6 +33,20 @@ def names_of(jobs: Sequence[records.Job]) -> str:
     return ", ".join(map(_short, arrays.values()))
 
 
+def rows_of(tasks: Sequence[records.Job]) -> str:
+    """Return `@7`, or `@7-9` for the tasks of an array."""
+    return f"@{tasks[0].row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
+
+
+def submitted(tasks: Sequence[records.Job]) -> str:
+    """Return the sentence that says that a job or a job array was submitted."""
+    first, rows = tasks[0], rows_of(tasks)
+    if first.array_job_id is None:
+        return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
+    count = f"{len(tasks)} task{'' if len(tasks) == 1 else 's'}"
+    return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
+
+
 def by_submission(jobs: Iterable[records.Job]) -> list[list[records.Job]]:
     """Return the job, or the tasks of the array, of each submission in the given order."""
     submissions: dict[str, list[records.Job]] = {}

@@ -160,6 +160,11 @@ class Job(Reported):
         return tuple(alert for alert in self.alerts if alert.attempt == self.attempt)
 
     @property
+    def fold_key(self) -> tuple[object, ...]:
+        """What tasks of an array have in common that lists show as one line."""
+        return self.token, self.state, self.reason, self.exit_code
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more happens automatically."""
         return self.state in states.TERMINAL and not self.is_deferred
@@ -168,6 +173,30 @@ class Job(Reported):
     def is_over(self) -> bool:
         """Whether it has ended and no recovery rule may continue it."""
         return self.ended and (not self.recovers or self.state is states.JobState.COMPLETED)
+
+
+#: How lists of jobs can be sorted.
+ORDERS = ("submitted", "name", "state", "started", "ended", "gpus", "time_limit")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobGroup:
+    """A job, or the tasks of an array with the same state, reason and exit code."""
+
+    #: the one with the lowest row
+    first: Job
+    last_row: int
+    count: int
+    #: lowest and highest task; None: not an array
+    first_task: int | None
+    last_task: int | None
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it has all tasks from the first to the last."""
+        if self.first_task is None or self.last_task is None:
+            return False
+        return self.last_task - self.first_task == self.count - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,6 +280,8 @@ class JobQuery:
     #: Slurm's: "123" also finds the tasks of array 123
     job_ids: Collection[str] = ()
     names: Collection[str] = ()
+    #: in its name, sweep, labels or nodes, or its ID, row (@7) or partition: the job has all
+    words: Collection[str] = ()
     #: the job has all of them
     labels: Collection[str] = ()
     #: names of sweeps: all jobs with that sweep name

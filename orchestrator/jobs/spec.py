@@ -15,6 +15,10 @@ SET_BY_US_MESSAGE = "is set when a snapshot is taken: remove it, and set code.sn
 SbatchValue: TypeAlias = str | int | bool
 
 
+class PluginName(str):
+    """The name of an installed plugin; it is checked when a job is submitted."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resources:
     """`[resources]`: requested from Slurm."""
@@ -66,7 +70,8 @@ class Environment:
 class Container:
     """`[container]`: the image the program runs in."""
 
-    runtime: Literal["none", "apptainer", "singularity", "pyxis"] = "none"
+    #: a container runtime, or a plugin of orchestrator.container_runtimes
+    runtime: Literal["none", "apptainer", "singularity", "pyxis"] | PluginName = "none"
     #: path of the image (pyxis: also a registry reference)
     image: str | None = None
     #: files and folders to bind, after the profile's; an empty list: none, not even the profile's
@@ -81,8 +86,8 @@ class Launch:
 
     #: auto: torchrun for a Python script or module that wants more than one rank (nodes times GPUs
     #: per node; without GPUs, tasks), otherwise the program runs as it is, once, on the first node.
-    #: torchrun; srun: one task per rank; python: as it is
-    launcher: Literal["auto", "torchrun", "srun", "python"] = "auto"
+    #: torchrun; srun: one task per rank; python: as it is; or a plugin of orchestrator.launchers
+    launcher: Literal["auto", "torchrun", "srun", "python"] | PluginName = "auto"
     #: how torchrun's nodes meet; auto: standalone on one node, c10d on several
     rendezvous: Literal["auto", "standalone", "c10d", "static"] = "auto"
     #: ranks that torchrun starts per node; auto: one per GPU of the node, otherwise 1

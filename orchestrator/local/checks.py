@@ -57,6 +57,14 @@ def ignored_keys(spec: jobs.JobSpec) -> list[str]:
     return keys + [f"sbatch.{key}" for key in spec.sbatch]
 
 
+def _needs_slurm(launcher: str) -> bool:
+    if launcher in ("auto", "torchrun", "srun", "python"):
+        return launcher == "srun"
+    from orchestrator import plugins
+
+    return plugins.load(plugins.Launcher, launcher).needs_slurm
+
+
 def _problems(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
     on_a_cluster = "or --scheduler slurm on a cluster"
     if spec.resources.nodes > 1:
@@ -65,10 +73,11 @@ def _problems(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             f"{spec.resources.nodes} nodes requested, but this is one machine: "
             f"use --set resources.nodes=1, {on_a_cluster}",
         )
-    if spec.launch.launcher == "srun":
+    if _needs_slurm(spec.launch.launcher):
         yield (
             "launch.launcher",
-            f"srun needs Slurm: use --set launch.launcher=torchrun, {on_a_cluster}",
+            f"{spec.launch.launcher} needs Slurm: use --set launch.launcher=torchrun, "
+            f"{on_a_cluster}",
         )
     if spec.container.runtime == "pyxis":
         yield (

@@ -14,6 +14,10 @@ from orchestrator.metrics import records, summaries
 _GOALS = {"": 0, "min": -1, "max": 1}
 
 
+#: Without a choice, the first of these that the runs have.
+_USUAL = ("val_accuracy", "val_loss", "accuracy", "loss", "throughput")
+
+
 class ChoiceError(ValueError):
     """A choice is invalid; the message says why."""
 
@@ -51,6 +55,20 @@ class Measured:
     #: where it was reported; None: of many values, or unknown
     step: int | None = None
     epoch: int | None = None
+
+
+def sort_key(name: str) -> tuple[int, str]:
+    """Sort metrics: first what people look at first, then losses and accuracies, then the rest."""
+    if name in _USUAL:
+        return _USUAL.index(name), name
+    is_result = "loss" in name or "acc" in name
+    return len(_USUAL) + (not is_result), name
+
+
+def usual_names(names: Sequence[str]) -> list[str]:
+    """Return the metric by which runs are ranked unless one is chosen; none if there is none."""
+    known = [name for name in names if summaries.direction(name)]
+    return [name for name in (*_USUAL, *known) if name in names][:1]
 
 
 def resolve(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import datetime
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from orchestrator import jobs
+
+Numbers: TypeAlias = "array.array[float]"
 
 
 class ParsedLine(NamedTuple):
@@ -122,3 +125,21 @@ class MetricRow(NamedTuple):
     log_id: int | None
     #: number of the line in its file
     line: int | None
+
+
+class SetLines(NamedTuple):
+    """The lines of a metric set, for curves. NaN stands also for a missing number."""
+
+    job_row: int
+    attempt: int
+    rank: int | None
+    #: name and unit of each metric
+    names: list[tuple[str, str]]
+    #: numbers of the lines
+    ids: Numbers
+    #: for each name, one for each line
+    values: list[Numbers]
+    #: step or epoch of each line; None: times were asked for
+    positions: Numbers | None
+    #: of each line; None: steps or epochs were asked for
+    times: Sequence[datetime.datetime | None] | None

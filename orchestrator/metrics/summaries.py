@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -53,11 +54,14 @@ def statistics(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _words(name: str) -> set[str]:
+# Thousands of jobs have the same names.
+@functools.lru_cache(maxsize=1024)
+def _words(name: str) -> frozenset[str]:
     """Return the words of a name, without digits at their end: `valTop1_map50` has top and map."""
     words = re.findall(r"[a-z]+", _CAMEL_CASE.sub("_", name).lower())
     # What follows "per" is not measured: images_per_second is a rate, seconds_per_image a time.
-    return {word for before, word in zip(["", *words], words, strict=False) if before != "per"}
+    pairs = zip(["", *words], words, strict=False)
+    return frozenset(word for before, word in pairs if before != "per")
 
 
 def direction(name: str) -> int:

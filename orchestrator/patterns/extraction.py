@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.patterns import fields, general, numbers, records, vocabulary
+from orchestrator.patterns import aliases, fields, general, numbers, records, vocabulary
 from orchestrator.text import expressions
 
 #: Name and unit of each metric of a line.
@@ -106,7 +106,7 @@ class Extractor:
         metric = self.kind.renamed.get(key)
         if metric is not None:
             return _target(metric.name, unit or metric.unit)
-        name = vocabulary.normalized(key)
+        name = aliases.normalized(key)
         if name is None and self.kind.others:
             name = vocabulary.snake(key)
         elif name is None:
@@ -117,7 +117,7 @@ class Extractor:
 
 @functools.lru_cache(_CACHED_NAMES)
 def _target(name: str, unit: str) -> _Target:
-    names = (name, "throughput") if name in vocabulary.RATES else (name,)
+    names = (name, "throughput") if name in aliases.RATES else (name,)
     shown = unit[: numbers.UNIT_CHARACTERS]
     metrics = [(each, shown) for each in names if each and each not in records.NOT_METRICS]
     is_attribute = name in (*records.NOT_METRICS, *records.CONTEXT)
@@ -130,7 +130,7 @@ def in_phase(metrics: Mapping[tuple[str, str], float], phase: str) -> dict[tuple
     for (name, unit), value in metrics.items():
         new = vocabulary.in_phase(name, phase)
         # A rate is also the throughput, but only of training.
-        is_rate = name == "throughput" and any([(r, unit) in metrics for r in vocabulary.RATES])
+        is_rate = name == "throughput" and any([(r, unit) in metrics for r in aliases.RATES])
         if new == name or not is_rate:
             renamed.setdefault((new, unit), value)
     return renamed

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TypeAlias
 
-from orchestrator.patterns import numbers, records, regexes
+from orchestrator.patterns import general, numbers, records, regexes
 
 #: Key, value as it is printed without quotes and unit, and unit. A named tuple takes longer.
 Field: TypeAlias = tuple[str, str, str]
@@ -34,30 +34,6 @@ _DICT_ITEM = re.compile(
     )\s*(?:,|(?=\}}))""",
     re.ASCII | re.VERBOSE,
 )
-# Not a part of a number, such as 8 of 8,420 or 12 of 12:30.
-_LOOSE = re.compile(
-    rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
-    rf"({regexes.THOUSANDS}|{regexes.NUMBER})(?![0-9.:]|,[0-9])"
-    rf"({_UNIT}|[ ](?:[A-Za-z]+/[A-Za-z]+|ms|sec|[KMGT]i?B|%))?(?=$|[\s,|;)\]}}/(])",
-    re.ASCII,
-)
-# A rate without a name: 12,345 tok/s.
-_RATE = re.compile(
-    rf"(?<![\w.])({regexes.THOUSANDS}|{regexes.NUMBER})[ ]?"
-    r"((tok|tokens|samples?|images?|imgs?|examples?|seqs?|sequences|sentences|frames)"
-    r"/s(?:ec(?:ond)?)?)(?![\w/])",
-    re.ASCII,
-)
-# Counters, which often have no sign between name and number: Epoch 4/10, [Epoch 4], iter #3.
-_COUNTER = re.compile(
-    r"(?<![\w/])(epoch|step|iter|iteration)[ ]?[#\[]?[ ]{0,8}([0-9]{1,12})(?![\w.=%]|:\S|,[0-9])",
-    re.ASCII | re.IGNORECASE,
-)
-_WORD = re.compile(r"[A-Za-z]{2,}")
-#: Numbers in a line about a checkpoint are those of its training.
-_CHECKPOINT = re.compile(r"\b(?:load|resum|restor)(?:e|ed|ing)?\b|\bsav(?:ed|ing)\b", re.IGNORECASE)
-#: A line of metrics has few words that are not names: train, eta, min. Prose has more.
-_MAX_OTHER_WORDS = 4
 
 
 def parse(kind: records.LineKind, text: str) -> list[Field] | None:
@@ -124,19 +100,14 @@ def _dict(text: str) -> list[Field] | None:
 
 
 def _loose_pairs(text: str) -> list[Field] | None:
-    """Return name=number and name: number from anywhere in a text; None if the rest is prose."""
-    fields = [
-        (match.start(), (match[1], match[2].replace(",", ""), (match[3] or "").strip()))
-        for match in _LOOSE.finditer(text)
+    """Return names and numbers from anywhere in a text; None if it is not about metrics."""
+    reading = general.read(text)
+    return reading and [
+        (value.printed_name or value.meaning.name, value.number, "")
+        if value.meaning.kind == "counter"
+        else (value.printed_name or value.meaning.name, value.number, value.unit)
+        for value in reading.values
     ]
-    fields += [(match.start(), (match[1], match[2], "")) for match in _COUNTER.finditer(text)]
-    rest = _COUNTER.sub(" ", _LOOSE.sub(" ", text))
-    for match in _RATE.finditer(rest):
-        key = "tokens_per_second" if match[3].startswith("tok") else "throughput"
-        fields.append((len(text), (key, match[1].replace(",", ""), match[2])))
-    if len(_WORD.findall(rest)) > _MAX_OTHER_WORDS or _CHECKPOINT.search(rest):
-        return None
-    return [field for _, field in sorted(fields)]
 
 
 def _pairs(text: str, separator: str, between: str) -> list[Field]:

@@ -11,8 +11,9 @@ from orchestrator import jobs, metrics
 from orchestrator.patterns import extraction, prefilter, prefixes, records
 from orchestrator.text import expressions
 
-#: Longer lines are ignored. This also limits the time that a slow regex takes.
-MAX_LINE_CHARACTERS = 4096
+#: Longer lines are ignored. This also limits the time that a slow regex takes. DETR and its
+#: descendants write an epoch as one line of JSON with up to 8,000 characters.
+MAX_LINE_CHARACTERS = 16 * 1024
 #: A carriage return, as editors show it.
 _PRINTED_RETURN = "^M"
 #: Between a progress bar and what was printed right behind it, which is a line of its own.
@@ -100,19 +101,17 @@ class Matcher:
         """
         if attempt != self._attempt:
             self._attempt, self._streams = attempt, {}
-        if _PRINTED_RETURN in text:
-            # A terminal's output was pasted: its progress bars overwrite each other.
+        # A terminal's output was pasted: its progress bars overwrite each other.
+        parts = text.split(_PRINTED_RETURN)
+        if len(parts) == 1:
+            if len(text) > MAX_LINE_CHARACTERS:
+                return []
+            if "<" in text and (bar := _BAR.search(text)) and _BAR_END.match(text, bar.end()):
+                parts = [text[: bar.end()], text[bar.end() :]]
+        if len(parts) > 1:
             return [
                 parsed
-                for part in text.split(_PRINTED_RETURN)
-                for parsed in self.parse_line(part, attempt=attempt, path=path, line=line)
-            ]
-        if len(text) > MAX_LINE_CHARACTERS:
-            return []
-        if "<" in text and (bar := _BAR.search(text)) and _BAR_END.match(text, bar.end()):
-            return [
-                parsed
-                for part in (text[: bar.end()], text[bar.end() :])
+                for part in parts
                 for parsed in self.parse_line(part, attempt=attempt, path=path, line=line)
             ]
         # Keras prints \b to overwrite its output.

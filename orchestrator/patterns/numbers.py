@@ -16,6 +16,8 @@ CHARACTERS = "0123456789.+-eE"
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)(?:\.0)?", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(regexes.THOUSANDS)
 _CLOCK = re.compile(r"(?:(?:([0-9]+) days?, )?([0-9]+):)?([0-9]{1,2}):([0-9]{2}(?:\.[0-9]+)?)")
+#: Programs print the largest float for the best loss before the first one.
+_TOO_LARGE = 1e300
 #: At most 18 digits, which fit 64 bits.
 _COUNT = re.compile(r"\+?[0-9]{1,18}")
 #: Seconds since 1970 of the year 2200. Larger numbers are milliseconds or garbage.
@@ -33,7 +35,7 @@ def number(text: str) -> float | None:
             value = float(text)
         except ValueError:
             return None
-        return value if math.isfinite(value) else None
+        return value if abs(value) < _TOO_LARGE else None
     return math.nan if _NOT_FINITE.fullmatch(text) else None
 
 

@@ -17,11 +17,19 @@ INTEGER = "{integer}"
 ROW = "{row}"
 #: In a text of `contains`: the end of a rate, which /scratch is not.
 RATE = "{rate}"
+#: In a text of `contains`: a column of values of the training.
+PHASE = "{phase}"
+#: In a text of `contains`: a counter with its total in brackets.
+TOTAL = "{total}"
+#: Between the columns of tables that rich draws.
+_BARS = "\u2502|\u2503"
 _EXPRESSIONS = {
+    TOTAL: r"\[ *[0-9]+/ *[0-9]+[\] ]",
+    PHASE: r"\|[ ]*(?:[Tt]rain(?:ing)?|[Vv]al(?:id)?|[Tt]est)[ ]*\||[0-9] (?:train|val) [0-9]",
     RATE: r"/s(?:ec|econds?)?(?:/gpu|/GPU|[^A-Za-z0-9_/\n]|(?m:$))",
     INTEGER: "[0-9]+",
-    ROW: r"(?m:^|\]: )[ \t|]*[0-9][0-9.]*(?:/[0-9]+)?[ \t|,]+"
-    r"(?:\(?[-+]?[0-9.][0-9.eE+-]*[A-Za-z%]{0,2}\)?(?:[ \t|,]|(?m:$))|[nN]a[nN])",
+    ROW: rf"(?m:^|[\]0-9]: )(?:[ \t|]|{_BARS})*[0-9][0-9.]*(?:/[0-9]+)?(?:[ \t|,;]|{_BARS})+"
+    r"(?:[(\[]?[-+]?[0-9.][0-9.eE+-]*[A-Za-z%]{0,2}[)\]]?(?:[ \t|,;]|(?m:$))|[nN]a[nN])",
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _EXPRESSIONS)))
 

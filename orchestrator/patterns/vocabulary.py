@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 #: counter: step, epoch. A loss, score or rate shows that a line reports metrics; a time does not.
@@ -28,43 +28,8 @@ class Meaning(NamedTuple):
     unit: str = ""
 
 
-#: Normalized name -> other names of it. All other names stay as the program prints them.
-_ALIASES = {
-    "throughput": (
-        "samples_per_second samples_per_sec train_samples_per_second images_per_second "
-        "images_per_sec examples_per_second examples_per_sec samples_s images_s img_s "
-        "img_per_sec imgs_per_sec samples_sec images_sec examples_sec"
-    ),
-    "tokens_per_second": (
-        "tokens_per_sec tokens_s tok_s tok_sec tokens_sec tok_per_sec tokens_per_s tps "
-        "token_per_sec train_tokens_per_second"
-    ),
-    "loss": "train_loss training_loss loss_train train_total_loss",
-    "val_loss": "eval_loss valid_loss validation_loss test_loss loss_val",
-    "accuracy": "acc train_acc train_accuracy training_accuracy acc1 train_acc1 top1",
-    "val_accuracy": (
-        "val_acc valid_acc valid_accuracy validation_accuracy validation_acc test_acc "
-        "test_accuracy eval_acc eval_accuracy val_acc1 test_acc1 val_top1"
-    ),
-    "learning_rate": "lr train_lr lrate current_lr",
-    "step": "iter iteration global_step it train_step num_updates training_step",
-    "epoch": "epochs_done current_epoch epoch_num",
-    "step_time": (
-        "iter_time iteration_time time_per_step sec_per_step seconds_per_step step_time_s "
-        "time_per_iter time_per_iteration batch_time sec_per_iter step_seconds"
-    ),
-    "data_time": "data_loading_time time_data dataloader_time data_wait",
-    "grad_norm": "gnorm gradnorm gradient_norm total_grad_norm global_grad_norm",
-    "mfu": "model_flops_utilization",
-    "memory": "mem max_mem max_memory gpu_memory gpu_mem memory_allocated peak_memory",
-}
-_NORMALIZED = {alias: name for name, text in _ALIASES.items() for alias in [name, *text.split()]}
-#: Rates that are stored as throughput too.
-RATES = ("tokens_per_second",)
-
 _WORD_END = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
-_WORDS = re.compile(r"[a-z0-9]+")
 #: Words in names that do not change what is measured.
 _QUALIFIERS = frozenset(
     "avg average averaged mean running current cur curr instant smoothed moving ema batch "
@@ -74,12 +39,13 @@ _QUALIFIERS = frozenset(
 _TRAINING = frozenset("train training trn tr".split())
 _VALIDATION = frozenset(
     "val vali valid validate validating validation test testing eval evaluating evaluation "
-    "dev".split()
+    "dev va evaluated".split()
 )
 #: Before a loss these are prose, not its name.
 _PROSE = frozenset(
     "a an and as at by for from got has have in is it no not of on or the this to with was best "
-    "if when where your our lowest minimum min max new old previous prev start".split()
+    "if when where your our lowest minimum min max new old previous prev start improving "
+    "done finished complete completed".split()
 )
 #: Before "time" these name a part of a step, or several steps.
 _PARTS_OF_STEP = frozenset("forward backward fwd bwd used total gpu cpu optimizer".split())
@@ -94,23 +60,29 @@ _SETTINGS = frozenset(
 _OTHER_WORDS = _SETTINGS - frozenset(("alpha", "beta", "gamma", "std")) | frozenset(
     "time timer elapsed elapse eta remaining left duration took takes date version size shape seed "
     "port id rank gpu gpus cuda python torch params parameters param thr device node speed "
-    "finished average".split()
+    "finished average progress".split()
 )
 _COUNTERS = {
     "step": (
         "step steps iter iters iteration iterations it itr ite batch batches minibatch update "
-        "updates up timestep timesteps tick round frame frames game games generation num_updates "
-        "nupdates n_updates total_updates niter n_iter nb_iter num_iter total_timesteps "
-        "num_timesteps n_timesteps total_num_timesteps total_num_steps total_frames num_frames "
-        "total_env_steps total_env_interacts total_steps time_steps i mini_batch gen index idx"
+        "updates upd up gstep timestep timesteps tick round frame frames game games generation "
+        "nupdates niter env_interacts time_steps i mini_batch gen index idx numsteps total_t t_env"
     ),
     "epoch": "epoch epochs ep epo epoch_num",
     "episode": "episode episodes",
 }
-#: global_step, iter_num, env_steps
+#: global_step, iter_num, env_steps, total_num_timesteps
 _COUNTER_PARTS = re.compile(
-    r"(?:(?:global|local|current|cur|curr|train|training|env|environment|agent|optimizer|opt|"
-    r"learner|boosting|communication|comm)_)*(.*?)(?:_(?:num|number|idx|index|id|no|count))?"
+    r"(?P<all>(?:(?:total|num|nb|n)_)*)"
+    r"(?:(?:g|global|local|current|cur|curr|train|training|trainer|env|environment|agent|optimizer|opt|"
+    r"optimization|gradient|grad|learner|boosting|communication|comm)_)*"
+    r"(?P<of>.*?)(?:_(?:num|number|nb|idx|index|id|no|i|count|total|sampled|trained|done|so_far))?"
+)
+#: Counters that may be all that a line says.
+ALONE = frozenset(
+    "epoch step iter iteration timestep global_step training_step train_step total_timesteps "
+    "episode n_updates nupdates frame_number timesteps_total num_env_steps_sampled "
+    "optimization_step communication_round comm_round timesteps_so_far".split()
 )
 _ACCURACIES = (
     "acc accuracy acc1 acc_1 top1 top_1 top1_acc top1_accuracy prec1 prec_1 acc_top1 accuracy_top1"
@@ -120,12 +92,13 @@ _SCORES = (
     "auroc map map50 miou iou dice bleu rouge wer cer psnr ssim fid recall precision mrr ndcg "
     "r2 rmse mae mse mape nll bpc bpb bpd bits_per_byte elbo kl cross_entropy xent logloss "
     "error err errd errg err_d err_g ce bce objf energy residual fitness "
-    "log_likelihood loglik kld bit_dim bits_dim"
+    "log_likelihood loglik log_prob kld kl_divergence bit_dim bits_dim m_iou m_dice ade fde "
+    "inertia approx_kl ll_token merror corrcoef pearson pearsonr spearman spearmanr correlation"
 )
 _RETURNS = (
-    "reward rewards rew score ep_rew ep_reward ep_ret ep_return eprew eprewmean ep_rew_mean "
-    "episode_reward episode_rewards episode_return episode_score episodic_return episodic_reward "
-    "mean_return avg_return average_return total_return"
+    "reward rewards rew return returns ret score ep_rew ep_reward ep_ret ep_return eprew "
+    "eprewmean ep_rew_mean episode_reward episode_rewards episode_return episode_score "
+    "episodic_return episodic_reward mean_return avg_return average_return total_return"
 )
 _OTHERS = {
     "learning_rate": "lr l_r learning_rate lrate",
@@ -143,10 +116,13 @@ _TIMES = {
         "step_time iter_time iteration_time batch_time time_per_step time_per_iter "
         "time_per_iteration time_per_batch time_step time_iter time_batch dt step_ms "
         "elapsed_time_per_iteration batch_cost step_seconds time_per_update iter_ms step_avg "
-        "step_timing_in_s steptime itertime"
+        "step_timing_in_s steptime itertime bt"
     ),
     "epoch_time": "epoch_time time_per_epoch time_epoch",
-    "data_time": "data_time data data_cost reader_cost load_time loading_time data_load_time",
+    "data_time": (
+        "data_time data data_cost reader_cost load_time loading_time data_load_time "
+        "data_loading_time time_data dataloader_time data_wait"
+    ),
     "time": "time time_cost took duration t secs seconds sec",
 }
 _COUNTED = (
@@ -188,7 +164,7 @@ RATE_UNITS = frozenset("ips fps wps tps sps hz qps".split())
 _OTHER_RATE = re.compile(r"(?!.*(?:bit|byte|file|error|packet)s_)[a-z]{2,}s_(?:s|sec|second)")
 _LOSSES = frozenset(
     "loss losses los step_loss loss_step reduced_loss loss_function cost cost_function objective "
-    "objective_function objective_value obj criterion".split()
+    "objective_function objective_value obj criterion function_value cost_fcn cost_fn".split()
 )
 #: loss of the policy, loss on the test set
 _LOSS_OF = re.compile(r"((?:\w+ )?loss(?:es)?) (?:of|for|on) (?:the |an? )?(\w.*)", re.IGNORECASE)
@@ -216,6 +192,14 @@ def _by_alias() -> dict[str, Meaning]:
 
 
 _MEANINGS = _by_alias()
+#: Scores that are no settings in longer names either, as iou is in nms_iou.
+_MEASURES = frozenset(
+    "ppl perplexity f1 auc auroc miou bleu psnr ssim fid mrr ndcg rmse mae mse mape nll bpc wer "
+    "cer ce bce elbo".split()
+)
+_INDEX = re.compile("[a-z]?[0-9]{1,3}")
+#: A function, and not its setting.
+_VALUE_FUNCTION = re.compile(r"value_func(?:tion)?$")
 #: Scores that may be whole numbers.
 RETURNS = frozenset(_RETURNS.split())
 
@@ -227,7 +211,7 @@ _PHRASES = frozenset(
 #: "tokens per iteration", "max steps" are no counters.
 _BEFORE_SETTING = re.compile(
     r"(?:.* )?(?:per|max|min|num|number|(?<!end )(?<!loss )of|total|every|each|warmup|save|eval|"
-    r"log|episode|best|gpu|device|class|node|rank|worker|sample|image|layer|fold|trial|skipped|nan)",
+    r"log|episode|best|gpu|device|class|node|rank|worker|sample|image|layer|fold|trial|skipped|nan|remaining|left)",
     re.IGNORECASE,
 )
 
@@ -237,11 +221,6 @@ def snake(key: str) -> str:
     """Convert a program's name to a metric name; "" if nothing is left."""
     words = _OTHER_CHARACTERS.sub("_", _WORD_END.sub("_", key).lower()).strip("_")
     return f"n{words}"[:64] if words[:1].isdigit() else words[:64]
-
-
-def normalized(key: str) -> str | None:
-    """Return the normalized name for a program's name, if there is one."""
-    return _NORMALIZED.get(snake(key))
 
 
 def in_phase(name: str, phase: str) -> str:
@@ -258,7 +237,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     Args:
         explicit: a colon or the like follows, so that it is a name and not prose.
     """
-    key = snake(printed.replace("'s", ""))
+    # A count in simulations, and not time/step.
+    key = "timestep" if printed.lower() == "time step" else snake(printed.replace("'s", ""))
     # "the loss becomes nan" is prose.
     is_phrase = " " in printed and "loss" in key and not key.endswith(("loss", "losses"))
     if is_phrase and not (explicit or key in _PHRASES or _LOSS_LETTER.fullmatch(key)):
@@ -274,8 +254,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
         return None
     is_validation = any(word in _VALIDATION for word in words)
     core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
-    found = _unphased("_".join(core))
-    if found is None and (path := _PATH.match(printed)):
+    found = _unphased("_".join(core)) or _counter("_".join(core))
+    if found is None and " " not in printed and (path := _PATH.match(printed)):
         # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step, runtime.step
         end = snake(path[1])
         found = _unphased(end) or _unphased(_without_qualifiers(end)) or _counter(end)
@@ -286,10 +266,14 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
             found = Meaning("_".join(core)[:64], "loss")
     if found is None:
         found = _unphased(_without_qualifiers("_".join(core)))
-        # Total time is not that of a step.
-        is_total = found is not None and found.name == "time" and "total" in words
+        # Total time is not that of a step, and T_mean is a temperature.
+        is_total = found is not None and found.name == "time" and bool({"total", "t"} & {*words})
         if is_total or (found is not None and found.kind == "counter"):
             return None
+    if found is None and " " not in printed:
+        found = _in_identifier(words)
+    if found is None and len(core) < len(words):
+        found = _of_phase(core)
     if found is None and explicit and words[0] in ("acc", "accuracy") and len(words) == 2:
         # acc class
         is_setting = words[1] in _SETTINGS | _PROSE
@@ -300,17 +284,42 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     return found._replace(name=name)
 
 
+def _in_identifier(words: Sequence[str]) -> Meaning | None:
+    """Return the score that a name of several words is about: mse_q0, recon_mse."""
+    is_first = len(words) == 2 and words[0] in _MEASURES and _INDEX.fullmatch(words[1])
+    is_score = is_first or (len(words) > 1 and words[-1] in _MEASURES)
+    is_other = (_OTHER_WORDS | _PROSE | _VALIDATION | _TRAINING).intersection(words)
+    return Meaning("_".join(words), "score") if is_score and not is_other else None
+
+
+def _of_phase(core: Sequence[str]) -> Meaning | None:
+    """Return what a name is that only a phase makes one: valid_1's auc, training's l2."""
+    number, words = (core[0], core[1:]) if core and core[0].isdigit() else ("", core)
+    key = "_".join(words)
+    found = Meaning(key, "score") if key in ("l1", "l2") else _unphased(key) if number else None
+    return found and found._replace(
+        name=f"{found.name}_{number}" if number.strip("0") else found.name
+    )
+
+
 def _without_qualifiers(key: str) -> str:
     return "_".join(word for word in key.split("_") if word not in _QUALIFIERS)
 
 
 def _counter(key: str) -> Meaning | None:
     parts = _COUNTER_PARTS.fullmatch(key)
-    found = _MEANINGS.get(key) or (_MEANINGS.get(parts[1]) if parts else None)
+    found = _MEANINGS.get(key) or (_MEANINGS.get(parts["of"]) if parts else None)
     if found is None or found.kind != "counter":
         return None
     # The first epoch of "current_epoch: 0, epoch: 1" is not the one.
     return found if found.name != "epoch" or key in _MEANINGS else None
+
+
+@functools.lru_cache(_CACHED)
+def may_stand_alone(key: str) -> bool:
+    """Tell whether a counter of this name needs no others beside it: epochs = 90 is a setting."""
+    parts = _COUNTER_PARTS.fullmatch(key)
+    return key in ALONE or (parts is not None and not parts["all"] and parts["of"] in ALONE)
 
 
 def _unphased(key: str) -> Meaning | None:
@@ -329,7 +338,7 @@ def _unphased(key: str) -> Meaning | None:
     time = _MEANINGS.get(timed)
     if time is not None and time.kind == "time" and time_unit in ("ms", "s", "sec", "seconds"):
         return time._replace(unit=time_unit)
-    words = key.split("_")
+    words = _VALUE_FUNCTION.sub("value", key).split("_")
     if key in _LOSSES:
         return Meaning("loss", "loss")
     if _ACCURACY.fullmatch(key) and not _PROSE.intersection(words):

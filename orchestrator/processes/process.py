@@ -65,16 +65,17 @@ def run(
     environ: Mapping[str, str],
     die_with_parent: bool = False,
     folder: str | None = None,
-    stdin: bytes | None = None,
+    stdin: bytes | IO[bytes] | None = None,
     max_output_bytes: int | None = None,
     undecodable: Literal["replace", "surrogateescape"] = "replace",
 ) -> Result:
     """Run a command; raises CommandNotFound or TooMuchOutputError.
 
-    folder: its working directory. stdin: what it reads, empty by default. max_output_bytes: of
-    stdout, 128 MiB by default. undecodable: what becomes of bytes of stdout that are not UTF-8;
-    surrogates keep file names, as os.fsdecode. die_with_parent: the command and all it started get
-    SIGKILL when this process ends, so that "the submitter is dead" also means "its sbatch is dead".
+    folder: its working directory. stdin: what it reads, also an open file, which is closed; empty
+    by default. max_output_bytes: of stdout, 128 MiB by default. undecodable: what becomes of bytes
+    of stdout that are not UTF-8; surrogates keep file names, as os.fsdecode. die_with_parent: the
+    command and all it started get SIGKILL when this process ends, so that "the submitter is dead"
+    also means "its sbatch is dead".
     """
     started = time.monotonic()
     stdout, stderr = bytearray(), bytearray()
@@ -134,9 +135,11 @@ class _ParentTie:
         os.close(self._ours)
 
 
-def _input_file(stdin: bytes | None) -> IO[bytes]:
+def _input_file(stdin: bytes | IO[bytes] | None) -> IO[bytes]:
     if stdin is None:
         return open(os.devnull, "rb")
+    if not isinstance(stdin, bytes):
+        return stdin
     # A file and not a pipe: a command that does not read it delays nobody.
     file = open(os.memfd_create("stdin"), "w+b")
     file.write(stdin)

@@ -15,6 +15,7 @@ from orchestrator import errors, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import directives, shell, templates
 from orchestrator.specs import arguments, programs, ranks
+from orchestrator.toml import schema
 
 #: The trainers package, beside this package wherever it is installed; bound into containers.
 TRAINERS = templates.PACKAGE.parent / "trainers"
@@ -86,7 +87,11 @@ def render(
         "delimiter": shell.delimiter("ORCHESTRATOR_TASK_END", spec.launch.command or ""),
     }
     script = templates.render(
-        TEMPLATE, context, templates_dir=templates_dir, shared_folders=shared_folders
+        TEMPLATE,
+        context,
+        templates_dir=templates_dir,
+        shared_folders=shared_folders,
+        plugin_templates=_plugin_templates(spec),
     )
     _check(script.text, intended)
     if spec.code.snapshot:
@@ -105,7 +110,7 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
 
 def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> str:
     launch = spec.launch
-    if launch.command is not None and choice.launcher != "srun":
+    if launch.command is not None and choice.launcher in ("torchrun", "python"):
         # A shell line starts its programs itself; in a container it needs the container.
         return "command" if spec.container.runtime == "none" else "python"
     if choice.launcher != "torchrun":
@@ -116,6 +121,26 @@ def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> st
     if launch.rendezvous == "auto":
         return "torchrun_standalone" if spec.resources.nodes == 1 else "torchrun_c10d"
     return f"torchrun_{launch.rendezvous}"
+
+
+def _plugin_templates(spec: jobs.JobSpec) -> dict[str, str]:
+    """Return the texts of the parts that plugins have, by name."""
+    named = {
+        "launch": (spec.launch.launcher, jobs.Launch),
+        "container": (spec.container.runtime, jobs.Container),
+    }
+    texts = {}
+    for part, (name, record) in named.items():
+        hint = schema.fields_of(record)["launcher" if part == "launch" else "runtime"]
+        if name in schema.choices(hint):
+            continue
+        from orchestrator import plugins
+
+        kind: type[plugins.Launcher | plugins.ContainerRuntime] = plugins.ContainerRuntime
+        if part == "launch":
+            kind = plugins.Launcher
+        texts[f"{part}/{name}.sh.j2"] = plugins.load(kind, name).template
+    return texts
 
 
 def _torchrun(launch: jobs.Launch) -> list[str]:
@@ -154,11 +179,12 @@ def _sets_one_rank(spec: jobs.JobSpec, choice: ranks.Choice) -> bool:
 def _ranks_per_task(spec: jobs.JobSpec, choice: ranks.Choice) -> int | None:
     """Return how many ranks share the CPUs of a Slurm task; None: as many as GPUs; 0: unknown."""
     launch = spec.launch
-    if launch.command is not None and launch.launcher != "srun":
+    if launch.command is not None and ranks.acts_like(launch) != "srun":
         return 0
     if launch.launcher == "auto" and not ranks.has_ranks(spec):
         return 0
-    if choice.launcher != "torchrun" or ranks.is_set_by_tasks(spec):
+    is_per_node = "torchrun" in (choice.launcher, ranks.acts_like(launch))
+    if not is_per_node or ranks.is_set_by_tasks(spec):
         return 1
     return ranks.ranks_per_node(spec)
 

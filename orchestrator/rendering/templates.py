@@ -55,13 +55,14 @@ def render(
     *,
     templates_dir: pathlib.Path | None = None,
     shared_folders: Sequence[pathlib.Path] = (),
+    plugin_templates: Mapping[str, str] | None = None,
 ) -> Script:
     """Return the script; raises TemplateError.
 
-    `templates_dir` is the user's folder. It is refused if others can change it, except below
-    `shared_folders`.
+    `plugin_templates` are texts by name. `templates_dir` is the user's folder. It is refused if
+    others can change it, except below `shared_folders`.
     """
-    loader = _Loader(templates_dir, shared_folders)
+    loader = _Loader(templates_dir, shared_folders, plugin_templates or {})
     environment = sandbox.ImmutableSandboxedEnvironment(
         loader=loader,
         undefined=jinja2.StrictUndefined,
@@ -115,12 +116,19 @@ def _render(environment: jinja2.Environment, name: str, context: Mapping[str, ob
 
 
 class _Loader(jinja2.BaseLoader):
-    """Loads templates from the user's folder, else the shipped ones; `orchestrator/NAME` always."""
+    """Loads templates from the user's folder, else of plugins, else the shipped ones.
+
+    `orchestrator/NAME` is always a shipped one.
+    """
 
     def __init__(
-        self, templates_dir: pathlib.Path | None, shared_folders: Sequence[pathlib.Path]
+        self,
+        templates_dir: pathlib.Path | None,
+        shared_folders: Sequence[pathlib.Path],
+        plugin_templates: Mapping[str, str],
     ) -> None:
         self._templates_dir = templates_dir
+        self._plugin_templates = plugin_templates
         self._shared_folders = shared_folders
         #: text of each template that was used, by name
         self.texts: dict[str, str] = {}
@@ -141,6 +149,9 @@ class _Loader(jinja2.BaseLoader):
             exposure = files.exposure(path.absolute(), shared_folders=self._shared_folders)
             if exposure is not None:
                 raise errors.TemplateError(exposure.refusal(path, "templates_dir"))
+        elif template in self._plugin_templates:
+            self.texts[template] = self._plugin_templates[template]
+            return self.texts[template], f"{template} (plugin)", lambda: True
         else:
             path = TEMPLATES.joinpath(*parts)
         try:

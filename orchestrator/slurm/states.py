@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from orchestrator.jobs import JobState
@@ -42,6 +43,16 @@ _CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
 def parse_state(raw: str) -> JobState:
     """Parse `COMPLETED`, `CD` or `CANCELLED by 1000`; UNKNOWN for anything else."""
     return _STATES.get((raw.split() or [""])[0].upper(), JobState.UNKNOWN)
+
+
+def named(word: str) -> JobState:
+    """Return the state that a user names, in Slurm's long or short form, or our own; ValueError."""
+    with contextlib.suppress(ValueError):
+        return JobState(word.upper())
+    state = parse_state(word)
+    if state is JobState.UNKNOWN:
+        raise ValueError(f"{word!r} is not a state; states are {', '.join(JobState)}")
+    return state
 
 
 def cancelled_by(raw: str) -> int | None:

@@ -7,6 +7,7 @@ from orchestrator.toml import values
 
 FLAGS = flags.FLAGS
 Flag = flags.Flag
+Setting = loading.Setting
 build = loading.build
 from_json = toml_tables.from_json
 keys_given = loading.keys_given

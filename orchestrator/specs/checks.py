@@ -63,6 +63,33 @@ def wrong_values(spec: jobs.JobSpec) -> Iterator[Finding]:
             if value == "" and (table not in ("job", "resources") or name == "comment"):
                 yield _at(table, name), "is empty: remove the key"
 
+    yield from _plugin_names(spec)
+
+
+def _plugin_names(spec: jobs.JobSpec) -> Iterator[Finding]:
+    """Yield names of launchers and container runtimes that are neither built in nor installed."""
+    named = {
+        ("launch", "launcher"): spec.launch.launcher,
+        ("container", "runtime"): spec.container.runtime,
+    }
+    for path, name in named.items():
+        built_in = schema.choices(schema.hint_at(toml_tables.FILE, path))
+        # An empty name is reported already.
+        if name in built_in or not name:
+            continue
+        # Few specs name a plugin.
+        from orchestrator import plugins
+
+        kind = plugins.Launcher if path[0] == "launch" else plugins.ContainerRuntime
+        if name not in plugins.installed(kind):
+            message = plugins.unknown(kind, name, built_in)
+            yield (path,), f"{message}. Built in: {', '.join(built_in)}"
+            continue
+        try:
+            plugins.load(kind, name)
+        except plugins.PluginError as error:
+            yield (path,), str(error)
+
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield everything else that is wrong with a spec; reads no file."""
@@ -209,11 +236,12 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
     if ranks.is_set_by_tasks(spec) and (resources.ntasks or 0) % max(1, resources.nodes):
         message = f"{resources.ntasks} ranks cannot be divided among {resources.nodes} nodes"
         yield (("resources", "ntasks"), ("resources", "nodes")), message
-    if launch.launcher == "srun" and not launch.command:
+    if ranks.acts_like(launch) == "srun" and not launch.command:
         needed = ("ntasks_per_node", "ntasks", "gpus_per_node")
         if not any(getattr(resources, key) for key in needed) and resources.gres is None:
             paths = ("launch", "launcher"), *(("resources", key) for key in needed)
-            yield paths, "srun needs the ranks: set resources.ntasks_per_node or gpus_per_node"
+            advice = "set resources.ntasks_per_node or gpus_per_node"
+            yield paths, f"{launch.launcher} needs the ranks: {advice}"
 
 
 def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:

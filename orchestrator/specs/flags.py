@@ -82,13 +82,19 @@ FLAGS = (
         "Variable of this shell to pass to the job, even if its name looks like a secret.",
         metavar="NAME",
     ),
-    Flag("container.runtime", "Container runtime.", "container-runtime"),
+    Flag(
+        "container.runtime",
+        "Container runtime.",
+        "container-runtime",
+        "[none|apptainer|singularity|pyxis|PLUGIN]",
+    ),
     Flag("container.image", "Path of the container image."),
     Flag("container.binds", "Folder to bind into the container.", "bind", "/HOST:/INSIDE[:ro]"),
     Flag("container.gpu", "GPU support in the container.", "container-gpu"),
     Flag(
         "launch.launcher",
         "Program launcher. auto: torchrun for Python with several ranks, otherwise none.",
+        metavar="[auto|torchrun|srun|python|PLUGIN]",
     ),
     Flag("launch.rendezvous", "Rendezvous of torchrun's nodes."),
     Flag(

@@ -24,13 +24,16 @@ VARIABLES = {
     "ORCHESTRATOR_QOS": "job.qos",
 }
 _SET = "--set"
+_SET_IN_PYTHON = "set"
+#: KEY=VALUE of `--set`, or path and value of a key.
+Setting: TypeAlias = "str | tuple[KeyPath, object]"
 #: Path of a key, where its value was given, and the value.
 _Value: TypeAlias = tuple[tuple[str, ...], str, object]
 
 
 def load(
     path: Path | None,
-    settings: Sequence[str] = (),
+    settings: Sequence[Setting] = (),
     flags: Mapping[str, object] | None = None,
     program: Sequence[str] = (),
     *,
@@ -41,7 +44,7 @@ def load(
 ) -> jobs.JobSpec:
     """Return the job that a spec's file and the command line describe.
 
-    settings: KEY=VALUE of `--set`. flags: values by dotted key; None and () are ignored.
+    settings: of `--set`. flags: values by dotted key; None and () are ignored.
     program: the words after `--`. batch: the content of a batch file, instead of a spec's file.
     stored: the keys of a stored spec, instead of a spec's file; with `batch`, over it.
     folder: start of relative paths, where its files are checked; None: they are not checked.
@@ -56,7 +59,7 @@ def load(
 
 def read(
     path: Path | None,
-    settings: Sequence[str] = (),
+    settings: Sequence[Setting] = (),
     flags: Mapping[str, object] | None = None,
     program: Sequence[str] = (),
     *,
@@ -85,7 +88,7 @@ def read(
     for layer in layers:
         upper = documents.empty(document.origins[()].source)
         for key, source, value in layer:
-            if source == _SET and _is_removal(key, value):
+            if source in (_SET, _SET_IN_PYTHON) and _is_removal(key, value):
                 if batch is not None and document.get(key) is not None:
                     message = "cannot be removed from a batch file: change the file"
                     problems.append(document.problem(key, message))
@@ -107,7 +110,7 @@ def read(
 
 
 def keys_given(
-    settings: Sequence[str], flags: Mapping[str, object], environ: Mapping[str, str]
+    settings: Sequence[Setting], flags: Mapping[str, object], environ: Mapping[str, str]
 ) -> set[str]:
     """Return the dotted keys set on the command line and by ORCHESTRATOR_* variables."""
     paths = [_setting(setting, [])[0] for setting in settings]
@@ -144,8 +147,11 @@ def _is_removal(key: tuple[str, ...], value: object) -> bool:
     return value == {} or (value == "" and is_optional)
 
 
-def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
+def _setting(setting: Setting, problems: list[errors.Problem]) -> _Value:
     """Return key, source and value of a `--set`; the value None if it cannot be read."""
+    if not isinstance(setting, str):
+        key, value = setting
+        return tuple(map(str, key)), _SET_IN_PYTHON, value
     try:
         path, end = key_paths.read_key(setting)
     except key_paths.NotTomlError:

@@ -12,9 +12,9 @@ from orchestrator.specs import programs
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The launcher of a job. python: one process on the first node."""
+    """The launcher of a job. python: one process on the first node; others are plugins."""
 
-    launcher: Literal["torchrun", "srun", "python"]
+    launcher: Literal["torchrun", "srun", "python"] | str
     #: why `auto` means it; "" if the spec names it
     reason: str = ""
 
@@ -49,6 +49,19 @@ def choose(spec: jobs.JobSpec) -> Choice:
     return Choice(launcher="torchrun", reason=reason)
 
 
+def acts_like(launch: jobs.Launch) -> str:
+    """Return the launcher with the same tasks and ranks: itself, unless it is a plugin."""
+    if launch.launcher in ("auto", "torchrun", "srun", "python"):
+        return launch.launcher
+    from orchestrator import plugins
+
+    try:
+        return plugins.load(plugins.Launcher, launch.launcher).like
+    except plugins.PluginError:
+        # A stored job: here its plugin is not installed any more.
+        return plugins.Launcher.like
+
+
 def has_ranks(spec: jobs.JobSpec) -> bool:
     """Return whether the spec gives the number of ranks; else the program starts what it wants."""
     launch = spec.launch
@@ -56,7 +69,7 @@ def has_ranks(spec: jobs.JobSpec) -> bool:
         return False
     if launch.launcher == "auto":
         return programs.is_rank(launch)
-    return launch.launcher != "python"
+    return acts_like(launch) != "python"
 
 
 def ranks_per_node(spec: jobs.JobSpec) -> int | None:
@@ -108,7 +121,7 @@ def tasks_per_node(spec: jobs.JobSpec) -> int | None:
     resources = spec.resources
     if resources.ntasks_per_node is not None or resources.ntasks is not None:
         return resources.ntasks_per_node
-    if spec.launch.launcher == "srun":
+    if acts_like(spec.launch) == "srun":
         return ranks_per_node(spec) or 1
     return None if spec.launch.command is not None else 1
 
@@ -123,16 +136,16 @@ def gpus_per_node(spec: jobs.JobSpec) -> int:
 def known_world_size(spec: jobs.JobSpec) -> int | None:
     """Return world_size(); None if it depends on the job's node."""
     tasks = (spec.resources.ntasks, spec.resources.ntasks_per_node)
-    is_set_by_tasks = spec.launch.launcher == "srun" and tasks != (None, None)
+    is_set_by_tasks = acts_like(spec.launch) == "srun" and tasks != (None, None)
     return world_size(spec) if is_set_by_tasks or ranks_per_node(spec) is not None else None
 
 
 def world_size(spec: jobs.JobSpec) -> int:
     """Return what a batch is divided among: the ranks, or the GPUs of a single process."""
     resources = spec.resources
-    if spec.launch.launcher == "python":
+    if acts_like(spec.launch) == "python":
         return max(1, gpus_per_node(spec))
-    if spec.launch.launcher == "srun" and resources.ntasks is not None:
+    if acts_like(spec.launch) == "srun" and resources.ntasks is not None:
         return resources.ntasks
-    per_node = tasks_per_node(spec) if spec.launch.launcher == "srun" else ranks_per_node(spec)
+    per_node = tasks_per_node(spec) if acts_like(spec.launch) == "srun" else ranks_per_node(spec)
     return resources.nodes * (per_node or 1)

@@ -26,20 +26,21 @@ from orchestrator.toml import documents
 
 
 def load(
-    path: Path,
-    settings: Sequence[str] = (),
+    path: Path | None,
+    settings: Sequence[specs.Setting] = (),
     flags: Mapping[str, object] | None = None,
     program: Sequence[str] = (),
     *,
     profile: config.Profile,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = Path(),
+    stored: documents.Document | None = None,
 ) -> Sweep:
     """Return the sweep of a spec's file and the command line; the parameters are specs.load's.
 
     `--set sweep.samples=20` changes a key of [sweep]. SpecError with all problems.
     """
-    document, problems = specs.read(path, settings, flags, program, environ=environ)
+    document, problems = specs.read(path, settings, flags, program, environ=environ, stored=stored)
     return expand(document, profile, problems, folder=folder)
 
 

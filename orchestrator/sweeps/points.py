@@ -264,8 +264,9 @@ class Builder:
         if launch.command is not None or is_own or not sized:
             return
         varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
-        if launch.launcher == "python" and given.nodes > 1:
-            message = f"python starts one process, on the first of {given.nodes} nodes"
+        acts_like = ranks.acts_like(launch)
+        if acts_like == "python" and given.nodes > 1:
+            message = f"{launch.launcher} starts one process, on the first of {given.nodes} nodes"
             self._problems.add(sized[0].at, f"{message}: use the launcher torchrun or srun")
         per_node = varies_gpus and launch.nproc_per_node != "auto"
         fixed = {
@@ -275,7 +276,7 @@ class Builder:
                 ("resources", "ntasks_per_node"): varies_gpus and given.ntasks_per_node is not None,
             },
         }
-        launcher = "torchrun" if launch.launcher == "auto" else launch.launcher
+        launcher = "torchrun" if acts_like == "auto" else acts_like
         for key, is_fixed in fixed.get(launcher, {}).items():
             if is_fixed:
                 self._problems.add(key, "sets the ranks, but the sweep varies them: remove it")

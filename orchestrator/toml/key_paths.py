@@ -22,14 +22,14 @@ _MAX_KEY_CHARACTERS = 1024
 _MAX_DIGITS = 1000
 
 _BLANK = re.compile(r"[ \t]*")
-_BLANK_LINES = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
-_BASIC = r'"(?:[^"\\\n]|\\.)*+"'
+_BLANK_LINES = re.compile(r"(?>(?:[ \t\r\n]++|#[^\n]*+)*)")
+_BASIC = r'"(?>(?:[^"\\\n]|\\.)*)"'
 _LITERAL = r"'[^'\n]*'"
 _KEY_PART = re.compile(rf"[A-Za-z0-9_-]+|{_BASIC}|{_LITERAL}")
 #: Up to two quotes may stand right before the closing three.
 _SCALAR = re.compile(
-    r'"""(?s:[^"\\]|\\.|"(?!""))*+""""{0,2}'
-    r"|'''(?:[^']|'(?!''))*+''''{0,2}"
+    r'"""(?>(?s:[^"\\]|\\.|"(?!""))*)""""{0,2}'
+    r"|'''(?>(?:[^']|'(?!''))*)''''{0,2}"
     rf"|{_BASIC}|{_LITERAL}|[^,\]}}\n#]+"
 )
 _INTEGER = re.compile(r"0x[0-9A-Fa-f_]+|0o[0-7_]+|0b[01_]+|[+-]?[0-9_]+")

@@ -90,6 +90,12 @@ def kinds_of(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
+def choices(hint: Any) -> tuple[str, ...]:
+    """Return the words of a type that is a choice, or a choice beside other types."""
+    literals = (kind for kind in kinds_of(hint) if typing.get_origin(kind) is Literal)
+    return tuple(word for kind in literals for word in typing.get_args(kind))
+
+
 def is_choice(hint: Any) -> bool:
     return typing.get_origin(bare(hint)) is Literal
 
@@ -109,7 +115,14 @@ def fits(value: object, hint: Any) -> bool:
         return type(value) is float and math.isfinite(value)
     if hint is int:
         return type(value) is int and -(2**63) <= value < 2**63
+    if _is_text(hint):
+        return type(value) is str
     return hint is Any or (hint is not types.NoneType and type(value) is hint)
+
+
+def _is_text(hint: Any) -> bool:
+    """Return whether a type is str, or one of its subclasses, which tell what the text names."""
+    return isinstance(hint, type) and issubclass(hint, str)
 
 
 def is_table(hint: Any) -> bool:
@@ -128,7 +141,8 @@ def describe(hint: Any) -> str:
         quoted = ", ".join(f'"{word}"' for word in arguments)
         return quoted if len(arguments) == 1 else f"one of {quoted}"
     if origin is not tuple:
-        return names.get(kinds[0], "a table")
+        other = "the name of a plugin" if _is_text(kinds[0]) else "a table"
+        return names.get(kinds[0], other)
     items = {int: "integers", str: "strings", collections.abc.Mapping: "tables", tuple: "lists"}
     item = typing.get_origin(arguments[0]) or arguments[0]
     return f"a list of {items.get(item, 'strings and numbers')}"
@@ -276,7 +290,7 @@ def from_text(text: str, hint: Any) -> object:
     except (tomllib.TOMLDecodeError, key_paths.NotTomlError):
         return text
     only_text = hint is not None and all(
-        kind in (str, types.NoneType) or typing.get_origin(kind) is Literal
+        _is_text(kind) or kind is types.NoneType or typing.get_origin(kind) is Literal
         for kind in kinds_of(hint)
     )
     kinds = (str,) if only_text else (str, int, float, bool, list, dict)

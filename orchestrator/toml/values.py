@@ -75,6 +75,7 @@ _RANGES = {
     "stalled_minutes": (0, 10**6),
     "slow_percent": (0, 99),
     "timeout_seconds": (1, 300),
+    "reconnect_seconds": (0, 7 * 86400),
     "port": (1, 65535),
     **dict.fromkeys(("gpus_per_node", "workers"), (0, _LARGEST)),
     **dict.fromkeys(("max_retries", "backoff_seconds", "exclude_after"), (0, _LARGEST)),

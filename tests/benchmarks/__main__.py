@@ -14,6 +14,12 @@ MEASURED = {
     "submit": ("submissions", "an array and single jobs, relative to submitit and sbatch"),
     "logs": ("logs", "reading large logs into the database, relative to grep"),
     "service": ("service", "CPU and memory of the controller with 10,000 pending and running jobs"),
+    "prune": ("prune", "how long the removal of rows keeps other writers waiting"),
+    "web": (
+        "web",
+        "CPU of web pages with 10,000 jobs, and of pages that are only open",
+    ),
+    "top": ("top", "CPU of `top` until its first list of jobs, and while nothing changes"),
     "snapshots": ("snapshots", "snapshots of code, relative to git add"),
     "trainer": ("trainer", "the trainer, relative to a loop written like source S2"),
 }

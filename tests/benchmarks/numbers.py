@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 from db.sqlite.database import SqliteDatabase
-from db.stores import metrics as stored_metrics
+from db.stores.metrics import metrics as stored_metrics
 from orchestrator import metrics
 from tests.benchmarks import ratios, startup
 
@@ -56,7 +56,7 @@ def _measured(
 ) -> list[ratios.Ratio]:
     folder.mkdir()
     environ = startup.filled(folder, 200)
-    _fill(folder, counts)
+    fill(folder, counts)
     whole, mine = sum(counts.values()), counts[1]
     return [
         ratios.measure(
@@ -84,7 +84,7 @@ def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
     return run_it
 
 
-def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
+def fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
     """Store values like refreshes: a few lines of each job at a time."""
     with SqliteDatabase(folder / "orchestrator.db") as database, database.writing() as writing:
         store = stored_metrics.MetricStore(writing)

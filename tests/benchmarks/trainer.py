@@ -20,7 +20,6 @@ from torch import nn
 from tests.benchmarks import ratios, trainings
 from trainers import arguments, distributed, optim, parallel, train
 from trainers.data import loading
-from trainers.tools import mfu
 
 #: The source's loop takes at least this many times as long as the trainer's.
 SOURCE_BUDGET = 1.2
@@ -74,7 +73,7 @@ def measure_cpu(args: argparse.Namespace) -> int:
     images = (*OLIVIA, f"--synthetic-samples={2 * args.batch_size}")
     overheads = [
         against_bare_loop([*images, f"--batch-size={args.batch_size}"], args.repeats),
-        against_bare_loop([*DIGITS], 5 * args.repeats),
+        against_bare_loop([*DIGITS], 15 * args.repeats),
     ]
     print(ratios.table(overheads))
     return 0 if speedup >= SOURCE_BUDGET and all(ratio.kept for ratio in overheads) else 1
@@ -135,19 +134,24 @@ def against_bare_loop(options: Sequence[str], repeats: int) -> ratios.Ratio:
 
 
 def make_bare_loop(trainer: train.Trainer) -> Callable[[], None]:
-    """Return the epoch of a loop with the trainer's model, data, optimizer and batch."""
+    """Return the epoch of a loop with the trainer's model, data, optimizer and batch.
+
+    As the loops of the sources, it sums the training loss and counts the correct predictions.
+    """
     model = copy.deepcopy(trainer.model)
     compiled = parallel.compile_model(model, trainer.compile_mode)
     optimizer = optim.make_optimizer(trainer.args, model.parameters())
     loss_function = nn.CrossEntropyLoss()
     data = trainer.task.train_data().to(trainer.device)
+    draws = data.draws(seed=0, epoch=1)
+    draws = draws if draws is None else draws.to(trainer.device)
     batch_size = trainer.plan.global_batch_size
 
     def epoch() -> None:
         model.train()
+        loss_sum = correct = torch.zeros((), device=trainer.device)
         for index in torch.randperm(len(data)).to(trainer.device).split(batch_size):
-            samples, labels = data[index]
-            samples = data.prepare(samples, index, seed=0, epoch=1)
+            samples, labels = data.batch(index, draws)
             samples = loading.arrange(samples, torch.channels_last)
             optimizer.zero_grad()
             with trainer.autocast:
@@ -155,6 +159,8 @@ def make_bare_loop(trainer: train.Trainer) -> Callable[[], None]:
                 loss = loss_function(logits, labels)
             loss.backward()
             optimizer.step()
+            loss_sum = loss_sum + loss.detach() * len(index)
+            correct = correct + (logits.detach().argmax(dim=1) == labels).sum()
         synchronize(trainer.device)
 
     return epoch
@@ -167,29 +173,25 @@ def measure_gpus(args: argparse.Namespace) -> int:
     results = compare(arms, args)
     options = [*OLIVIA, f"--synthetic-samples={args.samples}", f"--batch-size={args.batch_size}"]
     trainer = make_trainer(options)
-    peak = mfu.peak_flops(torch.cuda.get_device_name())
+    peak = trainer.peak_rate
     for arm, outcomes, num_gpus in zip(arms, results, counts, strict=True):
-        show(arm.name, trainings.median_rate(outcomes) / num_gpus, trainer, peak)
-    show("data path alone", rate(trainer, data_path(trainer), args.repeats), trainer, None)
-    show("step alone", rate(trainer, steps(trainer, trainer.compiled), args.repeats), trainer, peak)
+        show(arm.name, trainings.median_rate(outcomes) / num_gpus, peak)
+    show("data path alone", rate(trainer, data_path(trainer), args.repeats), None)
+    show("step alone", rate(trainer, steps(trainer, trainer.compiled), args.repeats), peak)
     overhead = against_bare_loop(options, args.repeats)
     # Half of the peak of bf16 in the data sheets of A100, H100, L40S and A10.
     tf32 = make_trainer([*options, "--precision=tf32"])
     tf32_rate = rate(tf32, steps(tf32, tf32.compiled), args.repeats)
-    show("step alone, tf32", tf32_rate, tf32, peak and peak / 2)
+    show("step alone, tf32", tf32_rate, peak and peak / 2)
     trainer = make_trainer(options)
-    show("step alone, with DDP", ddp_rate(trainer, args.repeats), trainer, peak)
+    show("step alone, with DDP", ddp_rate(trainer, args.repeats), peak)
     print(ratios.table([overhead]))
     return 1 if any(outcome.failure for outcomes in results for outcome in outcomes) else 0
 
 
-def show(name: str, images_per_second: float, trainer: train.Trainer, peak: float | None) -> None:
-    """Print the throughput of one GPU and its share of the peak."""
-    share = (
-        f"{images_per_second * trainer.utilization.flops_per_sample / peak:7.1%} of peak"
-        if peak
-        else ""
-    )
+def show(name: str, images_per_second: float, peak: float | None) -> None:
+    """Print the throughput of one GPU and its share of the peak, in images/s."""
+    share = f"{images_per_second / peak:7.1%} of peak" if peak else ""
     print(f"{name:24} {images_per_second:10.1f} images/s per GPU {share}", flush=True)
 
 
@@ -222,14 +224,14 @@ def steps(trainer: train.Trainer, model: nn.Module) -> Callable[[], None]:
     """Return an epoch of steps that all use the same batch."""
     optimizer = optim.make_optimizer(trainer.args, model.parameters())
     trainer.source.begin_epoch(1, 0)
-    micro = next(iter(trainer.source.micro_batches(0)))
+    _, batch = next(iter(trainer.source.micro_batches(0)))
     model.train()
 
     def epoch() -> None:
         for _ in range(trainer.plan.steps_per_epoch):
             optimizer.zero_grad()
             with trainer.autocast:
-                losses, _ = trainer.task.losses(model, micro.batch)
+                losses, _ = trainer.task.losses(model, batch)
             losses.mean().backward()
             optimizer.step()
 
@@ -239,9 +241,8 @@ def steps(trainer: train.Trainer, model: nn.Module) -> Callable[[], None]:
 def ddp_rate(trainer: train.Trainer, repeats: int) -> float:
     """Return the images/s of steps with DDP in a process group of one rank."""
     torch.distributed.init_process_group(store=torch.distributed.HashStore(), rank=0, world_size=1)
-    options = {"mode": "ddp", "device": trainer.device, "precision": trainer.precision}
-    model = parallel.wrap(trainer.model, trainer.args, **options)
-    model = parallel.compile_model(model, trainer.compile_mode)
+    trainer.mode = "ddp"
+    model = parallel.compile_model(parallel.wrap(trainer), trainer.compile_mode)
     result = rate(trainer, steps(trainer, model), repeats)
     # The DDP module keeps the process group alive.
     del model

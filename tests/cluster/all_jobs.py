@@ -9,8 +9,8 @@ import click
 
 from orchestrator import cli, jobs
 from orchestrator.cli import session
-from orchestrator.cli.output import job_rows
 from orchestrator.controller.session import queries
+from orchestrator.rows import job_rows
 
 
 def main():

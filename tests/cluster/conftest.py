@@ -17,7 +17,7 @@ from tests.cluster import hosts, lab, machine, root, site
 
 HERE = pathlib.Path(__file__).parent
 #: Files whose tests share the jobs of one fixture.
-TOGETHER = ("tests/cluster/test_explain.py", "tests/cluster/test_states.py")
+TOGETHER = tuple(f"tests/cluster/test_{name}.py" for name in ("explain", "states", "web"))
 SET_UP = pytest.StashKey[list[str]]()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import ctypes
 import dataclasses
 import hashlib
 import os
@@ -103,6 +104,14 @@ def require(tools: Iterable[str] = ()) -> None:
     missing = [name for name in tools if not shutil.which(name)]
     if missing:
         install([{"ip": "iproute2"}.get(name, name) for name in missing])
+
+
+def require_library(name: str, package: str) -> None:
+    """Install a shared library, unless this machine has it; `Unavailable` when apt cannot."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        install([package])
 
 
 def install(packages: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The root file system of the hosts: Debian with Slurm, its database, PostgreSQL and apptainer."""
+"""The root file system of the hosts: Debian with Slurm and the programs that tests need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.cluster import configuration, machine
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
 PACKAGES = (
     *("slurm-wlm", "slurm-wlm-basic-plugins", "slurmdbd", "munge", "mariadb-server"),
-    "postgresql",
+    *("postgresql", "prometheus", "openssh-server", "tmux"),
+    *("chromium-headless-shell", "fonts-dejavu-core"),
     *("python3", "python3-venv", "ca-certificates", "procps", "iproute2", "iputils-ping"),
     *("squashfuse", "fuse2fs", "fuse3", "uidmap", "squashfs-tools", "git", "less", "faketime"),
 )
@@ -263,9 +264,9 @@ def _settle(target: pathlib.Path) -> None:
     for name in MOUNT_POINTS:
         (target / name).mkdir(parents=True, exist_ok=True)
     for user, number in configuration.USERS.items():
-        enter(
-            target, ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", user], action="useradd"
-        )
+        # sshd refuses a user whose account is locked, which it is without a password.
+        words = ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", "-p", "*", user]
+        enter(target, words, action="useradd")
     # From 2026 on the package leaves this to systemd. --force: the host name need not be known.
     shutil.rmtree(target / "var/lib/mysql", ignore_errors=True)
     install = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir=/{TABLES}"]

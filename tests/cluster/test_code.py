@@ -37,14 +37,14 @@ class Project:
         self.site, self.lab = site, site.lab
         self.folder = f"{site.home}/project"
         self.edit("one")
-        self._run(["git", "init", "-q"])
+        self._run(["git", "init", "-q", self.folder])
 
     def edit(self, version: str) -> None:
         for name, text in PROGRAMS.items():
             self.lab.write(f"{self.folder}/{name}", text.replace("{version}", version))
 
     def _run(self, argv: list[str]) -> str:
-        done = self.lab.run(argv, user="alice", cwd=self.folder, env=self.site.environ)
+        done = self.lab.run(argv, user="alice", cwd=self.site.home, env=self.site.environ)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -150,6 +150,46 @@ def test_retries_run_the_submitted_version(project: Project) -> None:
     }
     assert project.versions(f"@{ended['limit']['row']}") == ["one code"] * 3
     assert project.versions(f"@{ended['lost']['row']}") == ["one code"] * 2
+
+
+@pytest.mark.early
+def test_what_is_gone_or_full(project: Project) -> None:
+    """While jobs are pending: their folder and an archive. On a node: the disk, for one attempt."""
+    site, lab = project.site, project.site.lab
+    small = "/tmp/small"
+    lab.make_folder(small, host="n1")
+    lab.write(f"{project.folder}/large", "x" * 2_000_000)
+    of_node = Project(site.with_env(TMPDIR=small))
+    held = {"sbatch": HELD, "job": 'time_limit = "00:05:00"'}
+    moved = project.submit("moved", "bash run.sh", **held)
+    without = project.submit("without", "bash run.sh", **held)
+    full = of_node.submit("full", "bash run.sh", "--nodelist=n1", code='unpack = "node"', **held)
+    archive = f"{site.job(without)['run_dir']}/code.tar"
+    lab.path(archive).unlink()
+    lab.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "x", small], user="root", host="n1")
+    lab.path(project.folder).rename(lab.path(f"{project.folder}.moved"))
+    for job_id in (moved, without, full):
+        site.run("release", job_id)
+        site.wait_state(job_id, ("COMPLETED", "FAILED"), 120)
+    assert project.versions(moved) == ["one code"]
+    assert site.run("resubmit", moved).returncode == 0
+    causes = {}
+    for job_id in (without, full):
+        assert site.job(job_id)["exit_code"] == 73
+        (explained,) = site.items("explain", job_id)
+        causes[job_id] = explained["cause"], explained["summary"]
+    host = site.job(without)["node_list"]
+    assert causes[without] == (
+        "snapshot",
+        f"there is no snapshot {archive} on {host}: it was removed, or the script was not "
+        "submitted with 'orchestrator submit'",
+    )
+    assert causes[full][0] == "disk_full"
+    assert list(lab.path(small, "n1").iterdir()) == []
+    lab.run(["umount", small], user="root", host="n1")
+    site.run("requeue", full)
+    site.wait_state(full, "COMPLETED", 120)
+    assert project.versions(full) == [f"one orchestrator-code.{full}.0.1"]
 
 
 def test_an_array_shares_one_copy(project: Project) -> None:

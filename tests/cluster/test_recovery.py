@@ -352,6 +352,7 @@ def test_controller_killed_during_recovery(site: sites.Site, tell: Callable[[str
     tell(f"{kills} kills: {len(ran)} starts of {len(made)} chains, each decided and done once")
 
 
+#: It may not be requeued: what follows is a new job.
 TRAINING = (
     trainings.SPEC.replace("requeue = true", "requeue = false")
     + """
@@ -360,12 +361,6 @@ max_retries = 3
 backoff_seconds = 1
 """
 )
-
-
-def train(site: sites.Site, name: str, job: str, epochs: int, program: str) -> str:
-    """Submit a training that may not be requeued: what follows is a new job; its job ID."""
-    text = TRAINING.replace("NAME", name).replace("JOB", job).replace("PROGRAM", program)
-    return site.submit(site.spec(name, text.replace("EPOCHS", str(epochs))))
 
 
 def following(site: sites.Site, job: dict[str, Any], seconds: float = 120) -> dict[str, Any]:
@@ -414,11 +409,9 @@ QUIET = 'time_limit = "00:10:00"\nexclude = "n3,n4"'
 @pytest.mark.early
 def test_training_continues_after_preemption_and_time_limit(site: sites.Site) -> None:
     lab = site.lab
-    module = 'module = "trainers.train"'
-    quiet = trainings.submit(site, "quiet", QUIET, trainings.EPOCHS, module)
-    # Two seconds an epoch, so that it is not over before it is disturbed.
-    lab.write(f"{site.home}/paced.py", trainings.PACED.replace("SECONDS", "120"))
-    first = train(site, "chain", SPOT, trainings.EPOCHS, 'script = "paced.py"')
+    quiet = trainings.submit(site, "quiet", QUIET, trainings.EPOCHS)
+    # It is not to be over before it is disturbed.
+    first = trainings.submit(site, "chain", SPOT, trainings.EPOCHS, 2.0, TRAINING)
     controller = site.popen("serve")
     try:
         job = site.job(first)
@@ -444,9 +437,8 @@ def test_training_over_three_time_limits_preemption_and_lost_host(
     lab = site.lab
     number = trainings.LIMITED_EPOCHS
     minutes, expected = trainings.undisturbed(site, number)
-    lab.write(f"{site.home}/paced.py", trainings.PACED.replace("SECONDS", str(minutes * 180)))
     job_keys = f'partition = "spot"\ntime_limit = "{minutes}"\nsignal_seconds = {minutes * 20}'
-    first = train(site, "chain", job_keys, number, 'script = "paced.py"')
+    first = trainings.submit(site, "chain", job_keys, number, minutes * 3.0, TRAINING)
     controller = site.popen("serve")
     try:
         job = site.job(first)

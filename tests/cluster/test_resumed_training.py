@@ -26,11 +26,11 @@ cpus_per_task = 1
 mem = "2G"
 [environment]
 venv = "{sites.ENVIRONMENT}"
-variables = {{ OMP_NUM_THREADS = "1" }}
+variables = {{ OMP_NUM_THREADS = "1", PACE_SECONDS = "PACE" }}
 [launch]
 launcher = "torchrun"
 nproc_per_node = 1
-PROGRAM
+module = "MODULE"
 [args]
 device = "cpu"
 batch_size = 16
@@ -41,20 +41,6 @@ warmup_epochs = 1
 LONG = 'time_limit = "00:10:00"\npartition = "scavenge"\nsignal_seconds = 60'
 NAMES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "learning_rate")
 LIMITED_EPOCHS = 60
-#: The same training, which lasts at least so long.
-PACED = f"""
-import time
-from trainers import train
-
-end_epoch = train.Trainer.end_epoch
-
-def paced(*arguments):
-    time.sleep(SECONDS / {LIMITED_EPOCHS})
-    end_epoch(*arguments)
-
-train.Trainer.end_epoch = paced
-train.main()
-"""
 
 
 def submit(
@@ -62,11 +48,20 @@ def submit(
     name: str,
     job: str,
     epochs: int,
-    program: str = 'module = "trainers.train"',
+    epoch_seconds: float = 0.0,
+    spec: str = SPEC,
 ) -> str:
-    """Submit a training; its job ID."""
-    text = SPEC.replace("NAME", name).replace("JOB", job).replace("PROGRAM", program)
-    return site.submit(site.spec(name, text.replace("EPOCHS", str(epochs))))
+    """Submit a training whose epochs last at least so long; its job ID."""
+    values = {
+        "NAME": name,
+        "JOB": job,
+        "MODULE": "tests.cluster.paced_training" if epoch_seconds else "trainers.train",
+        '"PACE"': f'"{epoch_seconds}"',
+        "EPOCHS": str(epochs),
+    }
+    for placeholder, value in values.items():
+        spec = spec.replace(placeholder, value)
+    return site.submit(site.spec(name, spec))
 
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -141,15 +136,14 @@ def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
     # Slurm's signal: sent when Slurm checks limits, every half minute.
     job = 'time_limit = "00:03:00"\nsignal_seconds = 175'
     # At full speed it would keep both cores from other tests for a minute.
-    site.lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", "60"))
-    limited = submit(site, "limited", job, 100_000, 'script = "paced.py"')
+    limited = submit(site, "limited", job, 100_000, epoch_seconds=1.0)
     log: list[str] = []
 
     def resumed() -> bool:
         log[:] = [site.run("logs", limited).stdout]
         return "Resumed after step " in log[0]
 
-    site.lab.wait_for(resumed, 240, "the second attempt's training", 1)
+    site.lab.wait_for(resumed, 450, "the second attempt's training", 1)
     step, why = stops(log[0])[0]
     assert why == "the stop file exists"
     run_dir = site.job(limited)["run_dir"]
@@ -180,13 +174,12 @@ def undisturbed(site: sites.Site, number: int) -> tuple[int, dict[tuple[str, int
 def test_training_over_several_time_limits_equals_an_uninterrupted_one(site: sites.Site) -> None:
     lab = site.lab
     minutes, expected = undisturbed(site, LIMITED_EPOCHS)
-    lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))
     limit = f'time_limit = "{minutes}"'
     whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file exists"}
     if lab.settings.release != "22.05":  # its jobs do not know when they end
         whys[limit] = "the time limit is near"
     jobs = {
-        submit(site, f"limited{number}", job, LIMITED_EPOCHS, 'script = "paced.py"'): why
+        submit(site, f"limited{number}", job, LIMITED_EPOCHS, minutes * 60 / LIMITED_EPOCHS): why
         for number, (job, why) in enumerate(whys.items())
     }
     site.run("wait", *jobs, timeout_seconds=2000)

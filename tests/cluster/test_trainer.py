@@ -31,20 +31,19 @@ def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     assert (job["nodes"], job["gpus"]) == (2, 4)
     # Not the last line: torchrun of the host that ends last warns that the other's store is gone.
     assert "preflight: ready" in log.splitlines()
-    assert "ok       clock: 2 node(s) within 1 s\n" in log
     assert "ok       data: digits, 1438 samples for training and 359 for testing" in log
-    sums = re.findall(r"^ok       all-reduce: +(\S+ \S+) ", log, re.MULTILINE)
-    assert sums == ["1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB"]
+    sums = re.findall(r"^ok       all-reduce: +(\S+) B ", log, re.MULTILINE)
+    assert sums == ["4", "16", "64", "256", "1,024", "4,096"]
 
 
 def test_dead_rank_ends_the_job_within_a_minute(site: sites.Site) -> None:
     lab = site.lab
-    job_id = resumed.submit(site, "dying", 'time_limit = "00:05:00"', 100_000)
+    job_id = resumed.submit(site, "dying", 'time_limit = "00:05:00"', 100_000, 0.5)
     resumed.wait_epochs(site, site.job(job_id), 0, 1)
     second = lab.run(["scontrol", "show", "hostnames", site.job(job_id)["node_list"]]).stdout
     host = second.split()[1]
     # torchrun and the launcher's shells have the words as well; the rank began last.
-    rank = lab.run(["pgrep", "-nf", "trainers.train"], user="root", host=host).stdout.strip()
+    rank = lab.run(["pgrep", "-nf", "paced_training"], user="root", host=host).stdout.strip()
     lab.run(["kill", "-KILL", rank], user="root", host=host).check_returncode()
     died = time.time()
     site.run("wait", job_id, check=None)
@@ -53,4 +52,4 @@ def test_dead_rank_ends_the_job_within_a_minute(site: sites.Site) -> None:
     ended = datetime.datetime.fromisoformat(job["ended_at"]).timestamp()
     assert ended - died < 60
     assert re.search(r"rank      : 1 \(local_rank: 0\)\n.*  exitcode  : -9 ", log), log
-    assert "rank 0 ends because another rank exited or cannot be reached" in log
+    assert "rank 0 of 2 ends because another rank exited or cannot be reached" in log

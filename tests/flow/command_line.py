@@ -17,14 +17,14 @@ from typing import IO, Any
 
 import pytest
 
-from tests import postgresql, zygote
+from tests import contract, postgresql, zygote
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
 PROGRESS = re.compile(
     r"^(?:Asking Slurm|Submitting|Looking at the working tree|Taking a snapshot of the code|"
-    r"Reading the log of \S+|"
+    r"Reading the log of \S+|Sending the code to \S+|"
     r"Looking for what may be removed|Removing|"
     r"(?:Checking|Copying|Upgrading) the (?:backup|database))(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
     re.MULTILINE,
@@ -48,6 +48,7 @@ class Done:
         envelope = json.loads(self.out)
         assert envelope["schema"] == "orchestrator/v1"
         assert list(envelope) == ["schema", "kind", "items"]
+        contract.check(envelope)
         return envelope["items"]
 
 

@@ -46,6 +46,11 @@ class FakeSlurm:
         with fake.state(self.folder) as data:
             data["runs"] = runs
 
+    def complete_jobs(self) -> None:
+        """From now on a job is COMPLETED as soon as sbatch has it, without running its script."""
+        with fake.state(self.folder) as data:
+            data["completes"] = True
+
     def configure(self, **settings: str) -> None:
         """Change the output of `scontrol show config`; accounting off: AccountingStorageType=..."""
         with fake.state(self.folder) as data:

@@ -132,6 +132,97 @@ def test_schedules_take_it_now_or_at_the_planned_time(project):
     assert project.versions(1, 2) == ["one", "two"]
 
 
+def _folder_below(project, more=""):
+    """Return a folder of the repository with a spec and a program."""
+    folder = project.folder / "inner"
+    folder.mkdir()
+    (project.folder / "train.py").rename(folder / "train.py")
+    (folder / "job.toml").write_text(code_project.SPEC + code_project.SNAPSHOT + more)
+    return folder
+
+
+@pytest.mark.parametrize("is_sweep", [False, True])
+def test_a_stored_snapshot_runs_without_its_folder(project, is_sweep):
+    """At the next planned time, and when it is submitted again."""
+    cli = project.cli
+    there = _folder_below(
+        project, '[sweep]\nkind = "grid"\naxes.args.lr = [1]\n' if is_sweep else ""
+    )
+    add = ("--cron", "@yearly", "--tz", "UTC")
+    for name, words in (("now", ()), ("later", ("--snapshot", "at-trigger"))):
+        done = cli("schedule", "add", name, *add, *words, "job.toml", cwd=there)
+        assert done.code == 0, done
+    there.rename(f"{there}.moved")
+    done = cli("schedule", "run", "now")
+    assert done.code == 0, done
+    project.start(1)
+    assert project.log(1) == ["version one code/inner", "submitted in True"]
+    done = cli("schedule", "run", "later")
+    message = f"Schedule later: by hand: its folder {there} does not exist on this host\n"
+    assert (done.code, done.err) == (0, message)
+    if not is_sweep:
+        assert cli("resubmit", "1").out == "Submitted batch job 2 (@2, demo)\n"
+        project.start(2)
+        assert project.versions(2) == ["one"]
+
+
+@pytest.mark.parametrize("key", ["output", "error"])
+def test_a_relative_log_of_a_folder_that_is_gone(project, key):
+    """Slurm would write it somewhere else."""
+    cli = project.cli
+    there = _folder_below(project)
+    spec = there / "job.toml"
+    spec.write_text(spec.read_text().replace("[job]\n", f'[job]\n{key} = "%j.log"\n', 1))
+    assert cli("submit", "job.toml", cwd=there).code == 0
+    assert cli("schedule", "add", "now", "--cron", "@yearly", "job.toml", cwd=there).code == 0
+    project.start(1)
+    there.rename(f"{there}.moved")
+    message = (
+        f"job.{key} %j.log is relative to {there}, which does not exist on this host. Create it, "
+        "or submit the job with an absolute path.\n"
+    )
+    done = cli("resubmit", "1")
+    assert (done.code, done.err) == (6, f"Error: {message}")
+    done = cli("schedule", "run", "now")
+    assert done.err == f"Schedule now: by hand: {message}"
+    assert len(cli("status", "--all", "--json").items) == 1
+
+
+def test_a_local_job_runs_without_its_folder(project):
+    cli = project.cli
+    there = _folder_below(project)
+    local = ("--scheduler", "local", "--wait")
+    assert cli("submit", *local, "job.toml", cwd=there).code == 0
+    there.rename(f"{there}.moved")
+    assert cli("resubmit", "@1").code == 0
+    assert cli("wait", "@2").code == 0
+    _, second = project.run_folders()
+    (log,) = second.glob("*.out")
+    assert "version one code/inner\n" in log.read_text()
+
+
+def test_the_configuration_of_a_folder_that_is_gone(project):
+    """It may be what is missing on this host: the planned time waits."""
+    cli = project.cli
+    there = _folder_below(project)
+    (there / "orchestrator.toml").write_text('[profiles.lab]\npartition = "accel"\n')
+    cli("config", "trust", cwd=there)
+    add = ("schedule", "add", "x", "--cron", "@yearly", "--tz", "UTC", "job.toml")
+    done = cli("--profile", "lab", *add, cwd=there)
+    assert done.code == 0, done
+    there.rename(f"{there}.moved")
+    message = (
+        f"Schedule x: by hand: its folder {there} does not exist on this host, and without its "
+        'orchestrator.toml this is wrong: --profile: profile: no profile "lab". Known: none.\n'
+        "1 problem; nothing was done.\n"
+    )
+    assert cli("schedule", "run", "x").err == message
+    there.with_name(f"{there.name}.moved").rename(there)
+    assert cli("tick").code == 0
+    project.start(1)
+    assert project.versions(1) == ["one"]
+
+
 def test_a_scheduled_sweep_keeps_the_snapshot(project):
     cli = project.cli
     cli.spec(
@@ -163,14 +254,15 @@ def test_a_graph_has_one_snapshot(project):
 
 
 def test_a_continuation_job_goes_on_in_the_same_copy(project):
+    """Also if the folder in which the first job was submitted is gone."""
     cli = project.cli
     retry = '[retry]\nmax_retries = 1\nbackoff_seconds = 0\non = ["node_fail"]\n'
     retry += '[retry.changes]\nnode_fail = { "job.time_limit" = "20" }\n'
-    cli.spec(code_project.SPEC + code_project.SNAPSHOT + retry, "job.toml")
     project.edit("one", code=1)
-    assert cli("submit", "job.toml").code == 0
-    project.edit("two")
+    there = _folder_below(project, retry)
+    assert cli("submit", "job.toml", cwd=there).code == 0
     project.start(1)
+    there.rename(f"{there}.moved")
     project.slurm.set_state(1, "NODE_FAIL", reason="NodeDown")
     project.slurm.run_jobs(False)
     cli.wait_until(lambda: cli("tick").code == 0 and len(project.slurm.jobs()) > 1, "the retry")
@@ -208,7 +300,7 @@ def test_the_node_folder_of_another_user_is_not_used(project, tmp_path):
     assert project.cli("submit", "job.toml", TMPDIR=str(tmp_path)).code == 0
     project.slurm.wait_for(1, "FAILED")
     (folder,) = project.run_folders()
-    assert project.slurm.job(1)["exit"] == [78, 0]
+    assert project.slurm.job(1)["exit"] == [73, 0]
     assert project.log(1)[-1] == (
         f"orchestrator: cannot unpack {folder}/code.tar on n1: see the message above"
     )
@@ -224,9 +316,15 @@ def test_a_snapshot_that_cannot_be_unpacked(project):
     project.start(1)
     assert project.slurm.job(1)["exit"] == [73, 0]
     assert project.log(1) == [
-        f"orchestrator: there is no snapshot {archive} on n1: submit the job with 'orchestrator "
-        "submit'"
+        f"orchestrator: there is no snapshot {archive} on n1: it was removed, or the script was "
+        "not submitted with 'orchestrator submit'"
     ]
+    explained = project.cli("explain", "1", "--json").items[0]
+    assert (explained["cause"], explained["summary"]) == (
+        "snapshot",
+        project.log(1)[0].removeprefix("orchestrator: "),
+    )
+    assert explained["cures"][0].endswith("orchestrator resubmit 1")
     archive.write_bytes(content[:700])
     project.slurm.requeue(1)
     project.start(1)

@@ -92,8 +92,8 @@ def test_a_folder_that_cannot_be_read(project, monkeypatch, is_tracked):
 
         monkeypatch.setattr(process, "run", warned)
         message = (
-            f"{project.folder}: git ls-files failed: warning: could not open directory 'data/': "
-            "Permission denied"
+            f"{project.folder}/data cannot be read: Permission denied. Make it readable (chmod "
+            "u+rx), or add it to .gitignore."
         )
     with pytest.raises(stores.SnapshotError) as raised:
         worktree.listing(store, project.folder)

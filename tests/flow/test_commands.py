@@ -407,18 +407,28 @@ def test_a_log_is_printed_unchanged(cli, fake_slurm):
     assert gone.err == f"the log {folder}/1.out was deleted\n"
 
 
-def test_status_is_watched_until_interrupted(cli, fake_slurm):
+def test_watched_status_reads_only_the_database(cli, fake_slurm):
     assert cli("submit", "--name", "demo", "--", "train.py").code == 0
+    cli.environ["ORCHESTRATOR_SERVE_INTERVAL_SECONDS"] = "1"
+    assert cli("status").code == 0
+    before = len(fake_slurm.calls())
     process = cli.start("status", "--watch")
-    assert process.stdout is not None
+    assert process.stdout is not None and process.stderr is not None
     assert process.stdout.readline() == STATUS_HEAD
     assert "\tPENDING\t" in process.stdout.readline()
     fake_slurm.set_state(1, "RUNNING")
-    assert process.stdout.readline() == STATUS_HEAD
-    assert "\tRUNNING\t" in process.stdout.readline()
+    message = process.stderr.readline()
+    assert len(fake_slurm.calls()) == before
+    expected = r"States are of (\S+)\. `status --watch --refresh` keeps them up to date\.\n"
+    found = re.fullmatch(expected, message)
+    assert found and datetime.datetime.fromisoformat(found[1])
+    # What another process has stored is shown.
+    assert cli("refresh").code == 0
+    assert any("\tRUNNING\t" in line for line in iter(process.stdout.readline, ""))
     os.kill(process.pid, signal.SIGINT)
     done = command_line.finish(process)
-    assert (done.code, done.err) == (130, "\nInterrupted.\n")
+    assert done.code == 130
+    assert done.err.endswith("\nInterrupted.\n")
     assert fake_slurm.job(1)["state"] == "RUNNING"
 
 

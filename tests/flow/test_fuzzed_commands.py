@@ -70,7 +70,6 @@ def template(pycache: Path) -> Iterator[Path]:
         folder.mkdir()
         (folder / "fake-slurm").mkdir()
         cluster = FakeSlurm(folder / "fake-slurm")
-        cluster.run_jobs(False)
         cli = command_line.CommandLine(folder, cluster.environ, pycache)
         work = cli.folder
         for file, text in {
@@ -110,6 +109,8 @@ def template(pycache: Path) -> Iterator[Path]:
             (run / "slurm-0.out").write_text(LOG)
         cli("status", "--refresh")
         cluster.set_state(str(jobs[0]["job_id"]), "COMPLETED")
+        # `submit --wait` ends.
+        cluster.complete_jobs()
         yield folder
 
 
@@ -122,9 +123,9 @@ def environ_of(folder: Path, *, slurm: bool) -> dict[str, str]:
         "USER": "alice",
         "XDG_CONFIG_DIRS": str(folder / "no-site"),
         "PATH": path if slurm else str(folder / "no-programs"),
-        "FAKE_SLURM_STATE": str(folder / "fake-slurm"),
+        "EBROOTFAKESLURM": str(folder / "fake-slurm"),
         "ORCHESTRATOR_SCHEDULER": "slurm",
-        "ORCHESTRATOR_POLL_FLOOR_SECONDS": "1000000",
+        "ORCHESTRATOR_POLL_FLOOR_SECONDS": "1",
         "ORCHESTRATOR_TRACEBACK": "1",
     }
 
@@ -156,6 +157,13 @@ def fuzz(template: Path, count: int) -> int:
         for item in reported.values()
     )
     return len(cases)
+
+
+def test_a_batch_with_slurm_submits_jobs_that_end(template):
+    folder = template.parent / "batch-with-slurm"
+    cases = [(fuzzed_commands.GOOD, ["submit", "job.toml", "--name", "x", "--wait"])]
+    environ = environ_of(folder, slurm=True)
+    assert fuzzed_commands.run_batch(template, folder, cases, environ) == []
 
 
 def test_command_lines(template):

@@ -18,7 +18,7 @@ import click
 import pytest
 
 from orchestrator import cli as whole
-from tests.flow import command_line
+from tests.flow import command_line, web_server
 from tests.flow.conftest import FakeSlurm
 
 #: Clear the screen, fill the clipboard, a link, a title, a device string: whole, and one inside
@@ -179,6 +179,10 @@ SHOWN: dict[str, list[list[str]]] = {
     ],
     "notices list": [["notices", "list", *extra] for extra in HEAD],
     "serve": [["serve", "--status", *extra] for extra in HEAD],
+    # Its pages: test_no_page_contains_markup_of_others.
+    "top": [["top", WHOLE]],
+    "web": [["web", "--socket", "/dev/null/EVIL"]],
+    "web export": [["web", "export", "{home}/EVIL", "@1"], ["web", "export", "{home}/x", WHOLE]],
     "config show": [["config", "show", "--origin", *extra] for extra in HEAD],
     "db check": [["db", "check", *extra] for extra in HEAD],
     "db path": [["db", "path"]],
@@ -191,6 +195,12 @@ SHOWN: dict[str, list[list[str]]] = {
 }
 #: Commands that do something, and what goes wrong: last, in this order.
 DONE: dict[str, list[list[str]]] = {
+    "agent": [["agent", WHOLE]],
+    "apply": [["apply", WHOLE]],
+    "connect": [["connect", WHOLE]],
+    "mcp": [["mcp", WHOLE]],
+    "plan": [["plan", WHOLE], ["plan", "submit", "{spec}", "--set", f"job.name={WHOLE}"]],
+    "schema": [["schema", WHOLE]],
     "doctor": [["doctor", *extra] for extra in HEAD],
     "config init": [["config", "init", "--print"]],
     "notices retry": [["notices", "retry"]],
@@ -444,3 +454,48 @@ def test_no_command_prints_control_characters(
             fake_slurm.heal()
     assert not problems, f"{len(problems)} problems:\n" + "\n".join(problems[:40])
     assert seen >= SEEN, sorted(SEEN - seen)
+
+
+MARKUP_OF_OTHERS = re.compile(r".{60}(?:<b>[&<\"]|\[link=http://evil\]l<).{9}")
+#: Pages of the web server, and whether they show the text.
+PAGES = {
+    **dict.fromkeys(("/?age=all", "/?age=all&fold=0", "/jobs/1", "/jobs/2", "/jobs/4"), True),
+    **dict.fromkeys(("/jobs/1?fragment=1", "/jobs/2/log", "/jobs/2/log?find=EVIL"), True),
+    **dict.fromkeys(("/compare?job=2&job=3", "/sweeps", "/sweeps/1", "/graphs", "/graphs/1"), True),
+    **dict.fromkeys(("/schedules", "/schedules/1", "/nodes?age=365d", "/controller"), True),
+    **dict.fromkeys(("/baselines",), True),
+    **dict.fromkeys(("/actions/cancel?job=1&job=2", "/sweeps/1/rerun?point=1"), True),
+    "/curves?job=2&name=loss": True,
+    "/jobs/2/log?find=EVIL%1b%5b%3cb%3e%22%27": False,
+    "/?q=%3Cb%3E%22%27%1b%202J&label=%3Cb%3E&sweep=%22%3E%3Cb%3E": True,
+}
+
+
+def test_no_page_contains_markup_of_others(
+    cli: command_line.CommandLine, world: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run" / "web.sock"
+    with web_server.started(cli, "--socket", path, "--allow-actions") as server:
+        problems = []
+        for url, shows_text in PAGES.items():
+            answer = server.get(url)
+            data = answer.text.encode()
+            if answer.status != 200:
+                problems.append(f"{url}: {answer.status} {answer.text[-300:]}")
+            if result := misfit(data, is_terminal=False):
+                problems.append(f"{url}: {result}")
+            if markup := MARKUP_OF_OTHERS.search(answer.text):
+                problems.append(f"{url}: markup {markup[0]!a}")
+            if shows_text and "EVIL" not in answer.text and "&lt;b&gt;" not in answer.text:
+                problems.append(f"{url}: does not show the text")
+        exported = cli("web", "export", cli.home / "pages", "@1", "@2", "@3", "@4", "--sweep", "@1")
+        assert exported.code == 0, exported.err
+        for file in (cli.home / "pages").rglob("*.html"):
+            if result := misfit(file.read_bytes(), is_terminal=False):
+                problems.append(f"{file.name}: {result}")
+            if markup := MARKUP_OF_OTHERS.search(file.read_text()):
+                problems.append(f"{file.name}: markup {markup[0]!a}")
+        curves = server.get("/curves.json?job=2&job=3&job=1")
+        if result := misfit(curves.text.encode(), is_terminal=False):
+            problems.append(f"curves: {result}")
+        assert not problems, "\n".join(problems)

@@ -77,3 +77,21 @@ def test_submit_loads_at_most_100_of_our_modules(tmp_path: Path) -> None:
     # Snapshots are loaded only if one is taken.
     assert done.err.splitlines()[-2] == "[]"
     assert int(done.err.rpartition("modules: ")[2]) <= 100
+
+
+def test_a_call_with_a_host_loads_no_database(tmp_path: Path) -> None:
+    folder = tmp_path / "fake-slurm"
+    folder.mkdir()
+    cli = command_line.CommandLine(tmp_path, FakeSlurm(folder).environ, tmp_path / "pycache")
+    del cli.environ["PYTHONPYCACHEPREFIX"]
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "ssh").chmod(0o755)
+    cli.environ["PATH"] = f"{tmp_path}:{cli.environ['PATH']}"
+    program = COUNT_MODULES.replace(
+        "    print([name",
+        "    print({'sqlalchemy', 'jinja2'} & set(sys.modules), file=sys.stderr)\n    print([name",
+    )
+    done = cli.run([sys.executable, "-c", program, "--host", "mill", "status"])
+    assert done.code == 255
+    assert done.err.splitlines()[-3] == "set()"
+    assert int(done.err.rpartition("modules: ")[2]) <= 60

@@ -162,8 +162,27 @@ def test_like_a_task_of_an_array(project):
     assert (done.code, done.err) == (
         6,
         "Error: 10_1 gets its number from SLURM_ARRAY_TASK_ID, which a job of its own does not "
-        "have: name the whole array, 10\n",
+        "have. `orchestrator resubmit 10_1` runs it again without changes, `orchestrator submit "
+        "--like 10` the whole array.\n",
     )
+
+
+def test_checkout_of_a_task_that_slurm_numbers(project):
+    """All tasks run the same code; the commands submit all of them."""
+    sized = (project.folder / "job.toml").read_text() + "[array]\nsize = 3\n"
+    (project.folder / "array.toml").write_text(sized)
+    assert project.cli("submit", "--snapshot", "array.toml").code == 0
+    home = project.cli.home
+    for reference, folder in (("1", "all"), ("1_1", "one"), ("1_[0,2]", "two")):
+        done = project.cli("checkout", reference, home / folder)
+        quoted = shlex.quote(reference)
+        note = (
+            f"This submits the whole array; `orchestrator resubmit {quoted}` runs only "
+            f"{reference}.\n"
+        )
+        assert (done.code, done.err) == (0, "" if reference == "1" else note)
+        assert (home / folder / "train.py").is_file()
+        assert "\n[array]\nsize = 3 " in (home / f"{folder}.toml").read_text()
 
 
 def shown_rows(project, *names):

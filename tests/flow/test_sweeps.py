@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator import config, jobs, sweeps
 from orchestrator.controller.session import stores
+from tests import builders
 from tests.flow import command_line
 
 GRID = """\
@@ -220,6 +221,7 @@ def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
 
     The points of the third are submitted by `resume`, those of the second are looked for.
     """
+    in_slurm = 4 if taken else 2
     fake_slurm.run_jobs()
     seconds = {"SUBMIT_GRACE_SECONDS": "1", "RESEND_MIN_SECONDS": "1"}
     environ = {**SMALL, **{f"ORCHESTRATOR_{name}": text for name, text in seconds.items()}}
@@ -227,7 +229,11 @@ def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
     process = cli.start("sweep", "submit", grid, **environ)
     cli.wait_until(lambda: len(fake_slurm.calls("sbatch")) == 2, "the second sbatch")
-    cli.wait_until(lambda: len(fake_slurm.jobs()) == (4 if taken else 2), "its jobs")
+    # The sbatch of the simulated Slurm starts the scripts: it must not be killed before.
+    cli.wait_until(
+        lambda: [job["state"] != "PENDING" for job in fake_slurm.jobs()] == [True] * in_slurm,
+        "its jobs",
+    )
     process.kill()
     process.communicate()
     left = states(cli)["None"]
@@ -550,16 +556,8 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
             created_at=at,
         )
         for number in range(9):
-            record = jobs.Submission(
-                token=f"abcd0000000{number}",
-                cluster="fake",
-                scheduler="slurm",
-                name="many",
-                script="x" * 100_000,
-                spec="{}",
-                run_dir="/r",
-                provenance="{}",
-                created_at=at,
+            record = builders.make_submission(
+                number, at, cluster="fake", name="many", script="x" * 100000
             )
             ended = state.COMPLETED if number else state.TIMEOUT
             fields = {"state": ended, "settled": True, "exit_code": 0, "sweep": "many"}

@@ -1,5 +1,6 @@
 """Fixtures of the trainer tests: an environment without variables of Slurm and orchestrator."""
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -40,6 +41,8 @@ def warm(clean_environ: Mapping[str, str]) -> Iterator[zygote.Zygote]:
         lambda words: [sys.executable, "-m", "tests.trainer.warm", words[-1]], env=clean_environ
     )
     yield process
+    # DataLoader workers that only garbage refers to would keep the connection open.
+    gc.collect()
     process.close()
 
 

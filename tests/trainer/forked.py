@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
+from trainers.distributed import DistInfo, Launcher
+
 
 def run(work: Callable[..., None], world_size: int, *options: object) -> bool:
     """Call `work(rank, world_size, store, *more)` on each rank; return whether all succeeded."""
@@ -38,3 +40,15 @@ def process_group(rank: int, world_size: int, store: str) -> Iterator[None]:
     )
     yield
     distributed.destroy_process_group()
+
+
+def dist_info(rank: int, world_size: int, launcher: Launcher = "torchrun") -> DistInfo:
+    """Return what a rank knows of the ranks, all on this host."""
+    return DistInfo(
+        launcher=launcher,
+        rank=rank,
+        local_rank=rank,
+        world_size=world_size,
+        local_world_size=world_size,
+        num_nodes=1,
+    )

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils import data as torch_data
 
 from tests.trainer import forked, one_rank
-from trainers import distributed, tasks
+from trainers import tasks
 
 NUM_SAMPLES = 50
 LENGTH = 6
@@ -82,6 +82,13 @@ class TokenLosses(Tokens):
         return losses.repeat(LENGTH), {"right_share": values["right_share"].repeat(LENGTH)}
 
 
+class OnlyLosses(Tokens):
+    """A mistake: no metrics."""
+
+    def losses(self, model: nn.Module, batch: Any) -> Any:
+        return super().losses(model, batch)[0]
+
+
 def with_losses(change: Callable[[torch.Tensor, Any], Any]) -> type[Tokens]:
     class Changed(Tokens):
         def losses(self, model: nn.Module, batch: Any) -> Any:
@@ -91,12 +98,8 @@ def with_losses(change: Callable[[torch.Tensor, Any], Any]) -> type[Tokens]:
 
 
 #: Mistakes in what `losses` returns.
-OnlyLosses = with_losses(lambda losses, values: losses)
 FloatMetric = with_losses(lambda losses, values: (losses, {"perplexity": losses.mean().item()}))
-
-
 LossMetric = with_losses(lambda losses, values: (losses, {"loss": losses}))
-Detached = with_losses(lambda losses, values: (losses.detach(), values))
 
 
 class Changing(Tokens):
@@ -106,23 +109,8 @@ class Changing(Tokens):
         return losses, {self.unit: losses}
 
 
-class NoModel(Tokens):
-    def model(self) -> Any:
-        return None
-
-
-class Frozen(Tokens):
-    def model(self) -> nn.Module:
-        return super().model().requires_grad_(False)
-
-
 class Misspelt(Tokens):
     best_metric = "right_shar"
-
-
-class NoData(Tokens):
-    def eval_data(self) -> Any:
-        return None
 
 
 class EmptyData(Tokens):
@@ -139,13 +127,6 @@ class NoBase:
     pass
 
 
-class Incomplete(tasks.Task):
-    unit = "tokens"
-
-    def model(self) -> nn.Module:
-        return nn.Identity()
-
-
 #: Name: more arguments of a run.
 RUNS = {
     f"{data}-{num_workers}": [f"data={data}", f"--num-workers={num_workers}"]
@@ -155,14 +136,7 @@ RUNS = {
 
 
 def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
-    dist = distributed.DistInfo(
-        launcher=distributed.Launcher.TORCHRUN,
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        local_world_size=world_size,
-        num_nodes=1,
-    )
+    dist = forked.dist_info(rank, world_size)
     results = {}
     with forked.process_group(rank, world_size, store):
         for name, words in RUNS.items():

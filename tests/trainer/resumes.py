@@ -21,13 +21,13 @@ from torch import distributed as torch_distributed
 from torch import nn
 
 from tests.trainer import forked
-from trainers import arguments, checkpoint, distributed, errors, metrics, parallel, stop, train
+from trainers import arguments, checkpoint, errors, metrics, parallel, stop, train
 
 # 49 samples in batches of 12: four whole steps of three passes, and one of a single sample, which
 # leaves a rank without any. 13 passes an epoch, 39 in all.
 BASE = [
     "--device=cpu", "--task=tests.trainer.numbered:Numbered", "--epochs=3", "--batch-size=12",
-    "--gradient-accumulation-steps=3", "--schedule=cosine", "--warmup-steps=4",
+    "--gradient-accumulation-steps=3", "--schedule=cosine", "--warmup-epochs=0.8",
     "--max-gradient-norm=1.5", "--window-steps=2", "--checkpoint-epochs=3",
 ]  # fmt: skip
 HALF = ["--precision=fp16", "--optimizer=adamw", "--base-lr=0.003"]
@@ -79,14 +79,7 @@ def run_once(
     """Train on this rank; `on_pass` is called in each forward pass with its number, from 1."""
     folder.mkdir(exist_ok=True)
     args = arguments.parse_arguments([*BASE, *words, "--run-dir", str(folder)])
-    dist = distributed.DistInfo(
-        launcher=distributed.Launcher.TORCHRUN,
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        local_world_size=world_size,
-        num_nodes=1,
-    )
+    dist = forked.dist_info(rank, world_size)
     mode = parallel.resolve_mode(args, dist, 0)
     outputs = metrics.open_outputs(args, {}, dist)
     store = checkpoint.open_store(args, {}, dist, outputs, sharded=mode == "fsdp")
@@ -184,7 +177,7 @@ def run_stopped(rank: int, world_size: int, store: str, output: pathlib.Path) ->
 
 def diverge(root: pathlib.Path, rank: int, world_size: int) -> None:
     """Run what becomes NaN: the loss, and a weight or a statistic before a checkpoint."""
-    large = ["--base-lr=1e30", "--warmup-steps=0", "--checkpoint-steps=1"]
+    large = ["--base-lr=1e30", "--warmup-epochs=0", "--checkpoint-steps=1"]
     run_once(root / "nan_loss", rank, world_size, [*large, "--max-gradient-norm=1e30"])
     spoil = spoil_statistic(rank, world_size)
     run_once(root / "nan_weight", rank, world_size, ["--checkpoint-steps=4"], spoil)

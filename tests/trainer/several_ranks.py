@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.trainer import forked, one_rank
-from trainers import distributed, errors, parallel, settings, tasks, train
+from trainers import distributed, errors, metrics, parallel, state, tasks, train
 from trainers.data import batches, memory
 
 # Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
@@ -56,9 +56,23 @@ class Branches(nn.Module):
         return result
 
 
+class Scaled(nn.Linear):
+    """With a parameter that has no dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__(64, NUM_CLASSES)
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+
 def make_model(kind: str) -> nn.Module:
+    if kind == "scaled":
+        return Scaled()
     if kind == "branches":
         return Branches()
+    if kind == "tied":
+        first, second = nn.Linear(64, 64), nn.Linear(64, 64)
+        second.weight = first.weight
+        return nn.Sequential(nn.Flatten(), first, second, nn.Linear(64, NUM_CLASSES))
     norm = nn.BatchNorm2d(4) if kind == "norm" else nn.Identity()
     return nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), norm, nn.Tanh()),
@@ -111,7 +125,7 @@ def one_step(trainer: train.Trainer) -> tuple[float, dict[str, torch.Tensor]]:
     trainer.wrapped.train()
     trainer.source.begin_epoch(1, 1)
     trainer.progress.step_in_epoch = 1
-    trainer.meter.start()
+    trainer.meter.start(metrics.Span())
     trainer.train_step()
     span = trainer.meter.read()
     assert span.num_samples == trainer.plan.batch_size(1)
@@ -157,7 +171,7 @@ def with_options(dist: distributed.DistInfo, mode: str, words: list[str]) -> dic
         "running_mean": norm.running_mean.clone(),
         "before": before,
         "after": [weight.detach().clone() for weight in trainer.model.parameters()],
-        "averages": trainer.ema.averages if trainer.ema is not None else None,
+        "averages": list(trainer.ema.averages.values()) if trainer.ema is not None else None,
     }
 
 
@@ -184,7 +198,12 @@ def measure_two(dist: distributed.DistInfo) -> dict[str, Any]:
     sharded = make(dist, "fsdp", "--mode=fsdp", passes=2, size=23)
     evaluation = sharded.evaluate()
     unused = make(dist, "ddp", "--find-unused-parameters", kind="branches")
+    try:
+        make(dist, "fsdp", "--mode=fsdp", kind="scaled")
+    except errors.UsageError as error:
+        scaled = str(error)
     return {
+        "scaled": scaled,
         "differing": differing_data(dist),
         "fsdp": (one_step(sharded), evaluation),
         "unused": one_step(unused)[0],
@@ -196,7 +215,7 @@ def differing_data(dist: distributed.DistInfo) -> list[str]:
     """Return the errors of all ranks if rank 1's copy of the data lacks a sample."""
     trainer = make(dist, "ddp")
     try:
-        settings.data_fingerprint(trainer, random_data(20), random_data(20 - dist.rank))
+        state.data_fingerprint(trainer, random_data(20), random_data(20 - dist.rank))
     except errors.DataError as error:
         return distributed.gather(str(error))
     return []
@@ -208,14 +227,7 @@ def gloo_threads() -> list[str]:
 
 
 def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
-    dist = distributed.DistInfo(
-        launcher=distributed.Launcher.TORCHRUN,
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        local_world_size=world_size,
-        num_nodes=1,
-    )
+    dist = forked.dist_info(rank, world_size)
     with forked.process_group(rank, world_size, store):
         results = measure(dist)
         results["gloo_threads_during"] = gloo_threads()

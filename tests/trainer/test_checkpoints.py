@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from trainers import arguments, checkpoint, errors, train  # noqa: E402
+
+#: User ID of `nobody` in Debian
+NOBODY = 65534
 
 pytestmark = pytest.mark.trainer
 
@@ -36,7 +40,6 @@ def save(step):
     state = {"settings": {}, "step": step, "weights": torch.full((1000,), float(step))}
     store.save(state, step=step, is_best=True)
     store.wait()
-    store.close()
 
 def die_at(number):
     calls = 0
@@ -48,20 +51,23 @@ def die_at(number):
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*arguments, **more)
         return wrapper
-    for name in ("fsync", "replace", "link", "unlink"):
+    for name in ("fsync", "replace"):
         setattr(os, name, counted(getattr(os, name)))
-    pathlib.Path.unlink = counted(pathlib.Path.unlink)
-    checkpoint.HashingWriter.write = counted(checkpoint.HashingWriter.write)
+    for name in ("rename", "symlink_to", "unlink", "write_text"):
+        setattr(pathlib.Path, name, counted(getattr(pathlib.Path, name)))
+    torch.save = counted(torch.save)
 
 def newest():
     store = checkpoint.Store(folder, keep=2)
     store.open()
-    state = checkpoint.load(store.newest())
+    path = store.newest()
+    state = checkpoint.load(path)
     assert torch.equal(state["weights"], torch.full((1000,), float(state["step"])))
     checkpoint.verify(folder / "best.pt")
     best = checkpoint.load(folder / "best.pt")
-    assert best["step"] in (state["step"], state["step"] + 1), (best["step"], state["step"])
-    store.close()
+    assert best["step"] in (state["step"], state["step"] - 1), (best["step"], state["step"])
+    # As a resumed run does.
+    store.mark_best(path)
     return state["step"]
 
 def forked(work, *arguments):
@@ -84,6 +90,7 @@ while status != 0:
     status = forked(write, number, step + 1)
     now = newest()
     print(status, step, now, flush=True)
+    assert number < 40, "no writer came to its end"
     # A writer that was killed after the name was given has saved all the same.
     step = now
 print(*sorted(os.listdir(folder)))
@@ -119,15 +126,24 @@ def test_newest_few_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
     store = make_store(tmp_path / "checkpoints", 5)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == [
         "best.pt",
-        "best.pt.sha256",
-        *(f"checkpoint-000000000{step}.pt{end}" for step in (3, 4, 5) for end in ("", ".sha256")),
+        *(
+            f"checkpoint-000000000{step}.pt{end}"
+            for step in (2, 3, 4, 5)
+            for end in ("", ".sha256")
+        ),
     ]
     best = tmp_path / "checkpoints" / "best.pt"
     # Plain files: no class of ours, and sha256sum -c works.
     assert torch.load(best, weights_only=True) == {"step": 2}
+    assert os.readlink(best) == "checkpoint-0000000002.pt"
     digest = hashlib.sha256(best.read_bytes()).hexdigest()
-    assert best.with_name("best.pt.sha256").read_text() == f"{digest}  best.pt\n"
-    store.close()
+    sums = best.with_name("checkpoint-0000000002.pt.sha256").read_text()
+    assert sums == f"{digest}  checkpoint-0000000002.pt\n"
+    # The link may lead to another one, and then the former is not kept.
+    store.mark_best(tmp_path / "checkpoints" / "checkpoint-0000000005.pt")
+    store.save({"step": 6}, step=6, is_best=False)
+    store.wait()
+    assert list(store.paths()) == [6, 5, 4]
 
 
 @pytest.mark.parametrize(
@@ -157,18 +173,8 @@ def test_damaged_newest_falls_back(
     assert newest is not None and torch.load(newest, weights_only=True) == {"step": 2}
     assert capsys.readouterr().err.endswith(" Renamed to checkpoint-0000000003.pt.damaged.\n")
     # It no longer counts as a checkpoint to keep.
-    assert store.steps() == [2, 1]
+    assert list(store.paths()) == [2, 1]
     assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
-    store.close()
-
-
-@pytest.mark.parametrize("content", [{"step": 1}, [1]])
-def test_file_of_another_program_is_refused(tmp_path: pathlib.Path, content: object) -> None:
-    path = tmp_path / "checkpoint-0000000001.pt"
-    torch.save(content, path)
-    message = f"{path} is not a checkpoint of this trainer: set another --checkpoint-dir."
-    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
-        checkpoint.load(path)
 
 
 def test_folder_that_cannot_be_read(
@@ -181,16 +187,35 @@ def test_folder_that_cannot_be_read(
     monkeypatch.setattr(os, "listdir", refuse)
     message = (
         f"Cannot use the checkpoint folder: [Errno 13] Permission denied: '{tmp_path}/c'. Set"
-        " another one with --checkpoint-dir."
+        " another --checkpoint-dir."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, f"--checkpoint-dir={tmp_path}/c")
 
 
+def test_folder_that_cannot_be_written() -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as base:
+        folder = pathlib.Path(base) / "c"
+        folder.mkdir(mode=0o500)
+        # For the other user, because root may write everywhere.
+        os.chmod(base, 0o777)
+        message = (
+            "Cannot use the checkpoint folder: [Errno 13] Permission denied:"
+            f" '{folder}/draft.probe'. Set another --checkpoint-dir."
+        )
+        os.seteuid(user or NOBODY)
+        try:
+            with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+                train_here(pathlib.Path(base), f"--checkpoint-dir={folder}")
+        finally:
+            os.seteuid(user)
+
+
 def test_all_checkpoints_damaged_is_an_error(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "checkpoints"
     store = make_store(folder, 2)
-    for step in store.steps():
+    for step in list(store.paths()):
         (folder / f"checkpoint-{step:010d}.pt").write_bytes(b"")
     message = (
         f"all checkpoints in {folder} are damaged; they were renamed to *.damaged. The next start"
@@ -199,7 +224,6 @@ def test_all_checkpoints_damaged_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         store.newest()
     assert store.newest() is None
-    store.close()
 
 
 @pytest.fixture
@@ -222,8 +246,8 @@ def test_full_disk_keeps_the_old_file(
     store.save({"step": 4}, step=4, is_best=False)
     store.wait()
     assert "/checkpoint-0000000003.pt: " in capsys.readouterr().err
-    assert store.steps() == [4, 2, 1]
-    assert not list((tmp_path / "checkpoints").glob("*.draft.*"))
+    assert list(store.paths()) == [4, 2, 1]
+    assert not list((tmp_path / "checkpoints").glob("draft*"))
     assert store.failure is None
     # The failure of the last one is kept: the run ends with it.
     store.save({"weights": torch.zeros(100_000)}, step=5, is_best=False)
@@ -231,7 +255,6 @@ def test_full_disk_keeps_the_old_file(
     assert re.match(r"cannot write checkpoint .*/checkpoint-0000000005\.pt: ", str(store.failure))
     newest = store.newest()
     assert newest is not None and torch.load(newest, weights_only=True) == {"step": 4}
-    store.close()
 
 
 @pytest.mark.parametrize("is_best", [False, True])
@@ -247,7 +270,7 @@ def test_full_disk_at_the_checksum_leaves_no_draft(
 
     monkeypatch.setattr(checkpoint, "sync", full)
     store.save({"step": 3}, step=3, is_best=is_best)
-    store.close()
+    store.wait()
     assert "the disk is full" in str(store.failure)
     assert sorted(os.listdir(store.folder)) == before
 
@@ -256,7 +279,7 @@ def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
     def superseded() -> None:
         raise errors.SupersededError("attempt 2 of this job has begun")
 
-    make_store(tmp_path / "checkpoints", 1).close()
+    make_store(tmp_path / "checkpoints", 1)
     store = checkpoint.Store(tmp_path / "checkpoints", keep=2, check=superseded)
     store.save({"step": 2}, step=2, is_best=False)
     with pytest.raises(errors.SupersededError):
@@ -265,7 +288,6 @@ def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
         "checkpoint-0000000001.pt",
         "checkpoint-0000000001.pt.sha256",
     ]
-    store.close()
 
 
 def train_here(folder: pathlib.Path, *words: str) -> None:
@@ -277,8 +299,8 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     train_here(tmp_path)
     message = (
-        "The checkpoint has other settings: --model cnn, now mlp; --seed 0, now 1. Use the settings"
-        " of the checkpoint, another --checkpoint-dir, or --resume force."
+        "The checkpoint has other settings: model cnn, now mlp; seed 0, now 1. Use the settings of"
+        " the checkpoint, another --checkpoint-dir, or --resume force."
     )
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--model=mlp", "--seed=1")
@@ -286,12 +308,6 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     fix = "Use those of the checkpoint, or another --checkpoint-dir."
     with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}.*{fix}$"):
         train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
-    message = (
-        f"--resume never, but {tmp_path / 'checkpoints'} contains checkpoints: remove them, or"
-        " set another --checkpoint-dir."
-    )
-    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train_here(tmp_path, "--resume=never")
 
 
 def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
@@ -309,6 +325,30 @@ def test_forced_run_has_its_own_precision(tmp_path: pathlib.Path) -> None:
         train_here(tmp_path, *words, f"--epochs={epochs}", f"--precision={precision}")
         path = tmp_path / "checkpoints" / f"checkpoint-{epochs:010d}.pt"
         assert bool(checkpoint.load(path)["scaler"]) is (precision == "fp16")
+
+
+def test_run_with_an_unused_parameter_is_resumed(tmp_path: pathlib.Path) -> None:
+    words = ["--task=tests.trainer.several_ranks:Random", "--task-options=kind='branches'"]
+    words += ["--batch-size=24", "--device=cpu", f"--run-dir={tmp_path}"]
+    for epochs in (1, 2):
+        train.run(arguments.parse_arguments([*words, f"--epochs={epochs}"]), {})
+    state = checkpoint.load(tmp_path / "checkpoints" / "checkpoint-0000000004.pt")
+    assert state["optimizer"]["state"].keys() == {"used.weight", "used.bias"}
+
+
+def test_averages_of_tied_weights_are_resumed(tmp_path: pathlib.Path) -> None:
+    words = ["--task=tests.trainer.several_ranks:Random", "--task-options=kind='tied'"]
+    words += ["--batch-size=24", "--device=cpu", "--ema-decay=0.5"]
+    states = []
+    for name, epochs in (("whole", [2]), ("resumed", [1, 2])):
+        for count in epochs:
+            options = [f"--epochs={count}", f"--run-dir={tmp_path / name}"]
+            train.run(arguments.parse_arguments([*words, *options]), {})
+        states.append(checkpoint.load(tmp_path / name / "checkpoints/checkpoint-0000000004.pt"))
+    whole, resumed = states
+    for part in ("model", "ema"):
+        assert whole[part].keys() == resumed[part].keys()
+        assert all(torch.equal(whole[part][key], resumed[part][key]) for key in whole[part])
 
 
 def test_no_requeue_without_a_saved_checkpoint(tmp_path: pathlib.Path, small_files: object) -> None:

@@ -1,5 +1,6 @@
 """Reading the rank from recorded environments."""
 
+import dataclasses
 import datetime
 import re
 import socket
@@ -40,8 +41,16 @@ SRUN = {
     "MASTER_PORT": "20123",
 }
 
+ONE_TASK = {
+    "SLURM_PROCID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}
+
 SINGLE = distributed.DistInfo(
-    launcher=distributed.Launcher.SINGLE,
+    launcher="single",
     rank=0,
     local_rank=0,
     world_size=1,
@@ -49,7 +58,7 @@ SINGLE = distributed.DistInfo(
     num_nodes=1,
 )
 TORCHRUN_RANKS = distributed.DistInfo(
-    launcher=distributed.Launcher.TORCHRUN,
+    launcher="torchrun",
     rank=3,
     local_rank=1,
     world_size=4,
@@ -57,7 +66,7 @@ TORCHRUN_RANKS = distributed.DistInfo(
     num_nodes=2,
 )
 SRUN_RANKS = distributed.DistInfo(
-    launcher=distributed.Launcher.SRUN,
+    launcher="srun",
     rank=2,
     local_rank=0,
     world_size=3,
@@ -76,6 +85,11 @@ SRUN_RANKS = distributed.DistInfo(
         (SRUN | TORCHRUN, TORCHRUN_RANKS),
         # A batch script runs python by itself: no step, though the job has tasks.
         ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, SINGLE),
+        # A single process needs no other.
+        (
+            {name: value for name, value in (SRUN | ONE_TASK).items() if "MASTER" not in name},
+            dataclasses.replace(SINGLE, launcher="srun"),
+        ),
         # A shell of salloc with LaunchParameters=use_interactive_step.
         (SRUN | {"SLURM_STEP_ID": "4294967290"}, SINGLE),
     ],
@@ -86,34 +100,27 @@ def test_environment_gives_the_rank(
     assert distributed.read_dist_info(environ) == expected
 
 
+FIX = (
+    "not set: start with torchrun, or with one srun task per rank (export the name of the first"
+    " node and a free port as MASTER_ADDR and MASTER_PORT, and pass all variables on to a"
+    " container)."
+)
+
+
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
         (
             {"WORLD_SIZE": "2", "MASTER_ADDR": "n1"},
-            "WORLD_SIZE, MASTER_ADDR set, but not RANK, LOCAL_RANK, LOCAL_WORLD_SIZE,"
-            " GROUP_WORLD_SIZE, MASTER_PORT: start with torchrun or with srun (one task per rank),"
-            " or unset these variables.",
-        ),
-        (TORCHRUN | {"RANK": "x"}, "RANK='x' is not a number."),
-        (
-            TORCHRUN | {"RANK": "4"},
-            "The variables of the launcher are inconsistent: rank 4 of 4, local rank 1 of 2,"
-            " 2 node(s). Unset variables of an earlier launch.",
+            f"torchrun: RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_WORLD_SIZE, MASTER_PORT {FIX}",
         ),
         (
             {name: value for name, value in SRUN.items() if not name.startswith("MASTER")},
-            "srun started 3 tasks, but MASTER_ADDR and MASTER_PORT not set: export the first"
-            " node's name and a free port before srun.",
+            f"srun: MASTER_ADDR, MASTER_PORT {FIX}",
         ),
         (
             {name: value for name, value in SRUN.items() if name != "SLURM_LOCALID"},
-            "SLURM_STEP_ID set, but not SLURM_LOCALID: pass on the variables of srun (a container"
-            " may drop them), or start with torchrun.",
-        ),
-        (
-            SRUN | {"SLURM_STEP_TASKS_PER_NODE": "3"},
-            "SLURM_NODEID=1, but SLURM_STEP_TASKS_PER_NODE lists 1 node(s).",
+            f"srun: SLURM_LOCALID {FIX}",
         ),
     ],
 )
@@ -128,19 +135,15 @@ def test_bad_launch_is_one_sentence(environ: dict[str, str], message: str) -> No
         strategies.tuples(strategies.integers(1, 999), strategies.integers(1, 20)), min_size=1
     )
 )
-def test_tasks_per_node_expands(groups: list[tuple[int, int]]) -> None:
+def test_ranks_of_each_node(groups: list[tuple[int, int]]) -> None:
     text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups)
+    environ = SRUN | {"SLURM_STEP_TASKS_PER_NODE": text}
     expected = [tasks for tasks, nodes in groups for _ in range(nodes)]
-    assert distributed.expand_tasks_per_node(text) == expected
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(strategies.text())
-def test_tasks_per_node_never_fails_otherwise(text: str) -> None:
-    try:
-        assert distributed.expand_tasks_per_node(text)
-    except errors.UsageError as error:
-        assert repr(text) in str(error)
+    dists = [
+        distributed.read_dist_info(environ | {"SLURM_NODEID": str(number)})
+        for number in range(len(expected))
+    ]
+    assert [dist.local_world_size for dist in dists] == expected
 
 
 @pytest.mark.parametrize(
@@ -169,9 +172,9 @@ def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
         monkeypatch.setattr(distributed, "COLLECTIVE_TIMEOUT", datetime.timedelta(seconds=1))
         message = (
-            "rank 3 of 4 could not connect to the other ranks: see the first error of another rank,"
-            " or check MASTER_ADDR and MASTER_PORT, which must be a reachable host and a free port"
-            " on it. ("
+            "rank 3 of 4 ends because another rank exited or cannot be reached: see the first error"
+            " of that rank, or check MASTER_ADDR and MASTER_PORT, which must be a reachable host"
+            " and a free port on it. ("
         )
         with (
             pytest.raises(errors.LostRankError, match=f"^{re.escape(message)}"),
@@ -182,8 +185,8 @@ def test_ranks_that_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_ranks_than_gpus() -> None:
     message = (
-        "2 ranks on this node, but PyTorch sees 1 GPU(s): start one rank per GPU, request"
-        " more GPUs, or use --device cpu."
+        "2 rank(s) on this node, but PyTorch sees 1 GPU(s): start one rank per GPU, request more"
+        " GPUs (in a container also --nv), install a CUDA build of PyTorch, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         distributed.select_device("auto", TORCHRUN_RANKS, num_cuda_devices=1)

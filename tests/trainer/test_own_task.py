@@ -117,8 +117,7 @@ def test_a_stream_cannot_stay_on_the_device() -> None:
     stream: Any = iter([])
     with pytest.raises(errors.UsageError) as caught:
         args = arguments.parse_arguments(["--data-path=device"])
-        loading.make_source(args, stream, stream, Any, Any, Any)
+        loading.Source(args, stream, stream, Any, Any, Any)
     assert str(caught.value) == (
-        "--data-path device requires a data set in memory (TensorData), and this one is read sample"
-        " by sample: use --data-path loader."
+        "--data-path device requires data in memory: use --data-path loader."
     )

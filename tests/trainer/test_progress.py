@@ -34,7 +34,8 @@ def test_target(
 ) -> None:
     words = [] if target is None else [f"--target-accuracy={target}"]
     args = arguments.parse_arguments([*words, f"--patience={patience}"])
-    assert after(*accuracies).has_reached_target(args) is expected
+    why = "Target accuracy reached" if expected else ""
+    assert after(*accuracies).check_finished(args, "accuracy") == why
 
 
 @pytest.mark.parametrize(
@@ -56,10 +57,11 @@ def test_patience(
 ) -> None:
     words = [] if limit is None else [f"--early-stopping-patience={limit}"]
     args = arguments.parse_arguments([*words, f"--early-stopping-min-delta={min_delta}"])
-    assert after(*accuracies).has_lost_patience(args, "accuracy") is expected
+    why = f"Validation accuracy no longer improves (best {max(accuracies, default=0):.4f})"
+    assert after(*accuracies).check_finished(args, "accuracy") == (why if expected else "")
     # Of losses the smaller is better.
     losses = after(*(-accuracy for accuracy in accuracies), metric="loss")
-    assert losses.has_lost_patience(args, "loss") is expected
+    assert bool(losses.check_finished(args, "loss")) is expected
 
 
 def test_best_is_better_than_all_before() -> None:

@@ -68,8 +68,8 @@ def test_evaluation_counts_each_sample_once(results: Results, world_size: int) -
 def test_ranks_with_different_data_end(results: Results) -> None:
     for rank, message in enumerate(results[2]["differing"]):
         assert re.fullmatch(
-            rf"The ranks have different data for Random: on rank {rank} \(\S+\) its fingerprint is"
-            r" [0-9a-f]{32}\. Stage the data set again on the nodes that differ\.",
+            rf"The ranks have different data, on rank {rank} \(\S+\) with the fingerprint"
+            r" [0-9a-f]{32}: stage it again on the nodes that differ\.",
             message,
         )
     assert len(set(results[2]["differing"])) == 2
@@ -98,6 +98,13 @@ def test_fsdp_equals_one_rank(results: Results) -> None:
     assert_equal_gradients(gradients, whole_gradients)
     # Three samples: a rank repeats its sample, which does not count.
     assert evaluation == pytest.approx(results[1]["evaluation"], rel=1e-6)
+
+
+def test_fsdp_with_a_parameter_without_dimensions(results: Results) -> None:
+    # The rest is PyTorch's.
+    message = results[2]["scaled"]
+    assert message.startswith("--mode fsdp cannot shard this model: fully_shard doesn't support ")
+    assert "scale" in message
 
 
 def test_unused_parameters(results: Results) -> None:

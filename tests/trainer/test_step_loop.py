@@ -21,7 +21,6 @@ from torch.utils import _python_dispatch  # noqa: E402
 
 from tests.trainer import one_rank  # noqa: E402
 from trainers import (  # noqa: E402
-    arguments,
     metrics,
     models,
     optim,
@@ -93,7 +92,7 @@ def test_steps_never_wait_for_the_device(
         (train.Trainer, "end_epoch"),
         (train.Trainer, "_close"),
         (metrics.Meter, "start"),
-        (loading.DeviceSource, "begin_epoch"),
+        (loading.Source, "begin_epoch"),
     ):
         monkeypatch.setattr(kind, name, watch.edge(getattr(kind, name)))
     with watch:
@@ -109,7 +108,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     # Tensors on "meta" have no content, so reading one fails. A step reads none.
     words = ["--synthetic-shape=3,32,32", "--model=wrn-16-4", f"--optimizer={optimizer}"]
     trainer = one_rank.make([*BASE, *words, "--ema-decay=0.9"], device="meta")
-    assert trainer.source._train.augmentation == "crop-flip"
+    assert trainer.source._reader._dataset.augment
     for group in trainer.optimizer.param_groups:
         group["fused"] = None  # no kernels for "meta"
     trainer.source.begin_epoch(1, 0)
@@ -124,15 +123,10 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
 def test_data_parallel_computes_in_the_requested_precision() -> None:
     # Each part of a batch has its own thread, in which autocast is on with the thread's format:
     # on a CPU bf16, on a GPU fp16.
-    device = torch.device("cpu")
-    wrapped = parallel.wrap(
-        models.MODELS["lesson-mlp"](torch.Size([20]), 10),
-        arguments.parse_arguments([]),
-        mode="dp",
-        device=device,
-        precision="fp16",
-        gpu_ids=[0, 1],
-    )
+    words = ["--dataset=synthetic", "--synthetic-shape=20", "--synthetic-samples=64"]
+    trainer = one_rank.make([*words, "--model=lesson-mlp", "--precision=fp16"])
+    trainer.mode = "dp"
+    wrapped = parallel.wrap(trainer, gpu_ids=[0, 1])
     result = []
 
     def replica() -> None:
@@ -174,9 +168,9 @@ def final_weights(*words: str) -> tuple[loading.Source, dict[str, Any]]:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_both_data_paths_give_the_same_samples(num_workers: int) -> None:
     source, expected = final_weights("--data-path=device")
-    assert isinstance(source, loading.DeviceSource) and source.wait_seconds == 0
+    assert source.name == "device" and source.wait_seconds == 0
     source, result = final_weights("--data-path=loader", f"--num-workers={num_workers}")
-    assert isinstance(source, loading.LoaderSource) and source.wait_seconds > 0
+    assert source.name == "loader" and source.wait_seconds > 0
     assert result.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(result[name], value), name
@@ -186,24 +180,25 @@ def test_data_loading_time_is_measured_and_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
-    read, step = memory.TensorData.__getitem__, train.Trainer.train_step
+    read, step = memory.TensorData.batch, train.Trainer.train_step
 
-    def slow_read(self: Any, indices: torch.Tensor) -> Any:
+    def slow_read(self: Any, *indices: torch.Tensor) -> Any:
         clock[0] += 3.0
-        return read(self, indices)
+        return read(self, *indices)
 
     def slow_step(self: train.Trainer) -> None:
         clock[0] += 2.0
         step(self)
 
-    monkeypatch.setattr(memory.TensorData, "__getitem__", slow_read)
+    monkeypatch.setattr(memory.TensorData, "batch", slow_read)
     monkeypatch.setattr(train.Trainer, "train_step", slow_step)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     one_rank.run([*BASE, "--data-path=loader", "--num-workers=0", "--epochs=1"])
     # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
     assert capsys.readouterr().err == (
-        "trainers.train: 73% of the epoch was spent waiting for data: use --data-path device, or"
-        " increase --num-workers (now 0) and the number of CPUs.\n"
+        "trainers.train: warning: 73% of the epoch was spent waiting for data: increase"
+        " --num-workers (now 0; only if a stream has samples_at, as each worker reads all of it),"
+        " --prefetch-factor and the number of CPUs; of data in memory, use --data-path device.\n"
     )
 
 
@@ -277,7 +272,7 @@ def test_progress_lines_in_a_log(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(report.time, "monotonic", lambda: clock[0])
-    progress = report.EpochProgress(log_seconds=30)
+    progress = report.Log(30, None)
     for step in range(1, 11):
         clock[0] += 7
         progress.update("Epoch 1/3", step, 23, 1 / step, "1234.5 images/second")
@@ -357,8 +352,8 @@ def test_a_model_that_cannot_be_compiled_runs_uncompiled_and_says_so(
     torch._dynamo.reset()
     assert trainer.progress.finished
     warning = (
-        "trainers.train: warning: rank 0: torch.compile failed for 1 of 1 parts of the code, which"
-        " run uncompiled: see its messages above, or set --compile off.\n"
+        "trainers.train: warning: rank 0: torch.compile failed: 1 of 1 parts run uncompiled. Its"
+        " messages above say why.\n"
     )
     assert warning in capsys.readouterr().err
     result = json.loads((tmp_path / "result.json").read_text())
@@ -376,13 +371,12 @@ def test_images_keep_the_memory_format() -> None:
 def test_short_epochs_of_data_in_memory_use_all_of_it() -> None:
     seen: set[int] = set()
     trainer = one_rank.make([*BASE, "--steps-per-epoch=2", "--no-augmentation"])
-    samples = trainer.source._train.samples
-    numbered = torch.arange(len(samples), dtype=torch.uint8)[:, None, None, None]
-    data = dataclasses.replace(
-        trainer.source._train, samples=numbered.expand_as(samples), mean=torch.zeros(3, 1, 1),
-        std=torch.ones(3, 1, 1),
-    )  # fmt: skip
-    trainer.source._train = data
+    data = trainer.source._reader._dataset
+    numbered = torch.arange(len(data), dtype=torch.uint8)[:, None, None, None]
+    samples = numbered.expand_as(data.samples)
+    statistics = {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)}
+    data = dataclasses.replace(data, samples=samples, **statistics)
+    trainer.source._reader._dataset = data
     for epoch in range(1, 13):
         trainer.source.begin_epoch(epoch, 0)
         for step in range(2):

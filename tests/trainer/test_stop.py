@@ -37,7 +37,7 @@ TRAIN = ["-m", "trainers.train", "--device=cpu"]
     ],
 )
 def test_deadline(environ: dict[str, str], expected: float | None) -> None:
-    assert stop.deadline(environ, margin_seconds=90) == expected
+    assert stop.read_stopper(environ, margin_seconds=90).deadline == expected
 
 
 def test_stop_is_checked_about_once_a_second(
@@ -77,21 +77,20 @@ def test_reasons(tmp_path: pathlib.Path) -> None:
 
 def test_requeue_is_requested_only_after_progress(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "requeue.0.1"
-    environ = {"ORCHESTRATOR_REQUEUE_FILE": str(path)}
     message = (
         "stopped at step 7, the first step of this attempt: not requeued, because the next attempt"
         " would not get further. Increase the time limit."
     )
     with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
-        stop.end_attempt(stop.Reason.SIGNAL, environ, 7, 0, is_saved=True, is_writer=True)
-    stop.end_attempt(stop.Reason.SIGNAL, environ, 8, 1, is_saved=True, is_writer=False)
+        stop.end_attempt(stop.Reason.SIGNAL, str(path), 7, 0, rank=0)
+    stop.end_attempt(stop.Reason.SIGNAL, str(path), 8, 1, rank=1)
     assert not path.exists()
-    stop.end_attempt(stop.Reason.SIGNAL, environ, 8, 1, is_saved=True, is_writer=True)
+    stop.end_attempt(stop.Reason.SIGNAL, str(path), 8, 1, rank=0)
     assert path.read_text() == "saved at step 8\n"
     # The trainer has reported the stop.
     for reason, exit_code in ((stop.Reason.SIGNAL, 143), (stop.Reason.INTERRUPT, 130)):
         with pytest.raises(errors.StoppedError, match=r"^$") as caught:
-            stop.end_attempt(reason, {}, 8, 1, is_saved=True, is_writer=True)
+            stop.end_attempt(reason, None, 8, 1, rank=0)
         assert caught.value.exit_code == exit_code
 
 

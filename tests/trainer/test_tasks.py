@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 from tests.trainer import one_rank, own_tasks  # noqa: E402
-from trainers import arguments, errors, tasks  # noqa: E402
+from trainers import arguments, errors, metrics, tasks  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -151,8 +151,7 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
     [
         (
             ["--task", "MyTask"],
-            "--task MyTask: give module and class, such as my_package.tasks:MyTask or"
-            " tasks.py:MyTask.",
+            "--task MyTask: give package.module:Class or file.py:Class.",
         ),
         (
             ["--task", "no_such.tasks:MyTask"],
@@ -163,27 +162,22 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
         (
             ["--task", "nowhere.py:MyTask"],
             "--task nowhere.py:MyTask: cannot import nowhere.py: [Errno 2] No such file or"
-            " directory: 'FOLDER/nowhere.py'. The working directory is FOLDER; a package elsewhere"
-            " must be on PYTHONPATH or installed.",
+            " directory: 'FOLDER/nowhere.py'. The working directory is FOLDER; a package"
+            " elsewhere must be on PYTHONPATH or installed.",
+        ),
+        (
+            ["--task", ".:MyTask"],
+            "--task .:MyTask: give package.module:Class or file.py:Class.",
         ),
         (
             ["--task", "my_tasks.py:Task"],
-            "--task my_tasks.py:Task: my_tasks.py has no class Task (classes: MyTask).",
-        ),
-        (
-            ["--task", "tests.trainer.own_tasks:NoBase"],
-            "--task tests.trainer.own_tasks:NoBase: NoBase is not a task: let it inherit from"
+            "--task my_tasks.py:Task: my_tasks.py has no class Task derived from"
             " trainers.tasks.Task.",
         ),
         (
-            ["--task", "tests.trainer.own_tasks:Incomplete"],
-            "--task tests.trainer.own_tasks:Incomplete: Incomplete lacks eval_data, losses,"
-            " train_data: a task has the methods model, train_data, eval_data and losses.",
-        ),
-        (
-            ["--task", OWN, "--task-options", "widht=4"],
-            f"--task-options do not match {OWN}: got an unexpected keyword argument 'widht'. Its"
-            " signature is (data: 'str' = 'map', *, width: 'int' = 8).",
+            ["--task", "tests.trainer.own_tasks:NoBase"],
+            "--task tests.trainer.own_tasks:NoBase: tests.trainer.own_tasks has no class NoBase"
+            " derived from trainers.tasks.Task.",
         ),
         (["--task-options", "width=4"], "--task-options requires --task."),
         (
@@ -220,6 +214,11 @@ def test_options_may_be_repeated() -> None:
     ("name", "message"),
     [
         (
+            "OnlyLosses",
+            "OnlyLosses.losses must return a pair, the losses and a dictionary of metrics ({} if"
+            " there are none), but it returned Tensor.",
+        ),
+        (
             "TokenLosses",
             "TokenLosses.losses must return one loss per sample, and metrics of the same shape"
             " (12,), but it returned {'loss': (72,), 'right_share': (72,)}: use"
@@ -228,51 +227,25 @@ def test_options_may_be_repeated() -> None:
         (
             "FloatMetric",
             "Changed.losses must return one loss per sample, and metrics of the same shape (12,),"
-            " but it returned {'loss': (12,), 'perplexity': 'float'}: use reduction=\"none\", and"
+            " but it returned {'loss': (12,), 'perplexity': ()}: use reduction=\"none\", and"
             " average over all other dimensions.",
         ),
         (
-            "OnlyLosses",
-            "Changed.losses must return a pair: the losses, and a dictionary of metrics ({} if"
-            " there are none), but it returned (12,).",
-        ),
-        (
             "Misspelt",
-            "Misspelt.best_metric is 'right_shar', but Misspelt.losses returns no such metric: use"
-            " 'loss' or 'right_share'.",
-        ),
-        (
-            "NoData",
-            "NoData.eval_data must return a data set with __len__ and __getitem__, or an"
-            " IterableDataset, but it returned NoneType.",
-        ),
-        (
-            "EmptyData",
-            "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1.",
+            "Misspelt.losses returned the metrics ['right_share']: they must include best_metric"
+            " ('right_shar') unless it is 'loss', and none may be called loss.",
         ),
         (
             "LossMetric",
-            "Changed.losses returned a metric named loss, a name of the trainer's own: use another"
-            " name.",
-        ),
-        (
-            "Detached",
-            "Changed.losses returned losses without a gradient: compute them with the model,"
-            " without detach() and no_grad().",
+            "Changed.losses returned the metrics ['loss']: they must include best_metric ('loss')"
+            " unless it is 'loss', and none may be called loss.",
         ),
         (
             "Changing",
             "losses returned the metrics ['tokensss'], and earlier in this epoch ['tokenss']:"
             " return the same in each step, in the same order.",
         ),
-        (
-            "NoModel",
-            "NoModel.model must return an nn.Module, but it returned NoneType.",
-        ),
-        (
-            "Frozen",
-            "Frozen.model returned a model without trainable parameters.",
-        ),
+        ("EmptyData", "The evaluation data has no samples."),
     ],
 )
 def test_task_with_a_mistake(name: str, message: str) -> None:
@@ -283,9 +256,9 @@ def test_task_with_a_mistake(name: str, message: str) -> None:
 
 def test_resumed_run_may_have_other_metrics() -> None:
     trainer = one_rank.make([f"--task={OWN}", "--batch-size=12", "--num-workers=0", "--epochs=1"])
-    saved = {"names": ["loss", "old", "older"], "sums": [0.0, 0.0, 0.0]}
-    times = {"num_samples": 0, "seconds": 0.0, "wait_seconds": 0.0}
-    trainer.meter.restore([saved | times], one_rank.ONE_RANK)
+    saved = {"loss": 0.0, "old": 0.0, "older": 0.0}
+    span = metrics.Span(num_samples=0, sums=saved, seconds=0.0, wait_seconds=0.0)
+    trainer.meter.start(span)
     assert trainer.train() is None
     assert {"train_loss", "train_right_share"} < trainer.progress.history[0].keys()
 
@@ -297,21 +270,9 @@ def test_stream_for_evaluation_without_samples() -> None:
             *("--num-workers=0", "--batch-size=12"),
         ]
     )
-    message = "EmptyData.eval_data returned 0 samples, but evaluation needs at least 1."
+    message = "The evaluation data has no samples."
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         trainer.evaluate()
-
-
-def test_each_rank_of_fsdp_needs_a_sample_for_evaluation() -> None:
-    # Tokens has 13.
-    message = (
-        "Tokens.eval_data returned 13 samples, but evaluation needs at least 14, one for each rank"
-        " (--mode fsdp)."
-    )
-    task = own_tasks.Tokens()
-    assert len(tasks.load_data(task, 13)) == 2
-    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        tasks.load_data(task, 14)
 
 
 def test_options_of_classification_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:

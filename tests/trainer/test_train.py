@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
 from tests.trainer import one_rank  # noqa: E402
-from trainers import arguments, errors, train  # noqa: E402
+from trainers import arguments, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -189,7 +189,7 @@ def test_unusable_launch_is_one_line_and_exit_2(launch: Launch) -> None:
     done = launch(TRAIN, **environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "trainers.train: error: --batch-size 64 is not a multiple of the number of ranks, 3:"
+        "trainers.train: error: --batch-size 64 cannot be divided among 3 devices in 1 pass(es):"
         " use 63 or 66.\n"
     )
 
@@ -199,8 +199,7 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
     done = launch(TRAIN, ORCHESTRATOR_RUN_DIR=str(tmp_path), ORCHESTRATOR_ATTEMPT="0")
     assert (done.returncode, done.stdout) == (75, "")
     assert done.stderr == (
-        "trainers.train: error: attempt 1 of this job has started, so attempt 0 ends without"
-        " writing any more.\n"
+        "trainers.train: error: attempt 1 of this job has started: attempt 0 writes no more.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["attempt.0.1"]
 
@@ -246,7 +245,7 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
     try:
         from torch.utils import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(errors.UsageError, match=r"^--tensorboard requires tensorboard, which"):
+        with pytest.raises(ImportError, match="tensorboard"):
             train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
         train.run(arguments.parse_arguments(words), {})
     else:
@@ -314,8 +313,8 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     assert done.returncode == 1
     # Rank 0 reports the lost connection, torchrun the rank that failed first.
     assert (
-        "trainers.train: error: rank 0 ends because another rank exited or cannot be reached:"
-        " see the first error of that rank. (" in done.stderr
+        "trainers.train: error: rank 0 of 2 ends because another rank exited or cannot be reached:"
+        " see the first error of that rank, or check MASTER_ADDR " in done.stderr
     )
     root_cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)

@@ -17,9 +17,8 @@ from tests import zygote
 
 MODULES = (
     *("torch.distributed.checkpoint.state_dict", "torch.distributed.elastic.multiprocessing"),
-    *("trainers.arguments", "trainers.report", "trainers.settings"),
-    *("trainers.tools.mfu", "trainers.tools.monitor", "trainers.tools.profiling"),
-    "sklearn.datasets",
+    *("trainers.arguments", "trainers.report"),
+    *("trainers.tools.monitor", "trainers.tools.profiling"),
 )
 
 

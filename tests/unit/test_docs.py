@@ -95,3 +95,11 @@ def test_sections_of_the_design_named_in_code_exist(checkout: Path) -> None:
         for section in re.findall(r'design\.md, "(.+?)"', path.read_text())
     ]
     assert named and set(named) <= set(headings)
+
+
+def test_each_page_of_the_web_server_is_described(checkout: Path) -> None:
+    template = checkout / "orchestrator" / "web" / "templates" / "base.html.j2"
+    names = re.findall(r'\("(\w+)", "/\w*"\)', template.read_text())
+    assert "Graphs" in names
+    page = (checkout / "docs" / "howto" / "web.md").read_text()
+    assert [name for name in names if f"\n| {name} | " not in page] == []

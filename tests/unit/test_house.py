@@ -97,3 +97,11 @@ def test_in_ci_a_skipped_cluster_test_is_a_failure(
     done = pytester.runpytest_inprocess(*arguments)
     assert done.ret == code
     assert ("may not be skipped in CI" in done.stdout.str()) == bool(code)
+
+
+@pytest.mark.parametrize("package", ["orchestrator", "db", "trainers"])
+def test_no_group_is_repeated_possessively(checkout: Path, package: str) -> None:
+    """`(...)*+` misses matches before Python 3.11.5 (gh-106052); `(?>(...)*)` does not."""
+    files = [*checkout.glob(f"{package}/**/*.py"), *checkout.glob(f"{package}/*.toml")]
+    found = [str(path) for path in files if re.search(r"\)[*+?]\+", path.read_text())]
+    assert files and found == []

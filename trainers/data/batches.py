@@ -3,71 +3,70 @@
 import argparse
 import dataclasses
 import hashlib
+import math
+from typing import Any, NamedTuple
 
 import torch
+from torch.utils import data as torch_data
 
 from trainers import distributed, errors
 
 DEFAULT_BATCH_SIZE = 64
 
 
+def seed_of(*key: str | int) -> int:
+    """Return a random seed of 63 bits that depends on the key alone."""
+    digest = hashlib.sha256(":".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8]) >> 1
+
+
 def permutation(seed: int, epoch: int, size: int) -> torch.Tensor:
     """Return the order of an epoch, int64 [size], the same on every rank and for any world size."""
-    digest = hashlib.sha256(f"{seed}:{epoch}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
+    generator = torch.Generator().manual_seed(seed_of(seed, epoch))
     return torch.randperm(size, generator=generator)
 
 
-def rank_slice(size: int, rank: int, world_size: int) -> slice:
-    """Return a rank's part of a batch; sizes differ by at most one sample."""
-    return slice(size * rank // world_size, size * (rank + 1) // world_size)
+def num_samples_of(dataset: Any) -> int | None:
+    """Return the number of samples of an epoch; None for a stream without `num_samples`."""
+    if isinstance(dataset, torch_data.IterableDataset):
+        return getattr(dataset, "num_samples", None)
+    return len(dataset)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """A rank's part of one forward pass."""
 
     #: Its positions in the order of the epoch.
     positions: slice
-    #: False if this rank has no sample: it computes a sample of another rank with weight 0, because
-    #: all ranks must take part in the collectives of DDP and FSDP.
-    counted: bool
+    #: Number of samples that count. If it is 0, the rank computes a sample of another rank with
+    #: weight 0, because all ranks must take part in the collectives of DDP and FSDP.
+    num_samples: int
     #: Whether it is the last forward pass of the step.
     is_last: bool
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples that count."""
-        return self.positions.stop - self.positions.start if self.counted else 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """How an epoch is divided into steps, forward passes and ranks.
 
-    Step s processes positions s * B to (s + 1) * B of the order for any world size, so the samples
-    of a step do not depend on the number of ranks.
+    Step s processes positions s * B to (s + 1) * B of the order, for any number of ranks.
     """
 
     #: Samples of an epoch.
     num_samples: int
     #: Samples per step over all ranks.
     global_batch_size: int
-    #: Forward passes per step.
     gradient_accumulation_steps: int
     rank: int
     world_size: int
-    drop_last: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps; without drop_last the last batch may be smaller."""
-        steps, rest = divmod(self.num_samples, self.global_batch_size)
-        return steps + (rest > 0 and not self.drop_last)
+        """Number of steps; the last batch may be smaller."""
+        return math.ceil(self.num_samples / self.global_batch_size)
 
     @property
     def per_device_batch_size(self) -> int:
-        """Samples of one forward pass on one rank."""
         return self.global_batch_size // self.gradient_accumulation_steps // self.world_size
 
     def batch_size(self, step: int) -> int:
@@ -77,19 +76,16 @@ class Plan:
     def micro_batches(self, step: int) -> list[MicroBatch]:
         """Return this rank's forward passes of a step; all ranks have the same number."""
         first = step * self.global_batch_size
-        left = self.batch_size(step)
+        last = first + self.batch_size(step)
         size = self.global_batch_size // self.gradient_accumulation_steps
-        parts = []
-        while left > 0:
-            mine = rank_slice(min(size, left), self.rank, self.world_size)
-            counted = mine.stop > mine.start
-            if not counted:
-                mine = slice(0, 1)
-            positions = slice(first + mine.start, first + mine.stop)
-            first += size
-            left -= size
-            parts.append(MicroBatch(positions=positions, counted=counted, is_last=left <= 0))
-        return parts
+        passes = []
+        for start in range(first, last, size):
+            count = min(size, last - start)
+            begin = start + count * self.rank // self.world_size
+            end = start + count * (self.rank + 1) // self.world_size
+            positions = slice(begin, end) if begin < end else slice(start, start + 1)
+            passes.append(MicroBatch(positions, end - begin, is_last=start + size >= last))
+        return passes
 
 
 def make_plan(
@@ -98,73 +94,51 @@ def make_plan(
     dist: distributed.DistInfo,
     num_devices: int,
 ) -> Plan:
-    """Compute the batch from the arguments; raise UsageError if they do not fit together.
-
-    `num_samples` is None for a stream of unknown length. `num_devices` is the number of ranks, or
-    of GPUs with DataParallel.
-    """
+    """Compute the batch from the arguments; raise UsageError if they do not fit together."""
     total, passes = batch_size(args, num_devices)
-    if args.steps_per_epoch is not None:
-        if num_samples is not None and args.steps_per_epoch * total > num_samples:
-            raise errors.UsageError(
-                f"--steps-per-epoch {args.steps_per_epoch} with batches of {total} samples exceeds"
-                f" the training set ({num_samples} samples)."
-            )
-        num_samples = args.steps_per_epoch * total
-    if num_samples is None:
+    if num_samples is None and args.steps_per_epoch is None:
         raise errors.UsageError(
             "The training data is a stream of unknown length: set --steps-per-epoch, or give the"
             " data set an attribute num_samples."
         )
-    if total > num_samples:
+    num_steps = args.steps_per_epoch or 1
+    if num_samples is not None and num_samples < num_steps * total:
         raise errors.UsageError(
-            f"A batch of {total} samples is larger than the training set ({num_samples} samples):"
-            " use a smaller batch or fewer ranks."
+            f"The training set ({num_samples} samples) is smaller than {num_steps} batch(es) of"
+            f" {total} samples: use a smaller batch, fewer --steps-per-epoch or fewer ranks."
         )
+    if num_samples is None or args.steps_per_epoch is not None:
+        num_samples = num_steps * total
+    if args.drop_last:
+        num_samples -= num_samples % total
     return Plan(
         num_samples=num_samples,
         global_batch_size=total,
         gradient_accumulation_steps=passes,
         rank=dist.rank,
         world_size=dist.world_size,
-        drop_last=args.drop_last,
     )
 
 
 def batch_size(args: argparse.Namespace, num_devices: int) -> tuple[int, int]:
     """Return the global batch size and the number of forward passes per step."""
-    each = args.per_device_batch_size
-    passes = args.gradient_accumulation_steps
+    each, passes = args.per_device_batch_size, args.gradient_accumulation_steps
     if args.batch_size is None and each is not None:
-        passes = passes or 1
-        return each * num_devices * passes, passes
-    total = args.batch_size or DEFAULT_BATCH_SIZE
-    what = "the number of ranks" if args.mode != "dp" else "the number of GPUs"
-    if each is not None:
-        _check_divides(total, each * num_devices, f"--per-device-batch-size {each} times {what}")
-        if passes not in (None, total // (each * num_devices)):
-            raise errors.UsageError(
-                f"--batch-size {total} and --per-device-batch-size {each} on {num_devices} devices"
-                f" require {total // (each * num_devices)} passes per step, not"
-                f" --gradient-accumulation-steps {passes}: omit one of the three."
-            )
-        return total, total // (each * num_devices)
-    passes = passes or 1
-    if passes > 1:
-        what += " times --gradient-accumulation-steps"
-    _check_divides(total, num_devices * passes, what)
-    return total, passes
-
-
-def _check_divides(total: int, divisor: int, what: str) -> None:
-    below = total - total % divisor
-    if below == 0:
+        return each * num_devices * (passes or 1), passes or 1
+    total, factor = args.batch_size or DEFAULT_BATCH_SIZE, each or passes or 1
+    quotient, rest = divmod(total, num_devices * factor)
+    if rest:
+        what = f"with {each} samples each" if each else f"in {factor} pass(es)"
+        valid = [str(total - rest), str(total - rest + num_devices * factor)]
         raise errors.UsageError(
-            f"--batch-size {total} is smaller than {what}, {divisor}:"
-            f" use {divisor} or a multiple of it."
+            f"--batch-size {total} cannot be divided among {num_devices} devices {what}: use"
+            f" {' or '.join(valid[quotient == 0 :])}."
         )
-    if below != total:
+    if each is None:
+        return total, factor
+    if passes not in (None, quotient):
         raise errors.UsageError(
-            f"--batch-size {total} is not a multiple of {what}, {divisor}:"
-            f" use {below} or {below + divisor}."
+            f"--batch-size {total} and --per-device-batch-size {each} on {num_devices} devices"
+            f" require --gradient-accumulation-steps {quotient}, not {passes}."
         )
+    return total, quotient

@@ -1,88 +1,60 @@
 """UCI's Human Activity Recognition Using Smartphones: its nine inertial channels."""
 
-import contextlib
-import pathlib
+import argparse
 import zipfile
+from typing import Any
 
 import numpy
 import torch
 
 from trainers import errors
-from trainers.data import files, memory
+from trainers.data import memory
 
 # Walking, upstairs, downstairs, sitting, standing, laying.
 NUM_CLASSES = 6
-CHANNELS = tuple(
-    f"{signal}_{axis}" for signal in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"
-)
+SIGNALS = ("body_acc", "body_gyro", "total_acc")
 # Values of a channel in a window, 2.56 s at 50 Hz.
 LENGTH = 128
 ROOT = "UCI HAR Dataset"
 ADDRESS = "https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones"
 
 
-def stage(folder: pathlib.Path) -> None:
-    """Unpack the publisher's zip file if necessary; raise DataError if there is none."""
+def load(args: argparse.Namespace) -> memory.Splits:
+    """Load windows of a smartphone's motion, float32 [N, 9, 128], and the activity of its owner.
 
-    def unpack(temporary: pathlib.Path) -> None:
-        with zipfile.ZipFile(archive) as members:
-            names = [name for name in members.namelist() if name.startswith(f"{ROOT}/")]
-            members.extractall(temporary, names)
-
-    archive = folder / f"{ROOT}.zip"
-    paths = [*_paths(folder, "train"), *_paths(folder, "test")]
-    advice = (
-        f"Put {archive.name} from {ADDRESS} there, or {files.OTHER_FOLDER}. It has no published"
-        " checksum, so --download does not download it."
-    )
-    if archive.is_file() and not all(path.is_file() for path in paths):
-        files.add(folder, unpack, advice)
-    for path in paths:
-        if not path.is_file():
-            raise errors.DataError(f"har is not in {folder}: {path} does not exist. {advice}")
+    They are read from the folder, or from the publisher's zip file.
+    """
+    folder, archive = args.data_dir / ROOT, args.data_dir / f"{ROOT}.zip"
+    try:
+        is_unpacked = folder.is_dir() or not archive.exists()
+        root = folder if is_unpacked else zipfile.Path(archive, f"{ROOT}/")
+        parts = [_read_part(root / part, part) for part in ("train", "test")]
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise errors.DataError(
+            f"har cannot be read from {args.data_dir} ({error}). Put {archive.name} from {ADDRESS}"
+            f" there, or {memory.OTHER_FOLDER}. It has no published checksum, so --download does"
+            " not download it."
+        ) from error
+    return memory.make_splits(*parts, num_classes=NUM_CLASSES, unit="windows")
 
 
-def load(folder: pathlib.Path) -> memory.Splits:
-    """Load windows of a smartphone's motion, float32 [N, 9, 128], and the activity of its owner."""
-    return memory.make_splits(
-        _load_part(folder, "train"),
-        _load_part(folder, "test"),
-        num_classes=NUM_CLASSES,
-        unit="windows",
-    )
-
-
-def read_table(path: pathlib.Path, width: int) -> numpy.ndarray:
-    """Read lines of `width` finite numbers, float32 [lines, width]; raise DataError otherwise."""
-    rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        with contextlib.suppress(ValueError), numpy.errstate(over="ignore"):
-            row = numpy.array([float(word) for word in line.split()], dtype=numpy.float32)
-            if len(row) == width and numpy.isfinite(row).all():
-                rows.append(row)
-        if len(rows) < number:
-            raise _damaged(path, f"line {number} is not {width} finite number(s)")
-    return numpy.array(rows).reshape(-1, width)
-
-
-def _paths(folder: pathlib.Path, part: str) -> list[pathlib.Path]:
-    """Return the files of the labels and of each channel of `train` or `test`."""
-    root = folder / ROOT / part
-    signals = [root / "Inertial Signals" / f"{channel}_{part}.txt" for channel in CHANNELS]
-    return [root / f"y_{part}.txt", *signals]
-
-
-def _load_part(folder: pathlib.Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
-    labels_path, *signal_paths = _paths(folder, part)
-    labels = read_table(labels_path, 1)[:, 0]
+def _read_part(folder: Any, part: str) -> memory.Pair:
+    labels = _read(folder / f"y_{part}.txt", (-1, 1))[:, 0]
     if not numpy.isin(labels, range(1, NUM_CLASSES + 1)).all():
-        raise _damaged(labels_path, f"a label is not 1 to {NUM_CLASSES}")
-    signals = [read_table(path, LENGTH) for path in signal_paths]
-    for path, windows in zip(signal_paths, signals, strict=True):
-        if len(windows) != len(labels):
-            raise _damaged(path, f"{len(windows)} windows, {len(labels)} labels")
+        raise ValueError(f"{folder / f'y_{part}.txt'}: a label is not 1 to {NUM_CLASSES}")
+    names = [f"{signal}_{axis}_{part}.txt" for signal in SIGNALS for axis in "xyz"]
+    shape = (len(labels), LENGTH)
+    signals = [_read(folder / "Inertial Signals" / name, shape) for name in names]
     return torch.from_numpy(numpy.stack(signals, axis=1)), torch.from_numpy(labels).long() - 1
 
 
-def _damaged(path: pathlib.Path, why: str) -> errors.DataError:
-    return errors.DataError(f"{path} is damaged ({why}): replace it.")
+def _read(path: Any, shape: tuple[int, int]) -> numpy.ndarray:
+    """Read a table of finite numbers; raise ValueError otherwise."""
+    try:
+        with path.open() as file:
+            table = numpy.loadtxt(file, dtype=numpy.float32, ndmin=2)
+        if not numpy.isfinite(table).all():
+            raise ValueError("a number is not finite")
+        return table.reshape(shape)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

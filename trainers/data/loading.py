@@ -1,39 +1,36 @@
-"""How samples reach the device: from tensors on the device, or from a DataLoader.
-
-Data in memory (TensorData) stays on the device if it fits. Other data sets, map-style or streams
-(IterableDataset), are read by a DataLoader in worker processes. In both cases step s of an epoch
-has the same samples for any number of ranks and workers, also after a resume.
-"""
+"""How samples are read and reach the device: tensors that stay there, or a DataLoader."""
 
 import argparse
-import dataclasses
 import functools
 import itertools
 import math
 import os
+import random
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy
 import torch
+from torch.utils import _pytree
 from torch.utils import data as torch_data
 
 from trainers import distributed, errors
-from trainers.data import batches, memory, workers
+from trainers.data import batches, memory
 
-# Largest fraction of free GPU memory that data may use; the rest is for training.
+# Largest fraction of free GPU memory that data may use.
 DEVICE_FRACTION = 0.25
-# Samples of several steps are selected, augmented and normalized together, up to this size.
+# Batches on the device are selected, augmented and normalized together, up to this size.
 CHUNK_BYTES = 32 << 20
 # Default for data in memory. Limits the memory of a forward pass; results do not depend on it.
 EVAL_BATCH_SIZE = 1000
 
 
 class Source:
-    """The batches of training and evaluation, on the device."""
+    """The batches of training and evaluation, from data on the device or from a DataLoader."""
 
-    #: `device` or `loader`.
-    name: str
     #: Host time spent waiting for training data since the process started.
     wait_seconds = 0.0
 
@@ -46,246 +43,115 @@ class Source:
         device: torch.device,
         memory_format: torch.memory_format,
     ) -> None:
-        self._args = args
-        self._train, self._eval = train, evaluation
-        self._plan = plan
-        self._device = device
-        self._memory_format = memory_format
-        self._eval_batch_size = args.eval_batch_size or (
-            EVAL_BATCH_SIZE
-            if isinstance(evaluation, memory.TensorData)
-            else plan.per_device_batch_size
-        )
+        self._args, self._plan = args, plan
+        self._device, self._memory_format = device, memory_format
+        #: Worker processes of a DataLoader on this rank.
+        self.num_workers = 4 if args.num_workers is None else args.num_workers
+        #: `device` or `loader`.
+        self.name = _data_path(args, train, evaluation, device)
+        size = args.eval_batch_size or plan.per_device_batch_size
+        if args.eval_batch_size is None and isinstance(evaluation, memory.TensorData):
+            size = EVAL_BATCH_SIZE
+        if self.name == "device":
+            train, evaluation = train.to(device), evaluation.to(device)
+        self._reader = Reader(train, plan, args.seed)
+        self._loader = self._make_loader(self._reader)
+        self._eval_loader = self._make_loader(Reader(evaluation, plan, args.seed, size))
         self._batches: Iterator[Any] = iter(())
 
     def begin_epoch(self, epoch: int, first_step: int) -> None:
         """Prepare the steps of an epoch, starting at `first_step`."""
-        raise NotImplementedError
-
-    def advice(self) -> str:
-        """Return what shortens the time spent waiting for training data."""
-        args, count = self._args, num_workers(self._args)
-        is_stream = isinstance(self._train, torch_data.IterableDataset)
-        if count and is_stream and not hasattr(self._train, "samples_at"):
-            return (
-                "make the samples of the stream cheaper, or give it a method samples_at. More"
-                " workers do not help, because each of them reads the whole stream"
-            )
-        advice = f"increase --num-workers (now {count}) and the number of CPUs"
-        if count:
-            advice += f", or --prefetch-factor (now {args.prefetch_factor})"
-        if isinstance(self._train, memory.TensorData):
-            advice = f"use --data-path device, or {advice}"
-        return advice
+        self._reader.start[:] = torch.tensor([epoch, first_step])
+        self._batches = self._copy(self._measure(self._loader))
 
     def micro_batches(self, step: int) -> Iterator[tuple[batches.MicroBatch, Any]]:
-        """Yield this rank's forward passes of a step and their input for the task's `losses`.
-
-        Steps are processed in order.
-        """
+        """Yield this rank's forward passes of the next step, and their input for `losses`."""
         for part in self._plan.micro_batches(step):
             yield part, next(self._batches)
 
     def eval_batches(self) -> Iterator[Any]:
         """Yield this rank's evaluation batches; each sample is on exactly one rank."""
-        raise NotImplementedError
+        return self._copy(self._eval_loader)
 
-
-def num_workers(args: argparse.Namespace) -> int:
-    """Return the number of workers of a DataLoader per rank."""
-    return 4 if args.num_workers is None else int(args.num_workers)
-
-
-def make_source(
-    args: argparse.Namespace,
-    train: torch_data.Dataset[Any],
-    evaluation: torch_data.Dataset[Any],
-    plan: batches.Plan,
-    device: torch.device,
-    memory_format: torch.memory_format,
-) -> Source:
-    """Return the source for `--data-path`; the data is in host memory."""
-    kind: type[Source] = LoaderSource
-    if isinstance(train, memory.TensorData) and isinstance(evaluation, memory.TensorData):
-        free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
-        fits = train.num_bytes + evaluation.num_bytes <= free_bytes * DEVICE_FRACTION
-        if args.data_path == "device" or (args.data_path == "auto" and fits):
-            kind = DeviceSource
-    elif args.data_path == "device":
-        raise errors.UsageError(
-            "--data-path device requires a data set in memory (TensorData), and this one is read"
-            " sample by sample: use --data-path loader."
-        )
-    return kind(args, train, evaluation, plan, device, memory_format)
-
-
-def in_step(batches: Iterator[Any], *, is_sharded: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield evaluation batches and whether they count.
-
-    With a sharded model (FSDP) each forward pass is a collective: a rank without further batches
-    repeats its last one, which does not count.
-    """
-    batch = None
-    while True:
-        following = next(batches, None)
-        if is_sharded:
-            has_more = torch.tensor(int(following is not None))
-            if not distributed.all_reduce(has_more, "max").item():
-                return
-        elif following is None:
-            return
-        batch = batch if following is None else following
-        if batch is None:
-            raise errors.UsageError(
-                "--mode fsdp requires at least one evaluation sample for each rank."
-            )
-        yield batch, following is not None
-
-
-def num_samples_of(dataset: Any) -> int | None:
-    """Return the number of samples of an epoch; None for a stream without `num_samples`."""
-    if isinstance(dataset, torch_data.IterableDataset):
-        return getattr(dataset, "num_samples", None)
-    return len(dataset)
-
-
-class DeviceSource(Source):
-    """Holds all data on the device: no workers, no copies, no waiting."""
-
-    name = "device"
-
-    def __init__(self, args: argparse.Namespace, train: Any, *others: Any) -> None:
-        super().__init__(args, train, *others)
-        self._train, self._eval = train.to(self._device), self._eval.to(self._device)
-        sample_bytes = 4 * train.samples[0].numel()
-        rank_batch_size = max(1, self._plan.global_batch_size // self._plan.world_size)
-        self._chunk_steps = max(1, CHUNK_BYTES // (sample_bytes * rank_batch_size))
-
-    def begin_epoch(self, epoch: int, first_step: int) -> None:
-        order = batches.permutation(self._args.seed, epoch, len(self._train)).to(self._device)
-        first_steps = range(first_step, self._plan.steps_per_epoch, self._chunk_steps)
-        chunks = (self._chunk(order, epoch, first) for first in first_steps)
-        self._batches = itertools.chain.from_iterable(chunks)
-
-    def eval_batches(self) -> Iterator[Any]:
-        part = slice(self._plan.rank, None, self._plan.world_size)
-        samples = self._eval.samples[part].split(self._eval_batch_size)
-        labels = self._eval.labels[part].split(self._eval_batch_size)
-        for inputs, targets in zip(samples, labels, strict=True):
-            if len(targets):
-                yield arrange(self._eval.normalize(inputs), self._memory_format), targets
-
-    def _chunk(self, order: torch.Tensor, epoch: int, first_step: int) -> Iterator[Any]:
-        """Prepare the samples of several steps, and return their forward passes as views."""
-        last_step = min(first_step + self._chunk_steps, self._plan.steps_per_epoch)
-        positions = [
-            part.positions
-            for step in range(first_step, last_step)
-            for part in self._plan.micro_batches(step)
-        ]
-        indices = torch.cat([order[part] for part in positions])
-        samples, labels = self._train[indices]
-        inputs = self._train.prepare(samples, indices, seed=self._args.seed, epoch=epoch)
-        sizes = [part.stop - part.start for part in positions]
-        return zip(
-            arrange(inputs, self._memory_format).split(sizes), labels.split(sizes), strict=True
-        )
-
-
-class LoaderSource(Source):
-    """Reads samples in worker processes and copies them to the device, one batch ahead."""
-
-    name = "loader"
-
-    def __init__(self, args: argparse.Namespace, train: Any, evaluation: Any, *others: Any) -> None:
-        super().__init__(args, train, evaluation, *others)
-        self._requests = workers.TrainRequests(self._plan, args.seed, num_samples_of(train))
-        eval_requests = workers.EvalRequests(
-            num_samples_of(evaluation), self._plan, self._eval_batch_size
-        )
-        self._loader = self._make_loader(train, self._requests)
-        self._eval_loader = self._make_loader(evaluation, eval_requests)
-        self._train, self._eval = (on_device(each, self._device) for each in (train, evaluation))
-
-    def begin_epoch(self, epoch: int, first_step: int) -> None:
-        self._requests.epoch = epoch
-        self._requests.first_step = first_step
-        self._batches = self._ahead(self._waiting(self._loader), self._train)
-
-    def eval_batches(self) -> Iterator[Any]:
-        return self._ahead(self._eval_loader, self._eval)
-
-    def _make_loader(
-        self,
-        dataset: torch_data.Dataset[Any],
-        requests: workers.TrainRequests | workers.EvalRequests,
-    ) -> torch_data.DataLoader[Any]:
-        args, count = self._args, num_workers(self._args)
-        is_stream = isinstance(dataset, torch_data.IterableDataset)
+    def _make_loader(self, reader: "Reader") -> Iterable[Any]:
+        if self.name == "device":
+            reader.chunk_bytes = CHUNK_BYTES
+            return reader
+        count = self.num_workers
         return torch_data.DataLoader(
-            workers.StreamBatches(dataset, requests, args.seed)
-            if is_stream
-            else workers.Batches(dataset, args.seed),
-            sampler=None if is_stream else requests,
-            batch_size=None,  # a request is a whole batch
+            reader,
+            batch_size=None,  # the reader returns whole batches
             num_workers=count,
-            prefetch_factor=args.prefetch_factor if count else None,
-            # The workers of a stream learn the epoch and the first step when they start.
-            persistent_workers=count > 0 and not is_stream,
+            prefetch_factor=self._args.prefetch_factor if count else None,
+            persistent_workers=count > 0,
             pin_memory=self._device.type == "cuda",
-            worker_init_fn=functools.partial(workers.ignore_signals_of_others, os.getpid()),
+            worker_init_fn=functools.partial(start_worker, os.getpid()),
             # A separate generator: the state of the default one is part of the checkpoint.
             generator=torch.Generator(),
         )
 
-    def _waiting(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def _measure(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield batches, and add the time of waiting for them to `wait_seconds`."""
         began = time.perf_counter()
-        iterator = iter(loader)
-        while True:
-            batch = next(iterator, None)
-            self.wait_seconds += time.perf_counter() - began
-            if batch is None:
-                return
+        for batch in loader:
+            if self.name == "loader":
+                self.wait_seconds += time.perf_counter() - began
             yield batch
             began = time.perf_counter()
 
-    def _ahead(self, loader: Iterable[Any], dataset: Any) -> Iterator[Any]:
+    def _copy(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield batches on the device; on a GPU the next one is copied on a stream of its own."""
-        if self._device.type != "cuda":
-            for batch in loader:
-                yield self._finish(batch, dataset)
+        if self.name == "device":
+            for samples, labels in loader:
+                yield arrange(samples, self._memory_format), labels
             return
-        stream = torch.cuda.Stream(self._device)
-        ahead: tuple[Any, torch.cuda.Event] | None = None
+        if self._device.type != "cuda":
+            yield from map(self._arrange, loader)
+            return
+        stream, ahead = torch.cuda.Stream(self._device), None
         for batch in itertools.chain(loader, [None]):
-            current = ahead
+            current, reader = ahead, torch.cuda.current_stream(self._device)
+            # Until the copy of `current` is complete.
+            reader.wait_stream(stream)
             if batch is not None:
                 with torch.cuda.stream(stream):
-                    copied = map_tensors(
-                        batch, lambda tensor: tensor.to(self._device, non_blocking=True)
-                    )
-                    ahead = copied, stream.record_event()
+                    ahead = map_tensors(batch, lambda t: t.to(self._device, non_blocking=True))
             if current is not None:
-                reader = torch.cuda.current_stream(self._device)
-                reader.wait_event(current[1])
                 # The allocator must not reuse the memory before the reader has read it.
-                map_tensors(current[0], lambda tensor, reader=reader: tensor.record_stream(reader))
-                yield self._finish(current[0], dataset)
+                map_tensors(current, lambda tensor, reader=reader: tensor.record_stream(reader))
+                yield self._arrange(current)
 
-    def _finish(self, batch: Any, dataset: Any) -> Any:
-        """Augment and normalize data in memory; arrange images."""
-        if isinstance(dataset, memory.TensorData):
-            samples, labels, indices, epoch = batch
-            samples = dataset.prepare(samples, indices, seed=self._args.seed, epoch=int(epoch))
-            batch = samples, labels
+    def _arrange(self, batch: Any) -> Any:
         return map_tensors(batch, lambda tensor: arrange(tensor, self._memory_format))
 
 
-def on_device(dataset: Any, device: torch.device) -> Any:
-    """Return data in memory with its statistics on the device; other data sets unchanged."""
-    if not isinstance(dataset, memory.TensorData):
-        return dataset
-    return dataclasses.replace(dataset, mean=dataset.mean.to(device), std=dataset.std.to(device))
+def _data_path(args: argparse.Namespace, train: Any, evaluation: Any, device: torch.device) -> str:
+    parts = [part for part in (train, evaluation) if isinstance(part, memory.TensorData)]
+    if args.data_path == "device" and len(parts) < 2:
+        raise errors.UsageError(
+            "--data-path device requires data in memory: use --data-path loader."
+        )
+    if args.data_path != "auto" or len(parts) < 2:
+        return "device" if args.data_path == "device" else "loader"
+    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else math.inf
+    num_bytes = sum(part.samples.nbytes + part.labels.nbytes for part in parts)
+    return "device" if num_bytes <= free_bytes * DEVICE_FRACTION else "loader"
+
+
+def in_step(batches: Iterator[Any], *, is_sharded: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield evaluation batches and whether they count; with FSDP, as many on each rank."""
+    batch = None
+    while True:
+        following = next(batches, None)
+        has_more = torch.tensor(int(following is not None))
+        if is_sharded:
+            distributed.all_reduce(has_more, "max")
+        if not has_more.item():
+            return
+        batch = batch if following is None else following
+        if batch is None:
+            raise errors.UsageError("--mode fsdp requires an evaluation sample for each rank.")
+        yield batch, following is not None
 
 
 def arrange(inputs: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
@@ -296,12 +162,154 @@ def arrange(inputs: torch.Tensor, memory_format: torch.memory_format) -> torch.T
 
 def map_tensors(batch: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """Apply a function to each tensor of nested tuples, lists and dictionaries."""
-    if isinstance(batch, torch.Tensor):
-        return function(batch)
-    if isinstance(batch, dict):
-        return {key: map_tensors(value, function) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(value, function) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(map_tensors(value, function) for value in batch)
-    return batch
+    return _pytree.tree_map_only(torch.Tensor, function, batch)
+
+
+class Reader(torch_data.IterableDataset[Any]):
+    """Whole batches of this rank: of training from a step of an epoch, or of evaluation."""
+
+    def __init__(
+        self, dataset: Any, plan: batches.Plan, seed: int, eval_batch_size: int = 0
+    ) -> None:
+        #: Epoch and first step, which workers read when an epoch begins.
+        self.start = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self._dataset, self._num_samples = dataset, batches.num_samples_of(dataset)
+        #: 0 for training.
+        self._eval_batch_size = eval_batch_size
+        self._plan, self._seed = plan, seed
+        self._collate = getattr(dataset, "collate_fn", torch_data.default_collate)
+        #: Of a DataLoader; one worker is the process itself.
+        self.worker, self.num_workers = 0, 1
+        #: Batches of data in memory are selected and normalized together up to this size.
+        self.chunk_bytes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, first_step = self.start.tolist()
+        # A DataLoader takes one batch from each worker in turn.
+        positions = self.positions(first_step)
+        positions = itertools.islice(positions, self.worker, None, self.num_workers)
+        if isinstance(self._dataset, torch_data.IterableDataset):
+            return self._read_stream(epoch, positions)
+        # --steps-per-epoch may use a different part of the data set in each epoch.
+        order = torch.arange(self._num_samples or 0)
+        if not self._eval_batch_size:
+            order = batches.permutation(self._seed, epoch, len(order))
+        if isinstance(self._dataset, memory.TensorData):
+            return self._read_tensors(epoch, order, positions)
+        return (self._read_samples(epoch, order[part].tolist()) for part in positions)
+
+    def positions(self, first_step: int = 0) -> Iterator[slice]:
+        """Yield the positions of each batch; without end for a stream of unknown length."""
+        if not self._eval_batch_size:
+            for step in range(first_step, self._plan.steps_per_epoch):
+                yield from (part.positions for part in self._plan.micro_batches(step))
+            return
+        size = math.inf if self._num_samples is None else self._num_samples
+        first, stride = self._plan.rank, self._plan.world_size
+        while first < size:
+            stop = first + self._eval_batch_size * stride
+            yield slice(first, min(stop, size), stride)
+            first = stop
+
+    def _read_tensors(
+        self, epoch: int, order: torch.Tensor, positions: Iterator[slice]
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        order, draws = order.to(self._dataset.labels.device), self._dataset.draws(self._seed, epoch)
+        batch_size = self._eval_batch_size or self._plan.per_device_batch_size
+        batch_bytes = 4 * self._dataset.samples[0].numel() * batch_size
+        while chunk := list(itertools.islice(positions, max(1, self.chunk_bytes // batch_bytes))):
+            parts = [order[part] for part in chunk]
+            tensors, sizes = self._dataset.batch(torch.cat(parts), draws), list(map(len, parts))
+            yield from zip(*(tensor.split(sizes) for tensor in tensors), strict=True)
+
+    def _read_samples(self, epoch: int, indices: list[int]) -> Any:
+        """Read samples, whose random transforms depend only on seed, epoch and index."""
+        samples = []
+        with _RandomStates():
+            for index in indices:
+                _seed_all(self._seed, epoch, index)
+                samples.append(self._dataset[index])
+        return self._collate(samples)
+
+    def _read_stream(self, epoch: int, positions: Iterator[slice]) -> Iterator[Any]:
+        """Read the stream from its beginning, and keep the samples of this worker's batches."""
+        ranges = (range(*part.indices(part.stop)) for part in positions)
+        parts, all_parts = itertools.tee(ranges)
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+        states = _RandomStates()
+        with states:
+            _seed_all(self._seed, epoch, -1)
+            samples = iter(self._select(itertools.chain.from_iterable(all_parts)))
+        for part in parts:
+            with states:
+                batch = list(itertools.islice(samples, len(part)))
+            if len(batch) < len(part) and not self._eval_batch_size:
+                raise errors.DataError(
+                    f"The stream of training data ended after {part.start + len(batch)} samples:"
+                    " correct its num_samples, or set a smaller --steps-per-epoch."
+                )
+            if not batch:
+                return
+            yield self._collate(batch)
+
+    def _select(self, positions: Iterator[int]) -> Iterator[Any]:
+        if hasattr(self._dataset, "samples_at"):
+            yield from self._dataset.samples_at(positions)
+            return
+        wanted = next(positions, None)
+        for position, sample in enumerate(self._dataset):
+            if wanted is None:
+                return
+            if position == wanted:
+                yield sample
+                wanted = next(positions, None)
+
+
+class _RandomStates:
+    """Random generators of their own for the body of a `with`; can be entered repeatedly."""
+
+    _other: tuple[Any, Any, torch.Tensor] | None = None
+
+    def _exchange(self, *error: object) -> None:
+        states = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+        if self._other is not None:
+            random.setstate(self._other[0])
+            numpy.random.set_state(self._other[1])
+            torch.set_rng_state(self._other[2])
+        self._other = states
+
+    __enter__ = __exit__ = _exchange
+
+
+def _seed_all(seed: int, epoch: int, index: int) -> None:
+    number = batches.seed_of("sample", seed, epoch, index)
+    random.seed(number)
+    numpy.random.seed(number % 2**32)
+    # torch.manual_seed would also queue a seed for CUDA, for each sample.
+    torch.default_generator.manual_seed(number)
+
+
+def start_worker(trainer: int, worker: int) -> None:
+    """Prepare a DataLoader worker; `trainer` is the process that started it.
+
+    Of signals to the whole process group only the trainer takes notice: it completes the step,
+    which needs the worker. SIGTERM from the trainer ends the worker when Python exits.
+    """
+    info = torch_data.get_worker_info()
+    info.dataset.worker, info.dataset.num_workers = worker, info.num_workers
+    # get_worker_info of a stream returns None: it would divide its samples a second time.
+    torch_data._utils.worker._worker_info = None
+    if not hasattr(signal, "sigwaitinfo"):
+        return  # macOS
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    # Threads that start later inherit the mask.
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def wait() -> None:
+        while True:
+            received = signal.sigwaitinfo(numbers)
+            if received.si_signo == signal.SIGTERM and received.si_pid == trainer:
+                os._exit(0)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()

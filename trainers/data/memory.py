@@ -7,12 +7,18 @@ from typing import Any
 import torch
 from torch.utils import data as torch_data
 
-from trainers.data import augmentation
+from trainers.data import batches
+
+# Pixels added on each side before the crop, as usual for CIFAR.
+PADDING = 4
+HASHED_SAMPLES = 256
+Pair = tuple[torch.Tensor, torch.Tensor]
+OTHER_FOLDER = "set another folder with --data-dir FOLDER (or DATA_DIR in the environment)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TensorData(torch_data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Samples and labels in memory; augmented and normalized in batches, on the device."""
+class TensorData(torch_data.Dataset[Pair]):
+    """Samples and labels in memory; augmented and normalized in batches."""
 
     #: Raw samples: pixels, uint8 [N, C, H, W], or values, float32 [N, C, L] or [N, F].
     samples: torch.Tensor
@@ -22,42 +28,42 @@ class TensorData(torch_data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
     mean: torch.Tensor
     #: Standard deviation of the raw training samples, of the same shape.
     std: torch.Tensor
-    #: `none`, or a key of augmentation.AUGMENTATIONS.
-    augmentation: str = "none"
+    #: Whether images are cropped and flipped at random.
+    augment: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return raw samples and labels; `index` is int64 [B]."""
-        return self.samples[index], self.labels[index]
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of samples and labels."""
-        return self.samples.nbytes + self.labels.nbytes
-
     def to(self, device: torch.device) -> "TensorData":
-        """Return the same data on another device."""
         names = ("samples", "labels", "mean", "std")
         return dataclasses.replace(self, **{name: getattr(self, name).to(device) for name in names})
 
-    def prepare(
-        self, samples: torch.Tensor, indices: torch.Tensor, *, seed: int, epoch: int
-    ) -> torch.Tensor:
-        """Augment and normalize raw samples [B, ...]; `indices` [B] are their positions.
+    def draws(self, seed: int, epoch: int) -> torch.Tensor | None:
+        """Return the random numbers of the samples for an epoch, int64 [N], if there are any."""
+        if not self.augment:
+            return None
+        generator = torch.Generator().manual_seed(batches.seed_of("augmentation", seed, epoch))
+        draws = torch.randint(2 * (2 * PADDING + 1) ** 2, (len(self),), generator=generator)
+        return draws.to(self.labels.device)
 
-        The augmentation of a sample depends only on seed, epoch and index, so it is the same for
-        any world size and batch size, and after a resume.
-        """
-        if self.augmentation != "none":
-            keys = augmentation.random_keys(indices, seed=seed, epoch=epoch)
-            samples = augmentation.AUGMENTATIONS[self.augmentation](samples, keys)
-        return self.normalize(samples)
+    def batch(self, indices: torch.Tensor | slice, draws: torch.Tensor | None = None) -> Pair:
+        """Return augmented samples, float32 with mean 0 and variance 1 per channel, and labels."""
+        samples = self.samples[indices]
+        if draws is not None:
+            samples = crop_and_flip(samples, draws[indices])
+        return (samples.float() - self.mean) / self.std, self.labels[indices]
 
-    def normalize(self, samples: torch.Tensor) -> torch.Tensor:
-        """Convert raw samples to float32 with mean 0 and standard deviation 1 per channel."""
-        return (samples.float() - self.mean) / self.std
+
+def crop_and_flip(images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+    """Pad images [B, C, H, W] with zeros, crop H x W at `draws` [B], and flip half of them."""
+    height, width = images.shape[-2:]
+    padded = torch.nn.functional.pad(images, (PADDING,) * 4).permute(0, 2, 3, 1)
+    draws, offsets = draws[:, None], 2 * PADDING + 1
+    rows = torch.arange(height, device=images.device) + draws // 2 // offsets
+    columns = torch.arange(width, device=images.device)
+    columns = torch.where(draws % 2 == 1, columns.flip(0), columns) + draws // 2 % offsets
+    batch = torch.arange(len(images), device=images.device)[:, None, None]
+    return padded[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,78 +72,37 @@ class Splits:
 
     #: A TensorData, or a map-style data set of torch with samples (input, class number).
     train: torch_data.Dataset[Any]
-    #: The same for evaluation, without augmentation.
     eval: torch_data.Dataset[Any]
     #: Shape of one input of the model, without the batch dimension.
     sample_shape: torch.Size
-    #: Number of classes.
     num_classes: int
     #: What a sample is, in the plural, for the unit of the throughput.
     unit: str
 
 
-def make_splits(
-    train: tuple[torch.Tensor, torch.Tensor],
-    eval: tuple[torch.Tensor, torch.Tensor],
-    *,
-    num_classes: int,
-    unit: str,
-    augmentation: str = "none",
-) -> Splits:
+def make_splits(train: Pair, evaluation: Pair, *, augment: bool = False, **kind: Any) -> Splits:
     """Return the splits of (samples, labels), with the statistics of the training part."""
-    mean, std = channel_statistics(train[0])
     samples, labels = train
-    eval_samples, eval_labels = eval
+    # In float64, a channel at a time, which limits the memory. A constant channel gets 1.
+    pairs = [torch.std_mean(part.double(), correction=0) for part in samples.unbind(1)]
+    shape = (-1,) + (1,) * (samples.dim() - 2)
+    std, mean = (torch.stack(values).float().reshape(shape) for values in zip(*pairs, strict=True))
+    statistics = {"mean": mean, "std": torch.where(std > 0, std, 1.0)}
     return Splits(
-        train=TensorData(
-            samples=samples, labels=labels, mean=mean, std=std, augmentation=augmentation
-        ),
-        eval=TensorData(samples=eval_samples, labels=eval_labels, mean=mean, std=std),
+        train=TensorData(samples=samples, labels=labels, augment=augment, **statistics),
+        eval=TensorData(samples=evaluation[0], labels=evaluation[1], **statistics),
         sample_shape=samples.shape[1:],
-        num_classes=num_classes,
-        unit=unit,
+        **kind,
     )
 
 
-def channel_statistics(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each channel, exact to float32.
-
-    A constant channel gets the standard deviation 1.
-    """
-    means, stds = [], []
-    for channel in range(samples.shape[1]):
-        values = samples[:, channel].flatten()
-        if values.dtype == torch.uint8:
-            # A histogram instead of a float64 copy, which would take 1.2 GB for CIFAR.
-            counts = torch.bincount(values, minlength=256).double()
-            levels = torch.arange(256, dtype=torch.float64)
-            mean = (counts * levels).sum() / counts.sum()
-            std = ((counts * (levels - mean) ** 2).sum() / counts.sum()).sqrt()
-        else:
-            mean = values.double().mean()
-            std = values.double().std(correction=0)
-        means.append(mean)
-        stds.append(std if std > 0 else torch.ones((), dtype=torch.float64))
-    shape = (-1,) + (1,) * (samples.dim() - 2)
-    return torch.stack(means).float().reshape(shape), torch.stack(stds).float().reshape(shape)
-
-
-# Samples that are hashed in full; of all others only the sum counts.
-HASHED_SAMPLES = 256
-
-
 def fingerprint(dataset: torch_data.Dataset[Any]) -> str:
-    """Return 16 digits that differ if the data differs, without hashing all of it.
-
-    Covers the length; of data in memory also types, shapes, the sum of all values and labels, and
-    the content of 256 samples at equal distances.
-    """
+    """Return 16 digits of the length, and in memory of types, sums and some 256 samples."""
     length = len(dataset) if hasattr(dataset, "__len__") else -1  # type: ignore[arg-type]
     digest = hashlib.sha256(f"{type(dataset).__name__}:{length}".encode())
     if isinstance(dataset, TensorData):
-        step = max(1, length // HASHED_SAMPLES)
         for part in (dataset.samples, dataset.labels):
-            total = part.sum(dtype=torch.float64 if part.is_floating_point() else torch.int64)
-            digest.update(f"{part.dtype}{tuple(part.shape)}{total.item()}".encode())
-            digest.update(part[::step].cpu().contiguous().numpy().data)
+            total = part.sum(dtype=torch.float64).item()
+            digest.update(f"{part.dtype}{tuple(part.shape)}{total}".encode())
+            digest.update(part[:: max(1, length // HASHED_SAMPLES)].contiguous().numpy().data)
     return digest.hexdigest()[:16]

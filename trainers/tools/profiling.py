@@ -1,23 +1,59 @@
-"""PyTorch's profiler over a few steps of rank 0, after the warm-up."""
+"""Model FLOPs utilization, the achieved fraction of the GPUs' peak, and PyTorch's profiler."""
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import profiler
+from torch.utils import flop_counter
 
 from trainers import metrics
 
+if TYPE_CHECKING:
+    from trainers import train
+
+#: Dense peaks in FLOP/s for bf16 (NVIDIA's data sheets); the first part of the GPU's name counts.
+PEAKS = {
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H200": 989e12,  # also GH200
+    "B200": 2250e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "NVIDIA A10": 125e12,
+    "V100": 125e12,
+}
+# A forward pass needs a third of the operations of a training step: the backward pass computes the
+# gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+TRAINING_FACTOR = 3
 WARM_UP_STEPS = 10
 
 
-def make_profiler(
-    outputs: metrics.Outputs | None, num_steps: int | None
-) -> profiler.profile | None:
-    """Return a profiler that writes a trace and a table of `num_steps` steps after the first ten.
-
-    It is a context; the caller calls `step` after each step. None without steps or on other ranks.
-    """
-    if outputs is None or not num_steps:
+@torch.no_grad()
+def peak_samples_per_second(trainer: "train.Trainer") -> float | None:
+    """Return how many samples a GPU could train on at its peak, if known, before wrapping."""
+    on_gpu = trainer.device.type == "cuda"
+    gpu = torch.cuda.get_device_name(trainer.device) if on_gpu else "cpu"
+    peak = next((flops for name, flops in PEAKS.items() if name in gpu), None)
+    batch = None if peak is None else next(trainer.source.eval_batches(), None)
+    if peak is None or batch is None:
         return None
-    folder = outputs.run_dir / f"profile{outputs.suffix}"
+    trainer.model.eval()
+    # The fused evaluation path of nn.TransformerEncoderLayer is not counted.
+    torch.backends.mha.set_fastpath_enabled(False)
+    with flop_counter.FlopCounterMode(display=False) as counter:
+        losses, _ = trainer.task.losses(trainer.model, batch)
+    torch.backends.mha.set_fastpath_enabled(True)
+    trainer.model.train()
+    flops = TRAINING_FACTOR * counter.get_total_flops()
+    return peak * len(losses) / flops if flops else None
+
+
+def make_profiler(outputs: metrics.Outputs | None, steps: int | None) -> profiler.profile | None:
+    """Return a profiler that writes a trace and a table of some steps after the first ten."""
+    if outputs is None or not steps:
+        return None
+    folder = metrics.beside(outputs.path, "profile")
 
     def write(done: profiler.profile) -> None:
         folder.mkdir(exist_ok=True)
@@ -25,9 +61,6 @@ def make_profiler(
         by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         (folder / "operators.txt").write_text(done.key_averages().table(sort_by=by, row_limit=40))
 
-    return profiler.profile(
-        # The last warm-up step runs under the profiler without being recorded.
-        schedule=profiler.schedule(wait=WARM_UP_STEPS - 1, warmup=1, active=num_steps, repeat=1),
-        on_trace_ready=write,
-        profile_memory=True,
-    )
+    # The last warm-up step runs under the profiler without being recorded.
+    schedule = profiler.schedule(wait=WARM_UP_STEPS - 1, warmup=1, active=steps, repeat=1)
+    return profiler.profile(schedule=schedule, on_trace_ready=write, profile_memory=True)

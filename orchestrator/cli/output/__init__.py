@@ -17,7 +17,6 @@ import click
 
 from orchestrator.cli.output import terminal
 from orchestrator.text import escaping
-from orchestrator.toml import values
 
 if TYPE_CHECKING:
     from rich import console
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
+
 
 Row = Mapping[str, Any]
 
@@ -90,7 +90,10 @@ def print_rows(
     if line is not None and not is_json(form):
         rows = list(map(line, rows))
     if form == "json":
-        envelope = {"schema": SCHEMA, "kind": kind, "items": [_json_value(row) for row in rows]}
+        from orchestrator.rows import row_values
+
+        items = [row_values.json_value(row) for row in rows]
+        envelope = {"schema": SCHEMA, "kind": kind, "items": items}
         click.echo(formats.json_text(envelope, indent=2))
     elif form == "table":
         _print_table(rows, columns)
@@ -175,56 +178,19 @@ def texts(
             yield "".join("\t".join(line) + "\n" for line in cells)
 
 
-def fields_of(record: object, names: Iterable[str]) -> dict[str, object]:
-    """Return these attributes of a record as a row; all are None if the record is."""
-    return {name: None if record is None else getattr(record, name) for name in names}
-
-
 def _json_line(row: Row) -> str:
+    from orchestrator.rows import row_values
     from orchestrator.text import formats
 
-    return formats.json_text(_json_value(row))
-
-
-def _json_value(value: object) -> object:
-    match value:
-        case None | bool() | int() | str():
-            # Most values; the other cases take ten times as long to rule out.
-            return value
-        case float() if not math.isfinite(value):
-            # JSON has no NaN (RFC 8259), and a loss that became NaN must not be lost.
-            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-        case datetime.datetime():
-            return value.isoformat()
-        case list() | tuple():
-            return [_json_value(item) for item in value]
-        case Mapping():
-            return {str(key): _json_value(item) for key, item in value.items()}
-        case os.PathLike():
-            return os.fspath(value)
-    return value
-
-
-def cell(value: object) -> str:
-    """Return a value as text for one table cell."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case datetime.datetime():
-            return value.astimezone().isoformat(timespec="seconds")
-        case list() | tuple():
-            return ",".join(map(str, value))
-        case Mapping():
-            return ",".join(f"{key}={item}" for key, item in value.items())
-    return str(value)
+    return formats.json_text(row_values.json_value(row))
 
 
 def _cell(row: Row, name: str) -> str:
+    from orchestrator.rows import row_values
+
     value = row.get(name)
     # As commands accept it.
-    return f"@{value}" if name == "row" and isinstance(value, int) else cell(value)
+    return f"@{value}" if name == "row" and isinstance(value, int) else row_values.cell(value)
 
 
 def is_drawable() -> bool:
@@ -234,20 +200,14 @@ def is_drawable() -> bool:
 
 #: Used where stdout is not a terminal.
 _UNLIMITED = 10_000
-#: Numbers in a table are rounded to so many significant digits.
-_DIGITS = 5
-
-
-def number(value: float) -> str:
-    """Return a number with five significant digits, and all digits before the decimal point."""
-    rounded = f"{value:.{_DIGITS}g}"
-    return f"{value:.0f}" if "e+" in rounded and abs(value) < 1e15 else rounded
 
 
 def _table_cell(row: Row, name: str, *, is_short: bool = False) -> str:
     value = row.get(name)
     if isinstance(value, float):
-        return number(value)
+        from orchestrator.rows import row_values
+
+        return row_values.number(value)
     if is_short and isinstance(value, datetime.datetime):
         return value.astimezone().strftime("%Y-%m-%dT%H:%M")
     return _cell(row, name)
@@ -301,16 +261,6 @@ def _laid_out(
     return stdout, tables.lay_out(shown, whole, whole, sys.maxsize)
 
 
-def time_of_day(at: datetime.datetime) -> str:
-    """Return the local time as `HH:MM:SS`."""
-    return at.astimezone().strftime("%H:%M:%S")
-
-
-def elapsed(seconds: float | None) -> str:
-    """Return `[D-]HH:MM:SS`, as Slurm prints it, or "" for None."""
-    return "" if seconds is None else values.elapsed(seconds)
-
-
 def count(number: int, noun: str) -> str:
     """Return `1 point`, `2 points`."""
     from orchestrator.text import nouns
@@ -320,8 +270,10 @@ def count(number: int, noun: str) -> str:
 
 def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
     """Print each field that has a value, as "Name:  value"."""
+    from orchestrator.rows import row_values
+
     for name, value in fields:
-        if text := escaping.one_line(cell(value)):
+        if text := escaping.one_line(row_values.cell(value)):
             click.echo(f"{name + ':':<{width}}{text}")
 
 

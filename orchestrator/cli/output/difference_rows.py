@@ -13,7 +13,8 @@ import click
 
 from orchestrator import jobs, reproduction
 from orchestrator.cli import output
-from orchestrator.cli.output import Column, job_rows, terminal
+from orchestrator.cli.output import Column, terminal
+from orchestrator.rows import job_rows, row_values
 from orchestrator.text import escaping
 from orchestrator.toml import schema
 
@@ -59,7 +60,7 @@ def print_differences(
 def _head(job: jobs.Job, host: str) -> str:
     name = f"{job.job_id or '-'} (@{job.row}, {job.name})"
     seconds = job_rows.elapsed_seconds(job, job.ended_at) if job.ended_at else None
-    elapsed = "" if seconds is None else f" after {output.elapsed(seconds)}"
+    elapsed = "" if seconds is None else f" after {row_values.elapsed(seconds)}"
     return f"{name}  {job.state}{elapsed}{f' on {host}' if host else ''}"
 
 
@@ -80,7 +81,11 @@ def _print(each: reproduction.Difference) -> None:
 def _print_values(each: reproduction.Difference, key: str) -> None:
     before, after = (_value(each, value) for value in (each.first, each.second))
     if each.key == "duration_seconds":
-        key, before, after = "duration", output.elapsed(each.first), output.elapsed(each.second)
+        key, before, after = (
+            "duration",
+            row_values.elapsed(each.first),
+            row_values.elapsed(each.second),
+        )
     change = "" if each.relative is None else f" ({100.0 * each.relative:+.3g} %)"
     line = f"  {key}  {before} -> {after}{change}"
     if key and "\n" not in line and len(line) <= _width():
@@ -122,7 +127,7 @@ def _value(each: reproduction.Difference, value: Any) -> str:
     if value == "" and each.section == "environment":
         return "present"
     if isinstance(value, float) and each.section == "results" and sys.stdout.isatty():
-        return output.number(value)
+        return row_values.number(value)
     if isinstance(value, str) and value:
         return value
     return schema.as_toml(value, max_characters=None)

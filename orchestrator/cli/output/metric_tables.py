@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import math
 import shutil
 import sys
@@ -20,6 +19,7 @@ from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
+from orchestrator.rows import metric_rows, row_values
 
 COLUMNS = (
     Column("job_id"),
@@ -73,7 +73,10 @@ class View:
 
     def row_pages(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the metrics page by page as rows with their JSON fields."""
-        return ([_row(row, self.jobs[row.job_row]) for row in page] for page in self.pages())
+        return (
+            [metric_rows.metric_row(row, self.jobs[row.job_row]) for row in page]
+            for page in self.pages()
+        )
 
     def print_rows(
         self, kind: str, rows: Sequence[output.Row], columns: Sequence[Column | str], form: str
@@ -83,28 +86,16 @@ class View:
         return len(rows)
 
 
-def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
-    return {
-        "row": row.id,
-        **output.fields_of(job, ("job_id", "array_task_id")),
-        **output.fields_of(row, ("attempt", "name")),
-        "value": math.nan if row.value is None else row.value,
-        **output.fields_of(row, ("unit", "step", "epoch", "rank", "world_size")),
-        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
-        **output.fields_of(row, ("source", "line")),
-    }
-
-
 def print_table(view: View) -> int:
     """Print metrics, and on a terminal a sparkline of each series; return the number of rows."""
     query = view.query
     is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
     count, newest = queries.newest(view.context, query, limit)
-    metric_rows = [row for page in newest for row in page]
+    selected = [row for page in newest for row in page]
     if not query.names:
-        metric_rows = _without_positions(metric_rows)
-    rows = [_row(row, view.jobs[row.job_row]) for row in metric_rows]
+        selected = _without_positions(selected)
+    rows = [metric_rows.metric_row(row, view.jobs[row.job_row]) for row in selected]
     with terminal.printing_to(view.out):
         output.print_rows("metrics", rows, COLUMNS, "table")
     if limit is not None and count > limit:
@@ -144,7 +135,7 @@ def _print_sparklines(view: View) -> None:
             job = f"{view.label(job_row)} " if len(view.jobs) > 1 else ""
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            limits = f"{output.number(low)} to {output.number(high)} {unit}"
+            limits = f"{row_values.number(low)} to {row_values.number(high)} {unit}"
             line = summaries.sparkline(values, glyphs)
             lines.append((f"{job}{name}{_of_rank(rank)}", line, limits))
     if not lines:
@@ -171,7 +162,7 @@ def print_statistics(view: View, stat: str, form: str) -> int:
         for (name, unit), summary in computed.get(job.row, {}).items():
             row: dict[str, object] = {
                 "job_row": job.row,
-                **output.fields_of(job, ("job_id", "array_task_id")),
+                **row_values.fields_of(job, ("job_id", "array_task_id")),
                 "job_name": job.name,
                 "name": name,
                 "unit": unit,
@@ -367,4 +358,4 @@ def write_parquet(view: View) -> int:
 
 
 def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, Any]:
-    return {**_row(row, job), "job_row": job.row, "job_name": job.name}
+    return {**metric_rows.metric_row(row, job), "job_row": job.row, "job_name": job.name}

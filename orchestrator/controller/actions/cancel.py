@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import confirmed
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
@@ -41,6 +42,7 @@ def cancel(
     A job that cannot be cancelled now (`why`) does not keep others from it: one whose submission
     has no known outcome has no ID, and a deferred array can only be cancelled as a whole.
     """
+    agreement.on_change(context, "Cancel", lambda: selected)
     withdrawn, requeued = _withdraw_retries(context, selected)
     ended_before = {job.row for job in selected if job.ended} - requeued
     current, objections = _cancel_deferred(context, selected)

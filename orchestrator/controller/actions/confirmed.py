@@ -12,6 +12,7 @@ import enum
 from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs, prune
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
@@ -124,6 +125,19 @@ def carry_out(
     confirm_seconds: float = CONFIRM_SECONDS,
 ) -> list[Outcome]:
     """Carry the action out and wait until squeue shows it, at most `confirm_seconds`."""
+
+    def current() -> list[jobs.Job]:
+        groups = contexts.by_scheduler(context, selected)
+        by_row = {job.row: job for each, group in groups for job in refreshed(each, group)}
+        return [by_row[job.row] for job in selected]
+
+    agreement.on_change(
+        context,
+        action.name.capitalize(),
+        current,
+        objection=lambda job: without_id(job) or action.objection(job),
+        runs=action.name in ("release", "requeue"),
+    )
     outcomes: dict[int, Outcome] = {}
     for group_context, group in contexts.by_scheduler(context, selected):
         outcomes |= _carry_out(group_context, group, action, confirm_seconds)

@@ -137,8 +137,8 @@ def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
 
 
 def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
-    """Apply the recovery rules, unless a controller is running."""
-    if not any(job.recovers for job in current):
+    """Apply the recovery rules, unless a controller is running or nothing may be changed."""
+    if context.is_read_only or not any(job.recovers for job in current):
         return
     context = clock_check.checked(context)
     if context.clock.doubt:

@@ -54,11 +54,23 @@ class _Tree:
             listings=tuple(listings), found=found, submodules_without_content=empty, names=names
         )
 
+    @classmethod
+    def stored(cls, store: stores.Store, tree: str) -> _Tree:
+        """Return a tree that is a snapshot already. Raises SnapshotError."""
+        found = [
+            contents.Found(name=file.path, size_bytes=file.size_bytes) for file in store.read(tree)
+        ]
+        names = contents.Names(each.name for each in found)
+        return cls(listings=(), found=found, submodules_without_content=(), names=names)
+
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.found)
 
     def problems(self, settings: contents.Settings) -> list[errors.Problem]:
+        """Return why it cannot be taken; one that is stored was checked before."""
+        if not self.listings:
+            return []
         root = str(self.listings[0].root)
         empty = self.submodules_without_content
         return contents.problems(self.found, self.names, empty, settings, root)
@@ -107,20 +119,33 @@ def taken(
                 context.reporter.warn(warning)
         if problems:
             raise errors.SpecError(list(problems))
-        ids = {key: _take(store, tree.listings) for key, tree in trees.items()}
-        for (root, _), tree_id in ids.items():
+        ids = {key: _id(context, store, key[0], tree) for key, tree in trees.items()}
+        for (root, settings), tree_id in ids.items():
+            if not trees[root, settings].listings:
+                continue
             working_tree = provenance.of_working_tree(provenance.git_in(root))
             store.keep_provenance(tree_id, working_tree)
     for (root, settings), tree in trees.items():
         tree_id = ids[root, settings]
         context.reporter.info(
-            f"Code: snapshot {tree_id[:12]} of {escaping.visible(str(root))} "
+            f"Code: snapshot {tree_id[:12]} of {escaping.visible(_origin(context, root))} "
             f"({nouns.count(len(tree.found), 'file')}, {tree.size_bytes / _MB:.1f} MB)"
         )
     return [
         dataclasses.replace(request, spec=_with_snapshot(context, request.spec, folder, root, ids))
         for request, folder, root in planned
     ]
+
+
+def of_folder(context: contexts.Context, folder: Path) -> tuple[str, Path]:
+    """Take a snapshot of the working tree to which a folder belongs; return its ID and its root.
+
+    The settings of the profile apply. Raises SpecError and SnapshotError.
+    """
+    spec = jobs.JobSpec(name="snapshot", code=jobs.Code(snapshot=True).over(context.profile.code))
+    request = job_scripts.Request(spec=spec, source="the working tree")
+    code = request_taken(dataclasses.replace(context, folder=folder), request).spec.code
+    return str(code.tree), Path(str(code.root))
 
 
 def request_taken(context: contexts.Context, request: job_scripts.Request) -> job_scripts.Request:
@@ -180,7 +205,20 @@ def _with_snapshot(
     return dataclasses.replace(spec, code=code)
 
 
+def _origin(context: contexts.Context, root: Path) -> str:
+    carried = _carried(context, root)
+    return str(root) if carried is None else carried.origin
+
+
+def _carried(context: contexts.Context, root: Path) -> contexts.Carried | None:
+    """Return the working tree of another computer if `root` is its copy."""
+    carried = context.carried
+    return carried if carried is not None and root == carried.root else None
+
+
 def _tree(context: contexts.Context, store: stores.Store, root: Path) -> _Tree:
+    if (carried := _carried(context, root)) is not None and store.has(carried.tree):
+        return _Tree.stored(store, carried.tree)
     configuration = context.configuration
     # Each snapshot would contain the copies of all earlier ones.
     folders = (configuration.runs_dir, configuration.state_dir)
@@ -190,6 +228,12 @@ def _tree(context: contexts.Context, store: stores.Store, root: Path) -> _Tree:
         # A repository in a repository is a snapshot of its own, and part of the outer one.
         listings += [worktree.listing(store, listing.root / name, own) for name in listing.nested]
     return _Tree.of(listings)
+
+
+def _id(context: contexts.Context, store: stores.Store, root: Path, tree: _Tree) -> str:
+    """Return the ID of a tree, which becomes a snapshot if it is none yet."""
+    carried = _carried(context, root)
+    return carried.tree if carried and not tree.listings else _take(store, tree.listings)
 
 
 def _take(store: stores.Store, listings: Sequence[worktree.Listing]) -> str:

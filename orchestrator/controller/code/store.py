@@ -14,34 +14,36 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from orchestrator import errors, files
+from orchestrator import config, errors, files
 from orchestrator.code import git
+from orchestrator.controller.code.calls import TIMEOUT_SECONDS, Call, SnapshotError
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
 from orchestrator.text import escaping, nouns
 
-#: For one call: a cold tree on a busy file system takes minutes.
-_TIMEOUT_SECONDS = 1800.0
 #: In RUNS_DIR: what jobs unpack, one file for each tree.
 ARCHIVES = ".code"
 #: Where git keeps the references to the trees.
 _REFERENCES = "refs/snapshots"
-#: A file of a list; a larger difference is cut.
-_LISTING_BYTES = 256 * 1024**2
 #: Fields of a job's provenance, with a diff of 1 MiB and the names of untracked files as JSON.
 _PROVENANCE_BYTES = 64 * 1024**2
+#: Files with objects on their way to another computer, or from it.
+INCOMING = "packed."
 #: Drafts of processes that were killed are removed after this time.
 _DRAFT_SECONDS = 24 * 3600
-
-
-class SnapshotError(errors.RunFolderError):
-    """A snapshot cannot be taken or read now; the controller tries again."""
+#: Files and folders that git renames or removes when it is done.
+_UNFINISHED = (
+    *("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_objdir-*"),
+    *(f"{_REFERENCES}/*.lock", f"{_REFERENCES}/.*", "*.lock", f"{INCOMING}*"),
+)
 
 
 class NoSnapshotError(SnapshotError):
@@ -70,14 +72,14 @@ class Store:
 
         The index of the last snapshot of `root` knows which files have not changed since.
         """
-        self._make()
-        with self._locked():
+        self.prepare()
+        with self.locked():
             return self._take(root, names, nested)
 
     def _take(self, root: Path, names: Sequence[str], nested: Mapping[str, str]) -> str:
         kept = self.folder / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         draft = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
-        call = _Call(self, root=root, index=draft)
+        call = self._call(root=root, index=draft)
         try:
             with contextlib.suppress(FileNotFoundError):
                 # With its time: git rereads files that changed at that moment or later.
@@ -91,7 +93,7 @@ class Store:
             if gone := listed.difference(names):
                 call("update-index", "--force-remove", "-z", "--stdin", stdin=git.joined(gone))
             options = ("--add", "--remove", "--replace", "-z", "--stdin")
-            add = dataclasses.replace(call, version=_Call(self).result("version").stdout)
+            add = dataclasses.replace(call, version=call.result("version").stdout)
             add("update-index", *options, stdin=git.joined(names))
             # The kept index has only the files of this root; git writes none without files.
             own = draft.with_name(f"{draft.name}.own") if nested else draft
@@ -100,19 +102,24 @@ class Store:
             for folder, tree in nested.items():
                 call("read-tree", f"--prefix={folder}/", tree)
             tree = call("write-tree").strip()
-            call("update-ref", f"{_REFERENCES}/{tree}", tree)
-            # prune keeps what was used within a day; git does not write an equal reference again.
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(self.folder / _REFERENCES / tree)
+            self.refer_to(tree)
             # Not before: prune removes objects that no reference needs.
             if own.exists():
                 os.replace(own, kept)
         except OSError as error:
-            raise SnapshotError(f"cannot write {self.folder}: {error.strerror}") from error
+            raise SnapshotError(git.not_written(self.folder, str(error.strerror))) from error
         finally:
             for path in (draft, *draft.parent.glob(f"{draft.name}.*"), *self._old_drafts()):
                 path.unlink(missing_ok=True)
         return tree
+
+    def refer_to(self, tree: str) -> None:
+        """Keep a tree whose objects are all stored. Raises OSError."""
+        # Not by git: the lock of a call that was killed would be in the way. Always written: prune
+        # keeps what was used within a day.
+        reference = self.folder / _REFERENCES / tree
+        reference.parent.mkdir(exist_ok=True)
+        files.replace(reference, f"{tree}\n".encode(), durable=True)
 
     def keep_provenance(self, tree: str, working_tree: Mapping[str, object]) -> None:
         """Store what the repository of a snapshot was like: fields of a job's provenance.
@@ -124,7 +131,7 @@ class Store:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             files.replace(path, json.dumps(working_tree).encode())
         except OSError as error:
-            raise SnapshotError(f"cannot write {path}: {error.strerror}") from error
+            raise SnapshotError(git.not_written(path, str(error.strerror))) from error
 
     def provenance(self, tree: str) -> dict[str, object] | None:
         """Return what keep_provenance() stored; None if that is missing."""
@@ -140,20 +147,23 @@ class Store:
         return self.folder / "provenance" / f"{tree}.json"
 
     def has(self, tree: str) -> bool:
-        """Return whether the snapshot is stored."""
+        """Return whether the snapshot is stored; raises SnapshotError if the store is damaged."""
         if git.TREE_ID.fullmatch(tree) is None or not self.folder.is_dir():
             return False
         reference = ("show-ref", "--verify", "--quiet", f"{_REFERENCES}/{tree}")
-        return _Call(self).result(*reference).returncode == 0
+        result = self._call().result(*reference)
+        if result.timed_out or result.returncode > 1:
+            raise self._call().failed("show-ref", result)
+        return result.returncode == 0
 
     def read(self, tree: str) -> list[git.File]:
         """Return the files of a snapshot in git's order; raises SnapshotError."""
         self._require(tree)
-        listed = _Call(self)("ls-tree", "-r", "-z", "--long", tree)
+        listed = self._call()("ls-tree", "-r", "-z", "--long", tree)
         try:
             return list(git.files_of_tree(listed))
         except ValueError as error:
-            raise SnapshotError(f"files of snapshot {tree} are missing in {self.folder}") from error
+            raise SnapshotError(git.damaged(self.folder, f"files of {tree} are missing")) from error
 
     def summary(self, tree: str) -> str:
         """Return the number of files of a snapshot and their size, or why they are not known."""
@@ -166,23 +176,26 @@ class Store:
         size_mb = sum(file.size_bytes for file in found) / 10**6
         return f"{nouns.count(len(found), 'file')}, {size_mb:.1f} MB"
 
-    def content(self, tree: str, path: str, *, limit_bytes: int) -> bytes:
-        """Return the content of a file, at most `limit_bytes`; raises SnapshotError."""
-        self._require(tree)
-        call = _Call(self, limit_bytes=limit_bytes)
-        text = call("cat-file", "blob", f"{tree}:{path}", is_cut=True)
-        return text.encode("utf-8", "surrogateescape")
-
     def difference(self, first: str, second: str, *, limit_bytes: int) -> str:
-        """Return the difference of two snapshots as a unified diff; raises NoSnapshotError.
+        """Return the files in which two snapshots differ, then a unified diff.
 
-        It is cut at `limit_bytes`. Bytes that are not UTF-8 are surrogates.
+        The diff is cut at `limit_bytes`; its last line then says how to see all of it. Bytes that
+        are not UTF-8 are surrogates. Raises NoSnapshotError.
         """
         for tree in (first, second):
             self._require(tree)
-        call = _Call(self, limit_bytes=limit_bytes)
-        options = ("-r", "-p", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index")
-        return call("diff-tree", *options, first, second, is_cut=True)
+        words = ("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color")
+        call = self._call()
+        if not (listed := call(*words, *git.STAT, first, second)):
+            return ""
+        call = self._call(limit_bytes=limit_bytes)
+        text = call(*words, "-p", "--full-index", first, second, is_cut=True)
+        if len(text.encode("utf-8", "surrogateescape")) >= limit_bytes:
+            command = shlex.join(["git", f"--git-dir={self.folder}", "diff", first, second])
+            text = text[: text.rfind("\n") + 1]
+            text += f"Cut after {limit_bytes} bytes. All of it: {command}\n"
+            text += f"One file: {command} -- FILE\n"
+        return f"{listed}\n{text}"
 
     def extract(self, tree: str, folder: Path) -> None:
         """Write the files of a snapshot into a folder that does not exist yet, or is empty.
@@ -198,7 +211,7 @@ class Store:
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             index = draft.with_name(f"{draft.name}.index")
             try:
-                call = _Call(self, root=draft, index=index)
+                call = self._call(root=draft, index=index, writes=folder)
                 call("read-tree", tree)
                 call("checkout-index", "--all", "--quiet")
                 draft.chmod(0o777 & ~_umask())
@@ -230,7 +243,8 @@ class Store:
             )
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             try:
-                _Call(self)("archive", "--format=tar", f"--output={draft}", tree)
+                call = self._call(writes=folder)
+                call("archive", "--format=tar", f"--output={draft}", tree)
                 files.sync(draft)
                 os.replace(draft, path)
                 files.sync(folder)
@@ -248,11 +262,11 @@ class Store:
 
         The user's own and the system's configuration decide, never that of a repository.
         """
-        self._make()
+        self.prepare()
         environ = git.of_user(self.folder, self.environ)
         words = ["git", "config", "--includes", "--type=path", "--get", "core.excludesFile"]
         with contextlib.suppress(process.CommandNotFound):
-            result = process.run(words, _TIMEOUT_SECONDS, environ, undecodable="surrogateescape")
+            result = process.run(words, TIMEOUT_SECONDS, environ, undecodable="surrogateescape")
             if result.returncode == 0 and result.stdout.strip():
                 return Path(result.stdout.rstrip("\n"))
         home = Path(self.environ.get("HOME") or "/nonexistent")
@@ -263,23 +277,41 @@ class Store:
 
         excludes: a file with patterns beside those of .gitignore files. Raises SnapshotError.
         """
-        self._make()
+        self.prepare()
         # An empty index: all files are untracked.
-        call = _Call(self, root=root, index=self.folder / "indexes" / "none", excludes=excludes)
+        index = self.folder / "indexes" / "none"
+        call = self._call(root=root, index=index, excludes=excludes)
         return git.split(call("ls-files", "-z", "--others", "--exclude-standard", is_complete=True))
 
+    def _call(self, **fields: Any) -> Call:
+        return Call(store=self.folder, environ=self.environ, **fields)
+
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let no objects be pruned meanwhile: an index may name some that nothing else needs."""
+    def locked(self) -> Iterator[None]:
+        """Let no objects be pruned meanwhile: an index may name some that nothing else needs.
+
+        Before, and after a failure, what git has left unfinished is removed.
+        """
+        lock = -1
         with contextlib.ExitStack() as stack:
             # Some file systems have no locks.
             with contextlib.suppress(OSError):
-                descriptor = os.open(
-                    self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-                )
-                stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-            yield
+                lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, lock)
+                self._tidy(lock)
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            try:
+                yield
+            except SnapshotError:
+                with contextlib.suppress(OSError):
+                    self._tidy(lock)
+                raise
+
+    def _tidy(self, lock: int) -> None:
+        """Remove unfinished files of git, if no other process takes or prunes snapshots now."""
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_unfinished(self.folder)
 
     def _old_drafts(self) -> Iterator[Path]:
         """Yield what calls that were killed have left."""
@@ -293,7 +325,7 @@ class Store:
         if not self.has(tree):
             raise NoSnapshotError(tree)
 
-    def _make(self) -> None:
+    def prepare(self) -> None:
         """Create the store; a process that was killed meanwhile leaves nothing that counts."""
         try:
             files.make_private_folder(
@@ -303,7 +335,7 @@ class Store:
                 draft = Path(tempfile.mkdtemp(prefix=".code.", dir=self.folder.parent))
                 try:
                     creation = dataclasses.replace(self, folder=draft)
-                    _Call(creation)("init", "--quiet", "--bare", "--template=")
+                    creation._call()("init", "--quiet", "--bare", "--template=")
                     (draft / "info").mkdir(exist_ok=True)
                     (draft / "info" / "attributes").write_text(git.ATTRIBUTES)
                     (draft / "indexes").mkdir()
@@ -318,79 +350,31 @@ class Store:
         except files.PrivateFolderError as error:
             raise SnapshotError(f"{error.strerror} Nothing was submitted.") from error
         except OSError as error:
-            raise SnapshotError(f"cannot create {self.folder}: {error.strerror}") from error
+            raise SnapshotError(git.not_written(self.folder, str(error.strerror))) from error
+
+
+def remove_unfinished(store: Path) -> None:
+    """Remove what calls of git that were killed, or found no space, have left in the store.
+
+    Only for the process that has the lock alone.
+    """
+    with contextlib.suppress(OSError):
+        for path in (p for pattern in _UNFINISHED for p in store.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def of(context: contexts.Context) -> Store:
     """Return the user's store."""
-    configuration = context.configuration
+    return of_configuration(context.configuration, context.environ)
+
+
+def of_configuration(configuration: config.Configuration, environ: Mapping[str, str]) -> Store:
+    """Return the store of this configuration."""
     return Store(
         folder=configuration.state_dir / "code",
-        environ=context.environ,
+        environ=environ,
         shared_folders=configuration.shared_folders,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    """Runs git on the store."""
-
-    store: Store
-    root: Path | None = None
-    index: Path | None = None
-    version: str = ""
-    excludes: Path | None = None
-    limit_bytes: int = _LISTING_BYTES
-
-    def __call__(
-        self,
-        *arguments: str,
-        stdin: bytes | None = None,
-        is_cut: bool = False,
-        is_complete: bool = False,
-    ) -> str:
-        """Return what a call prints; raises SnapshotError.
-
-        is_cut: a long output is cut. is_complete: a warning (a folder is unreadable) is an error.
-        """
-        try:
-            result = self.result(*arguments, stdin=stdin)
-        except process.TooMuchOutputError as error:
-            if is_cut:
-                return error.output
-            raise
-        is_doubtful = is_complete and "warning: " in result.stderr
-        if result.timed_out or result.returncode or is_doubtful:
-            detail = next(
-                iter(result.stderr.strip().splitlines()), f"exit code {result.returncode}"
-            )
-            if result.timed_out:
-                detail = f"no end after {_TIMEOUT_SECONDS:.0f} s"
-            where = f"{self.root}: " if self.root else ""
-            command = f"git {arguments[0]}"
-            raise SnapshotError(escaping.visible(f"{where}{command} failed: {detail}"))
-        return result.stdout
-
-    def result(self, *arguments: str, stdin: bytes | None = None) -> process.Result:
-        settings = git.settings(self.version, excludes=self.excludes)
-        environ = git.environment(
-            self.store.folder, self.store.environ, root=self.root, index=self.index
-        )
-        try:
-            return process.run(
-                ["git", *settings, *arguments],
-                _TIMEOUT_SECONDS,
-                environ,
-                folder=None if self.root is None else str(self.root),
-                stdin=stdin,
-                max_output_bytes=self.limit_bytes,
-                undecodable="surrogateescape",
-            )
-        except process.CommandNotFound as error:
-            raise SnapshotError(
-                f"{error}. Snapshots of code need git: install it, load its module, or submit with "
-                "--no-snapshot"
-            ) from error
 
 
 def _umask() -> int:

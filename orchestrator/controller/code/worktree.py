@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator import files
 from orchestrator.code import contents, git
 from orchestrator.controller.code import store as stores
+from orchestrator.controller.submission import provenance
 from orchestrator.processes import process
 from orchestrator.text import escaping
 
@@ -67,7 +68,7 @@ def listing(store: stores.Store, root: Path, ignored: Sequence[Path] = ()) -> Li
         patterns.write_bytes(b"\n".join([*map(_patterns, sources), *map(os.fsencode, lines)]))
         others = store.untracked(root, patterns)
     except OSError as error:
-        raise stores.SnapshotError(f"cannot write {patterns}: {error.strerror}") from error
+        raise stores.SnapshotError(git.not_written(store.folder, str(error.strerror))) from error
     finally:
         with contextlib.suppress(OSError):
             patterns.unlink(missing_ok=True)
@@ -94,10 +95,10 @@ def listing(store: stores.Store, root: Path, ignored: Sequence[Path] = ()) -> Li
 
 def _of_repository(store: stores.Store, root: Path) -> tuple[git.Tracked, Path | None]:
     """Return what the repository of `root` tracks, and its file of patterns to ignore."""
-    environ = git.of_others(store.environ, root)
+    environ = {**git.of_others(store.environ, root), **provenance.READ_ONLY}
 
     def call(*arguments: str) -> str | None:
-        words = ["git", *git.SWITCHED_OFF, *arguments]
+        words = ["git", *provenance.SWITCHED_OFF, *arguments]
         with contextlib.suppress(process.CommandNotFound):
             result = process.run(
                 words,
@@ -159,12 +160,19 @@ def _found(root: Path, names: list[str]) -> list[contents.Found]:
             raise stores.SnapshotError(f"cannot read {shown}: {error.strerror}") from error
         if stat.S_ISLNK(status.st_mode):
             target, leads = os.readlink(path), os.path.exists(path)
+            if os.path.isabs(target):
+                # /home/alice may be a link to where the root is.
+                folder, base = os.path.split(target)
+                target = os.path.join(os.path.realpath(folder), base)
             found.append(contents.Found(name=name, size_bytes=0, target=target, leads=leads))
         elif stat.S_ISREG(status.st_mode):
             size_bytes, head = status.st_size, b""
             if contents.needs_head(name, size_bytes, has_lfs=has_lfs):
                 head = _head(path)
-            found.append(contents.Found(name=name, size_bytes=size_bytes, head=head))
+            is_readable = os.access(path, os.R_OK)
+            found.append(
+                contents.Found(name=name, size_bytes=size_bytes, is_readable=is_readable, head=head)
+            )
     return found
 
 

@@ -17,7 +17,6 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
-from orchestrator.files import run_folder
 
 #: One process checks running jobs at this interval.
 EVERY_SECONDS = 60.0
@@ -98,13 +97,13 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
     now = context.clock.now()
     changed: list[tuple[jobs.Job, Sequence[jobs.Alert], Sequence[jobs.JobEvent]]] = []
     for job in running:
-        written_at = _written_at(job)
+        last_written = written_at(job)
         current, events = alerts.judge(
             job,
             rules[job.token],
             values.get(job.row, []),
-            written_at=written_at,
-            silent_seconds=_silent_seconds(job, written_at, rules[job.token], now),
+            written_at=last_written,
+            silent_seconds=_silent_seconds(job, last_written, rules[job.token], now),
             now=now,
         )
         if events:
@@ -145,18 +144,17 @@ def _silent_seconds(
     return (now - written_at).total_seconds()
 
 
-def _written_at(job: jobs.Job) -> datetime.datetime | None:
-    metrics_file = run_folder.RunFolder(Path(job.run_dir)).metrics_file(job.array_task_id)
+def written_at(job: jobs.Job) -> datetime.datetime | None:
+    """Return when the current attempt last wrote to its log or its file of metrics."""
     times = []
-    for path in (job.stdout_path, job.stderr_path, metrics_file):
+    for path in ingest.files_of(job):
         with contextlib.suppress(OSError):
-            if path is not None:
-                times.append(os.stat(path).st_mtime)
+            times.append(os.stat(path).st_mtime)
     if not times:
         return None
     # A log without output of this attempt is as old as the previous attempt.
-    written_at = files.time_of(max(times))
-    return max(written_at, job.started_at or written_at)
+    newest = files.time_of(max(times))
+    return max(newest, job.started_at or newest)
 
 
 def _file_system_time(folder: Path) -> datetime.datetime | None:

@@ -47,12 +47,17 @@ def explain(
     rules: log_rules.Rules,
     *,
     attempt: int | None = None,
+    may_ask: bool = True,
 ) -> Explanation:
     """Return why the job failed or is pending; default: its newest attempt.
+
+    may_ask: ask Slurm why it is pending; otherwise its stored reason is used.
 
     Raises NotFoundError if the job has no such attempt.
     """
     if attempt is None and pending_jobs.is_pending(job):
+        if not may_ask:
+            return pending_jobs.explain(job, pending_facts.PendingFacts(), context.clock.now())
         return _explain_pending(context, job)
     details = queries.details(context, job)
     is_earlier = attempt is not None and attempt != job.attempt
@@ -68,6 +73,11 @@ def explain(
     if job.state is jobs.JobState.COMPLETED:
         return dataclasses.replace(explanation, cures=_advice(details.submission))
     return explanation
+
+
+def to_explain(tasks: Sequence[jobs.Job]) -> list[jobs.Job]:
+    """Return the tasks of an array that failed, or the first one; a job alone as it is."""
+    return [task for task in tasks if is_failed(task)] or [*tasks[:1]]
 
 
 def _stored_explanation(

@@ -14,6 +14,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.schedules import submit_later
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, job_scripts
@@ -71,6 +72,8 @@ def submit_graph(
     if problems:
         raise errors.SpecError(problems)
     stored_nodes = _with_code(context, checked)
+    of_nodes = {new.name: node_specs for new, _, node_specs in checked}
+    agreement.on_graph(context, name, stored_nodes, of_nodes)
     fields = clusters.current_fields(context)
     environment = submit_later.variables(context, inherit)
     with context.store.writing(durable=True) as work:
@@ -253,8 +256,13 @@ def step(context: contexts.Context) -> list[str]:
         context.guard.check()
         with context.store.reading() as work:
             environment = work.graphs.environment(graph.row)
+            names = [node.name for node in work.graphs.nodes(graph.row)]
+            node_specs = [work.graphs.document(graph.row, name) for name in names]
+        is_stored = all(spec.get("code", {}).get("tree") for spec in node_specs)
         try:
-            graph_context = submit_later.restore(context, graph, environment)
+            graph_context = submit_later.restore(
+                context, graph, environment, is_code_stored=is_stored
+            )
         except errors.ConfigurationError as error:
             messages.append(f"Graph {graph.name}: {error}")
             continue
@@ -269,6 +277,14 @@ def step(context: contexts.Context) -> list[str]:
 
 def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job] | None:
     """Submit no further nodes of a graph; return its unfinished jobs, or None if it had ended."""
+
+    def not_over() -> list[jobs.Job]:
+        with context.store.reading() as work:
+            of_nodes = [submit_later.jobs_of(work, each) for each in work.graphs.nodes(graph.row)]
+        return [job for of_node in of_nodes for job in of_node if not job.is_over]
+
+    verb = f"Submit no more nodes of graph {graph.name} (@{graph.row}), and cancel"
+    agreement.on_change(context, verb, not_over)
     with context.store.writing() as work:
         if has_ended(work, graph):
             return None
@@ -278,7 +294,4 @@ def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job
     for sweep in closed:
         assert sweep is not None, "sweeps are never deleted"
         queries.close(context, sweep)
-    with context.store.reading() as work:
-        return [
-            job for node in nodes for job in submit_later.jobs_of(work, node) if not job.is_over
-        ]
+    return not_over()

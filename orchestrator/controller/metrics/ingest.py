@@ -94,7 +94,7 @@ def ingest(
     for index, job in enumerate([*selected[first:], *selected[:first]]):
         by_path = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         if index and deadline.is_over:
-            _add_unread(result, job, 0, sum(_left_bytes(path, by_path) for path in _logs(job)))
+            _add_unread(result, job, 0, sum(_left_bytes(path, by_path) for path in logs_of(job)))
             continue
         context.guard.check()
         try:
@@ -155,12 +155,23 @@ def ingest_for_command(context: contexts.Context, selected: Sequence[jobs.Job]) 
         context.reporter.warn(report)
 
 
+def ingest_soon(context: contexts.Context, job: jobs.Job) -> None:
+    """Ingest a job that someone looks at, for LOOK_SECONDS; what is left is read next time."""
+    ingest_or_warn(context, [job], deadline=context.deadline.within(LOOK_SECONDS))
+
+
 def _name(job: jobs.Job) -> str:
     return job.job_id or f"@{job.row}"
 
 
-def _logs(job: jobs.Job) -> list[str]:
+def logs_of(job: jobs.Job) -> list[str]:
     return [path for path in (job.stdout_path, job.stderr_path) if path is not None]
+
+
+def files_of(job: jobs.Job) -> list[str]:
+    """Return the paths of a job's logs, and last that of its metrics file."""
+    folder = run_folder.RunFolder(Path(job.run_dir))
+    return [*logs_of(job), str(folder.metrics_file(job.array_task_id))]
 
 
 def _left_bytes(path: str, cursors: Mapping[str, metrics.LogCursor]) -> int:
@@ -186,13 +197,11 @@ class _JobReader:
 
     def read(self, deadline: deadlines.Deadline) -> None:
         """Read at least one part of each file. The files share the time equally."""
-        folder = run_folder.RunFolder(Path(self.job.run_dir))
-        metrics_file = str(folder.metrics_file(self.job.array_task_id))
-        paths = [*_logs(self.job), metrics_file]
+        paths = files_of(self.job)
         left_bytes = 0
         for index, path in enumerate(paths):
             share = deadline.share(len(paths) - index)
-            left_bytes += self._read_file(path, share, is_log=path != metrics_file)
+            left_bytes += self._read_file(path, share, is_log=path != paths[-1])
         _add_unread(self.result, self.job, self.read_bytes, left_bytes)
 
     def _read_file(self, path: str, deadline: deadlines.Deadline, *, is_log: bool) -> int:

@@ -47,7 +47,30 @@ def of_job(
             ]
         )
     available = patterns.joined(own, configured)
+    available = patterns.joined(available, _plugins(spec.metrics.patterns, available))
     return patterns.joined(own, patterns.select(available, spec.metrics.patterns, source=source))
+
+
+def _plugins(
+    names: Sequence[str], known: Sequence[patterns.Pattern]
+) -> tuple[patterns.Pattern, ...]:
+    """Return the named patterns that are not known, but that installed plugins have."""
+    missing = set(names) - {pattern.name for pattern in known}
+    if not missing:
+        return ()
+    from orchestrator import plugins
+
+    loaded: list[patterns.Pattern] = []
+    for name in sorted(missing & set(plugins.installed(plugins.LogPatterns))):
+        text = plugins.load(plugins.LogPatterns, name).text
+        origin = f"plugin {name}"
+        document, problems = documents.parse(text, origin)
+        found, pattern_problems = patterns.check(document.data, origin=origin)
+        problems += [document.problem(at, text) for at, text in pattern_problems]
+        if problems:
+            raise errors.ConfigurationError(problems)
+        loaded += found
+    return tuple(loaded)
 
 
 def _load(path: Path, problems: list[errors.Problem]) -> tuple[patterns.Pattern, ...]:

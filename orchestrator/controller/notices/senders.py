@@ -10,6 +10,7 @@ import base64
 import concurrent.futures
 import contextlib
 import http.client
+import json
 import os
 import smtplib
 import socket
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orchestrator
-from orchestrator import config, errors, files
+from orchestrator import config, errors, files, plugins
 from orchestrator.config import channels
 from orchestrator.notices import formats, redaction
 from orchestrator.notices.records import Message
@@ -51,7 +52,8 @@ class SendError(errors.OrchestratorError):
 
 def send(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
     """Send a message to the channel's receiver. Returns a warning or "". Raises SendError."""
-    sender = {"email": _mail, "webhook": _webhook, "command": _command}[channel.kind or ""]
+    built_in = {"email": _mail, "webhook": _webhook, "command": _command}
+    sender = built_in.get(channel.kind or "", _plugin)
     try:
         return sender(channel, formats.readable(message), environ)
     except ValueError as error:
@@ -312,6 +314,28 @@ def _command(channel: config.Channel, message: Message, environ: Mapping[str, st
         raise SendError(text, may_have_it=True)
     if result.returncode:
         raise SendError(_short(f"{program} ended with {result.returncode} {result.stderr}"))
+    return ""
+
+
+def _plugin(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
+    try:
+        plugin = plugins.load(plugins.NotificationChannel, channel.kind or "")
+    except plugins.PluginError as error:
+        raise SendError(str(error)) from error
+    seconds = float(channel.timeout_seconds)
+    content = json.loads(formats.as_json(message))
+
+    def deliver(check_time: Callable[[], None]) -> None:
+        plugin.send(content, channel.settings)
+
+    try:
+        _within(seconds, deliver, lambda: [])
+    except TimeoutError as error:
+        raise SendError(f"{channel.kind}: {error}", may_have_it=True) from error
+    except Exception as error:
+        # Its own code: anything may be wrong.
+        text = f"{channel.kind}: {type(error).__name__}: {error}"
+        raise SendError(_short(text), may_have_it=True) from error
     return ""
 
 

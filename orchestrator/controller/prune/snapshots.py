@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator import errors
 from orchestrator.code import git
+from orchestrator.controller.code import store as stores
 from orchestrator.controller.prune import folders
 from orchestrator.controller.session import contexts
 from orchestrator.processes import process
@@ -98,20 +99,25 @@ def unused(context: contexts.Context) -> list[Snapshot]:
     return result
 
 
-def remove(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
-    """Remove snapshots, and all objects that no snapshot needs.
+def remove(context: contexts.Context) -> list[Snapshot]:
+    """Remove unused snapshots, and all objects that no snapshot needs; return the snapshots.
 
     It may be interrupted anywhere: what is left is found again. No snapshot is taken meanwhile.
     Raises OrchestratorError and OSError.
     """
     if not store_folder(context).is_dir():
+        chosen = unused(context)
         _remove_files(context, chosen)
-        return
+        return chosen
     with _locked(store_folder(context)):
+        # Not before: a submission may have used one meanwhile.
+        chosen = unused(context)
         _remove(context, chosen)
+        return chosen
 
 
 def _remove(context: contexts.Context, chosen: Sequence[Snapshot]) -> None:
+    stores.remove_unfinished(store_folder(context))
     trees = sorted({each.tree for each in chosen if each.tree is not None})
     if trees:
         # An index names objects that are about to go, and git would not store them again.
@@ -138,7 +144,14 @@ def _remove_files(context: contexts.Context, chosen: Sequence[Snapshot]) -> None
 def _locked(store: Path) -> Iterator[None]:
     """Wait until no snapshot is being taken, and let none be taken meanwhile."""
     with open(os.open(store / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise errors.OrchestratorError(
+                f"no code snapshot was removed, because {store} cannot be locked "
+                f"({error.strerror}): one that is being taken could lose files. Move state_dir to "
+                "a file system with locks."
+            ) from error
         yield
 
 
@@ -162,11 +175,10 @@ def _git(
         argv, seconds, environ, die_with_parent=True, folder=str(store), stdin=stdin.encode()
     )
     if result.timed_out or result.returncode:
-        why = f"no end after {seconds:.0f} s" if result.timed_out else result.stderr.strip()
-        raise errors.OrchestratorError(
-            f"git {arguments[0]} failed in {store}: {why}. Nothing that is needed was removed; "
-            "run the command again."
-        )
+        why = result.stderr.strip() or f"exit code {result.returncode}"
+        why = f"no end after {seconds:.0f} s" if result.timed_out else why
+        text = git.failure(arguments[0], why, store, store, None).removesuffix(".")
+        raise errors.OrchestratorError(f"{text}. Nothing that is needed was removed.")
     return result.stdout
 
 

@@ -60,7 +60,8 @@ def continue_job(
         return None
     old: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(old["folder"]))
-    if not calling_folder.is_dir():
+    old_spec = specs.from_json(stored.spec)
+    if not calling_folder.is_dir() and old_spec.code.tree is None:
         host = socket.gethostname()
         raise NotVisibleError(f"the submission folder {calling_folder} is not visible on {host}")
     old_folder = run_folder.RunFolder(Path(job.run_dir))
@@ -69,7 +70,6 @@ def continue_job(
     environ = old_folder.environment(run_folder.RETRY_ENVIRONMENT)
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)
-    old_spec = specs.from_json(stored.spec)
     spec = recovery.changed(old_spec, planned.changes, task=job.array_task_id)
     # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)

@@ -50,6 +50,8 @@ def drop_dead_claim(work: unit_of_work.UnitOfWork, cluster: str) -> None:
     closing the terminal of `submit --wait` left a running job PENDING for two minutes.
     """
     holder = work.refreshes.get(cluster).holder or ""
-    host, _, pid = holder.rpartition(":")
+    host, _, process = holder.rpartition(":")
+    # Behind the dot is the number of a thread.
+    pid = process.partition(".")[0]
     if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
         work.refreshes.finish(cluster, holder=holder)

@@ -8,6 +8,7 @@ import datetime
 import functools
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -111,7 +112,8 @@ def _run(plan: Plan) -> freshness.Freshness:
         facts = clusters.facts(context, known=plan.facts)
     except errors.SlurmError as exc:
         return freshness.Freshness(failing_since=context.clock.now(), last_error=str(exc))
-    holder = f"{socket.gethostname()}:{os.getpid()}"
+    # The threads of the web server refresh independently.
+    holder = f"{socket.gethostname()}:{os.getpid()}.{threading.get_native_id()}"
     now = context.clock.now()
     with context.store.writing() as work:
         freshness.drop_dead_claim(work, facts.cluster)

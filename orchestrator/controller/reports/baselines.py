@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator import errors, reports
 from orchestrator.controller.session import contexts
+from orchestrator.reports import comparison
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(reports.Measurement))
 
@@ -19,6 +21,31 @@ def find(context: contexts.Context, name: str) -> reports.MeasurementSet:
     if text is None:
         raise not_found(name)
     return from_json(text)
+
+
+def compare(
+    study: reports.MeasurementSet,
+    baseline: reports.MeasurementSet,
+    thresholds: Mapping[str, float] | None = None,
+    metrics: Sequence[str] = (),
+) -> comparison.Comparison:
+    """Compare a study with a baseline. ConflictError if nothing can be compared."""
+    if study.unit != baseline.unit:
+        raise errors.ConflictError(
+            f"the sizes cannot be compared: they are {study.unit} here and {baseline.unit} in the "
+            "baseline"
+        )
+    compared = comparison.compare(
+        study.measurements,
+        baseline.measurements,
+        thresholds,
+        metrics or comparison.DEFAULT_METRICS,
+        unit=study.unit,
+    )
+    if not compared.lines:
+        reasons = ["no run can be compared with the baseline", *compared.notes]
+        raise errors.ConflictError("\n".join(reasons))
+    return compared
 
 
 def not_found(name: str) -> errors.NotFoundError:

@@ -65,6 +65,9 @@ def checkout(
                 file.write(text)
         except OSError as error:
             raise stores.SnapshotError(f"cannot write {spec_file}: {error.strerror}") from error
+    if stored.is_part:
+        resubmit = shlex.join(["orchestrator", "resubmit", stored.name])
+        notes += (f"This submits the whole array; `{resubmit}` runs only {stored.name}.",)
     return CheckedOut(
         summary=store.summary(code.tree), spec_file=spec_file, commands=commands, notes=notes
     )

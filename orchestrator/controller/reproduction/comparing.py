@@ -90,9 +90,8 @@ def _code_diff(
             return None, [note]
         diff = store.difference(trees[0], trees[1], limit_bytes=_DIFF_LIMIT_BYTES)
     except stores.SnapshotError as error:
-        return None, [f"There is no diff of the code: {error}."]
-    is_cut = len(diff.encode("utf-8", "surrogateescape")) >= _DIFF_LIMIT_BYTES
-    return diff, ["The diff of the code is cut after 1 MiB."] if is_cut else []
+        return None, [f"There is no diff of the code: {str(error).removesuffix('.')}."]
+    return diff, []
 
 
 def notes(context: contexts.Context, selected: Sequence[jobs.Job]) -> list[str]:

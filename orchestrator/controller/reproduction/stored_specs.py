@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class StoredSpec:
     name: str
     #: of a single task: without the array, with the arguments of the task
     spec: jobs.JobSpec
+    #: the spec is that of the whole array, of which some tasks were named
+    is_part: bool
     #: where it was submitted
     folder: Path
     #: the file with the spec, or "flags"
@@ -30,11 +33,13 @@ class StoredSpec:
     provenance: dict[str, object]
 
 
-def find(context: contexts.Context, tasks: Sequence[jobs.Job]) -> StoredSpec:
+def find(
+    context: contexts.Context, tasks: Sequence[jobs.Job], *, or_all: bool = False
+) -> StoredSpec:
     """Return how tasks of one submission were submitted.
 
-    Raises ConflictError if orchestrator did not submit them, and for some of the tasks of an array
-    that get their number from Slurm.
+    or_all: the whole array, if only Slurm can give these tasks their numbers. Raises ConflictError
+    for such tasks otherwise, and if orchestrator did not submit them.
     """
     name = naming.names_of(tasks)
     if tasks[0].tracked_name is not None:
@@ -46,9 +51,11 @@ def find(context: contexts.Context, tasks: Sequence[jobs.Job]) -> StoredSpec:
     with context.store.reading() as work:
         submission = work.jobs.submission_of(tasks[0].row)
     provenance = json.loads(submission.provenance)
+    spec = _of_tasks(specs.from_json(submission.spec), tasks, name, or_all=or_all)
     return StoredSpec(
         name=name,
-        spec=_of_tasks(specs.from_json(submission.spec), tasks, name),
+        spec=spec,
+        is_part=spec.array.size is not None and len(tasks) < spec.array.size,
         folder=Path(submission.calling_folder),
         source=str(provenance["spec"]),
         script=submission.script,
@@ -56,15 +63,21 @@ def find(context: contexts.Context, tasks: Sequence[jobs.Job]) -> StoredSpec:
     )
 
 
-def _of_tasks(spec: jobs.JobSpec, tasks: Sequence[jobs.Job], name: str) -> jobs.JobSpec:
+def _of_tasks(
+    spec: jobs.JobSpec, tasks: Sequence[jobs.Job], name: str, *, or_all: bool
+) -> jobs.JobSpec:
     numbers = [task.array_task_id for task in tasks if task.array_task_id is not None]
     whole = spec.array.task_ids
     if whole is None or numbers == list(whole):
         return spec
     if spec.array.tasks is None:
+        if or_all:
+            return spec
+        array = tasks[0].array_job_id or shlex.quote(tasks[0].name)
         raise errors.ConflictError(
             f"{name} gets its number from SLURM_ARRAY_TASK_ID, which a job of its own does not "
-            f"have: name the whole array, {tasks[0].array_job_id or naming.name_of(tasks[0])}"
+            f"have. `orchestrator resubmit {shlex.quote(name)}` runs it again without changes, "
+            f"`orchestrator submit --like {array}` the whole array."
         )
     if len(numbers) == 1:
         return arguments.of_task(spec, numbers[0])

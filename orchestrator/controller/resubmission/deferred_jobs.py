@@ -41,7 +41,7 @@ def make_plan(context: contexts.Context, *, floor_seconds: float | None = None) 
         return Plan(
             context=context,
             refreshes=refresh.plans(context, floor_seconds=floor_seconds, expecting=expecting),
-            has_deferred=bool(deferred),
+            has_deferred=bool(deferred) and not context.is_read_only,
             checks_alerts=alerts.is_due(work, context.clock.now()),
         )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.prune import marks
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clusters, contexts
@@ -46,16 +47,18 @@ def resubmit(
     selected: Sequence[jobs.Job],
     *,
     fresh: bool = False,
-    queue: bool = False,
+    queue: bool | None = False,
     argv: Sequence[str] = (),
 ) -> jobs.Job:
     """Submit one job, or some tasks of one array, again and return the (first) submitted job.
 
     NOT_SUBMITTED: the same row, token and run folder, so that the task lock in the script keeps a
     late copy from running; of an array, all tasks. Ended: a new submission with the same script, or
-    with `fresh` a newly rendered one. With `queue` the job may be returned deferred. Raises
-    ConflictError for a live job, and what submit.send raises.
+    with `fresh` a newly rendered one. With `queue` the job may be returned deferred; None: as the
+    profile says. Raises ConflictError for a live job, and what submit.send raises.
     """
+    if queue is None:
+        queue = context.profile.queue_submissions
     context = context.with_scheduler(selected[0].scheduler)
     current = confirmed.refreshed(context, selected)
     for before, after in zip(selected, current, strict=True):
@@ -84,9 +87,33 @@ def resubmit(
     return send_again(context, job, queue=queue or job.is_deferred)
 
 
+def resubmit_each(
+    context: contexts.Context,
+    selected: Sequence[jobs.Job],
+    *,
+    fresh: bool = False,
+    queue: bool | None = False,
+    argv: Sequence[str] = (),
+) -> Iterator[list[jobs.Job] | errors.OrchestratorError]:
+    """Submit jobs of several submissions again, in the order of their rows.
+
+    Yields for each submission the submitted job or tasks, or why it was not submitted.
+    """
+    agreement.on_change(
+        context, "Resubmit", lambda: selected, objection=_live_objection, runs=True, submits=True
+    )
+    for tasks in naming.by_submission(sorted(selected, key=lambda job: job.row)):
+        try:
+            first = resubmit(context, tasks, fresh=fresh, queue=queue, argv=argv)
+        except errors.OrchestratorError as error:
+            yield error
+        else:
+            yield submit.tasks_of(context, first)
+
+
 def _calling_folder(job: jobs.Job, submission: jobs.Submission) -> Path:
     folder = Path(submission.calling_folder)
-    if not folder.is_dir():
+    if not folder.is_dir() and specs.from_json(submission.spec).code.tree is None:
         # Another login node may have it: /scratch, /tmp.
         raise WrongHostError(
             f"{folder}, where {naming.name_of(job)} was submitted, does not exist. "
@@ -104,14 +131,21 @@ def _without_dependency(job: jobs.Job) -> str:
     )
 
 
-def _refuse_live(before: jobs.Job, job: jobs.Job) -> None:
+def _live_objection(job: jobs.Job) -> str:
+    if job.state in jobs.TERMINAL:
+        return ""
     name = naming.name_of(job)
-    if job.state not in jobs.TERMINAL:
-        raise errors.ConflictError(
-            f"{name} is {job.state}; only a job that has ended, or that Slurm never had, can be "
-            f"resubmitted. `orchestrator status {name}` shows it; `cancel` ends it, `requeue` "
-            "restarts it."
-        )
+    return (
+        f"{name} is {job.state}; only a job that has ended, or that Slurm never had, can be "
+        f"resubmitted. `orchestrator status {name}` shows it; `cancel` ends it, `requeue` "
+        "restarts it."
+    )
+
+
+def _refuse_live(before: jobs.Job, job: jobs.Job) -> None:
+    if objection := _live_objection(job):
+        raise errors.ConflictError(objection)
+    name = naming.name_of(job)
     unsure = (jobs.JobState.NOT_SUBMITTED, jobs.JobState.LOST)
     if before.state in unsure and job.state is not before.state:
         raise errors.ConflictError(

@@ -59,11 +59,14 @@ def restore(
     context: contexts.Context,
     stored: records.Schedule | graphs.StoredGraph,
     environment: Mapping[str, str],
+    *,
+    is_code_stored: bool,
 ) -> contexts.Context:
     """Return the context in which a schedule or graph was added.
 
-    Raises ConflictError on a host that cannot submit its jobs, and ConfigurationError if the
-    configuration files there have become invalid or untrusted.
+    is_code_stored: its jobs run a snapshot, and do not need its folder. Raises ConflictError on a
+    host that cannot submit its jobs, and ConfigurationError if the configuration files there have
+    become invalid or untrusted.
     """
     cluster = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
     if cluster != stored.cluster:
@@ -71,10 +74,18 @@ def restore(
             f"its cluster is {stored.cluster}, and this host belongs to {cluster}"
         )
     folder = Path(stored.folder)
-    if not folder.is_dir():
-        raise errors.ConflictError(f"its folder {folder} does not exist on this host")
+    gone = "" if folder.is_dir() else f"its folder {folder} does not exist on this host"
+    if gone and not is_code_stored:
+        raise errors.ConflictError(gone)
     overrides = {"profile": stored.profile, "scheduler": stored.scheduler}
-    configuration = config.load(environment, folder, overrides)
+    try:
+        configuration = config.load(environment, folder, overrides)
+    except errors.ConfigurationError as error:
+        if gone:
+            raise errors.ConflictError(
+                f"{gone}, and without its orchestrator.toml this is wrong: {error}"
+            ) from error
+        raise
     current = context.configuration
     for note in configuration.notes:
         if note not in current.notes:

@@ -232,7 +232,13 @@ class _DueTrigger:
         """Return the context in which the schedule was added, and what it submits."""
         with self.context.store.reading() as work:
             payload = work.schedules.payload(self.schedule.row)
-        return submit_later.restore(self.context, self.schedule, payload.environment), payload
+        context = submit_later.restore(
+            self.context,
+            self.schedule,
+            payload.environment,
+            is_code_stored=bool(payload.spec.get("code", {}).get("tree")),
+        )
+        return context, payload
 
     def submit(self) -> str:
         """Submit the job or sweep; return a message."""

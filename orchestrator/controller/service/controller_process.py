@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Literal, Self
 
 from orchestrator import config, errors
+from orchestrator.controller.monitoring import metrics_file
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.service import health, leases, passes
 from orchestrator.controller.session import clock_check, contexts
@@ -257,7 +258,8 @@ class _Controller:
                 self._lease.rest()
                 self._stop.wait(pause)
         except (passes.Stopped, errors.FencedError, errors.ConfigurationError):
-            health.end(self._plain.configuration, self._plain.clock.now(), self._me)
+            if health.end(self._plain.configuration, self._plain.clock.now(), self._me):
+                metrics_file.remove(self._plain)
             raise
 
     def store_health(
@@ -291,6 +293,11 @@ class _Controller:
             # The error of a full disk names no file.
             path = health.path_of(self._plain.configuration.state_dir)
             self.log("warning", "message", f"{path} cannot be written: {exc.strerror}")
+        try:
+            metrics_file.write(self._context)
+        except Exception as exc:
+            # A bug in monitoring must not stop the controller.
+            self.log("error", "failed", f"metrics_file: {_error_line(exc)}")
 
 
 def _error_line(error: Exception) -> str:

@@ -133,9 +133,11 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     return Health(lease=lease, newest=newest, problems=tuple(filter(None, problems)))
 
 
-def end(configuration: config.Configuration, at: datetime.datetime, who: jobs.Submitter) -> None:
-    """Store that this controller was stopped, unless another one wrote the file since."""
+def end(configuration: config.Configuration, at: datetime.datetime, who: jobs.Submitter) -> bool:
+    """Store that this controller was stopped; False: another one wrote the file since."""
     newest = load(configuration.state_dir)
-    if newest is not None and (newest.host, newest.pid) == (who.host, who.pid):
-        with contextlib.suppress(OSError):
-            store(configuration, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
+    if newest is None or (newest.host, newest.pid) != (who.host, who.pid):
+        return False
+    with contextlib.suppress(OSError):
+        store(configuration, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
+    return True

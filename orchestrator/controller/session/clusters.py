@@ -82,7 +82,7 @@ def current_fields(context: contexts.Context) -> dict[str, Any]:
     May ask Slurm: call it while the database is not locked.
     """
     return {
-        "folder": str(context.folder),
+        "folder": str(context.calling_folder),
         "profile": context.profile.name,
         "scheduler": "local" if context.is_local else "slurm",
         "cluster": facts(context).cluster,

@@ -15,7 +15,7 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
 
 if TYPE_CHECKING:
-    from orchestrator import tracking
+    from orchestrator import plans, tracking
     from orchestrator.local.machine import Machine
     from orchestrator.slurm.client import Client
 
@@ -79,6 +79,44 @@ class Guard:
     #: call it right before an action that cannot be undone; reads the lease again. Raises
     #: FencedError, or DatabaseError when the lease cannot be read
     confirm_lease: Callable[[], object] = lambda: None
+    #: None: nothing has to be approved. Otherwise agree() calls it: it may raise
+    approve: Callable[[Callable[[], plans.Effect]], None] | None = None
+
+    def agree(self, effect: Callable[[], plans.Effect]) -> None:
+        """Let a plan be made or applied: call it when all is checked, before anything is changed.
+
+        Only the first call of a command counts; effect: what the command does.
+        """
+        if self.approve is not None:
+            self.approve(effect)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Carried:
+    """The working tree of another computer, in a copy of which a command runs here."""
+
+    #: ID of its snapshot, which is stored
+    tree: str
+    #: the copy, which is removed when the command ends
+    root: Path
+    #: where the tree is from, for people
+    origin: str
+    #: where jobs start: it stays
+    start_folder: Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Another computer, which sent a command."""
+
+    #: ID of its request
+    request: str
+    carried: Carried | None = None
+
+    @property
+    def through(self) -> str:
+        """By what the user acts, for the jobs' history."""
+        return f"--host, request {self.request[:12]}"
 
 
 #: a change of jobs: scontrol's command
@@ -103,6 +141,12 @@ class Context:
     deadline: deadlines.Deadline = deadlines.NEVER
     #: who acts, for the jobs' history
     actor: Literal["user", "controller"] = "user"
+    #: by what the user acts, for the jobs' history, if not by a command: "the web page"
+    through: str = ""
+    #: set if the command and its working tree came from another computer
+    carried: Carried | None = None
+    #: deferred jobs are not submitted; commands that change something refuse to start
+    is_read_only: bool = False
     #: jobs run on this machine, without Slurm
     is_local: bool = False
     #: by cluster and row: a live job, and the rows of squeue that did not change it. The next
@@ -110,6 +154,11 @@ class Context:
     steady_jobs: dict[str, dict[int, tuple[jobs.Job, tuple[tracking.Observation, ...]]]] = (
         dataclasses.field(default_factory=dict)
     )
+
+    @property
+    def calling_folder(self) -> Path:
+        """Where jobs start, and where their relative paths begin."""
+        return self.folder if self.carried is None else self.carried.start_folder
 
     @property
     def profile(self) -> config.Profile:
@@ -154,9 +203,16 @@ class Context:
     ) -> jobs.JobEvent:
         """Return an entry for the history of a job, with the present time."""
         at = self.clock.now()
+        if source == "user" and self.through:
+            source = source_through(self.through)
         return jobs.JobEvent(
             at=at, kind=kind, attempt=attempt, state=state, source=source, detail=detail
         )
+
+
+def source_through(through: str) -> str:
+    """Return the source of an event that the user caused, but not by a command here."""
+    return f"user, through {through}"
 
 
 def by_scheduler(

@@ -32,7 +32,7 @@ class Details:
 def list_jobs(context: contexts.Context, query: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
     """Return jobs, newest first, with `stale_since`, and Slurm's error if it did not answer."""
     with context.store.reading() as work:
-        return _with_staleness(context, work.jobs.find(query))
+        return with_staleness(context, work.jobs.find(query))
 
 
 def list_readable(
@@ -64,7 +64,7 @@ def list_readable(
     readable.sort(key=lambda job: job.row, reverse=True)
     slurm_error = ""
     with contextlib.suppress(errors.DamagedRowError):
-        readable, slurm_error = _with_staleness(context, readable)
+        readable, slurm_error = with_staleness(context, readable)
     if unreadable:
         names = ", ".join(f"@{row}" for row in sorted(unreadable))
         context.reporter.warn(f"Left out, because they cannot be read: {names}")
@@ -75,7 +75,7 @@ def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
     """Return the jobs that `123`, `123_4`, `@7` or a NAME can mean, newest first."""
     with context.store.reading() as work:
         rows = find_rows(work, reference)
-    return _with_staleness(context, rows)[0]
+    return with_staleness(context, rows)[0]
 
 
 def nearest_name(context: contexts.Context, word: str) -> str:
@@ -166,9 +166,10 @@ def arguments(details: Details) -> list[str] | None:
     return words[task] if words is not None and task < len(words) else None
 
 
-def _with_staleness(
+def with_staleness(
     context: contexts.Context, rows: Sequence[jobs.Job]
 ) -> tuple[list[jobs.Job], str]:
+    """Return the jobs with `stale_since`, and Slurm's error if it did not answer."""
     with context.store.reading() as work:
         facts = clusters.known_facts(context)
         live_clusters = sorted({job.cluster for job in rows if not job.settled})

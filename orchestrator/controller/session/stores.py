@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
@@ -55,6 +55,7 @@ class Store:
         """
         self._database = _database(location)
         self._fence: int | None = None
+        self._joining: Callable[[unit_of_work.UnitOfWork], None] | None = None
         #: the open transaction of each thread
         self._transaction = threading.local()
         self._shared_folders = tuple(shared_folders)
@@ -121,7 +122,21 @@ class Store:
                 from orchestrator.jobs import leases
 
                 raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
+            joining = self._joining if durable else None
+            if joining is not None:
+                joining(work)
             yield work
+        if joining is not None:
+            self._joining = None
+
+    def join_next_durable(self, joining: Callable[[unit_of_work.UnitOfWork], None]) -> None:
+        """Call `joining` in the next durable write transaction, until one of them is committed."""
+        self._joining = joining
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether what join_next_durable() took is committed."""
+        return self._joining is None
 
     @contextlib.contextmanager
     def _as_transaction(self, connection: sa.Connection) -> Iterator[unit_of_work.UnitOfWork]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.session import contexts
-from orchestrator.controller.submission import dependencies
+from orchestrator.controller.submission import dependencies, log_paths
 from orchestrator.files import run_folder
 from orchestrator.jobs import dependency
 from orchestrator.local import processes
@@ -91,6 +91,7 @@ def store(context: contexts.Context, intent: Intent) -> Stored:
     Raises ConflictError if it can never start.
     """
     spec = intent.spec
+    log_paths.check(spec, Path(json.loads(intent.provenance)["folder"]))
     depends, deferred = _deferral(context, intent)
     with context.store.reading() as work:
         token = run_folder.new_token(work.settings.installation_id())

@@ -69,7 +69,7 @@ def _request(
     folder = run_folder.RunFolder(Path(job.run_dir))
     script = files.read_text(folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES)
     spec, gpus, available = requirements(context, spec, script)
-    folder_of_job = Path(submission.calling_folder, spec.chdir or "")
+    folder_of_job = folder.start_folder(spec, Path(submission.calling_folder, spec.chdir or ""))
     environ = intents.stored_environment(
         context,
         spec.environment,

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from orchestrator import jobs, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.files import run_folder
 
 
@@ -49,3 +49,21 @@ class LogPaths:
             )
             fields[field] = os.path.join(self.folder, path) if path else None
         return fields
+
+
+def check(spec: jobs.JobSpec, calling_folder: Path) -> None:
+    """Raise ConflictError if Slurm would write a log into another folder than it should.
+
+    A job with stored code runs without the folder of its submission, but it has no other log.
+    """
+    for key, pattern in (("output", spec.output), ("error", spec.error)):
+        if (
+            pattern
+            and not os.path.isabs(pattern)
+            and spec.code.tree
+            and not calling_folder.is_dir()
+        ):
+            raise errors.ConflictError(
+                f"job.{key} {pattern} is relative to {calling_folder}, which does not exist on "
+                "this host. Create it, or submit the job with an absolute path."
+            )

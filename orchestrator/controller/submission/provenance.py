@@ -24,14 +24,15 @@ GIT_TIMEOUT_SECONDS = 10.0
 #: Limit of what git prints: a tree may have a million untracked files.
 _OUTPUT_LIMIT_BYTES = 4 * DIFF_LIMIT_BYTES
 #: Settings that make git execute programs: a .git folder may come from anywhere (git-config(1)).
-_SWITCHED_OFF = (
-    "core.fsmonitor=",
-    "core.hooksPath=/dev/null",
+#: Here, and not in orchestrator.code.git: `submit` loads that only for a snapshot.
+SWITCHED_OFF = (
+    *("-c", "core.fsmonitor="),
+    *("-c", "core.hooksPath=/dev/null"),
     # Use the tree that the folder belongs to, not a bare repository inside it.
-    "safe.bareRepository=explicit",
+    *("-c", "safe.bareRepository=explicit"),
 )
 #: Missing objects of a partial clone are not fetched: that runs ssh, or a program of the remote.
-_NO_FETCH = {
+READ_ONLY = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_TERMINAL_PROMPT": "0",
@@ -60,13 +61,12 @@ def git_in(folder: Path) -> Git:
 
     def git(arguments: Sequence[str]) -> str | None:
         nonlocal left_seconds
-        settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
         started = time.monotonic()
         try:
             result = process.run(
-                ["git", "-C", str(folder), *settings, *arguments],
+                ["git", "-C", str(folder), *SWITCHED_OFF, *arguments],
                 left_seconds,
-                {**os.environ, **_NO_FETCH},
+                {**os.environ, **READ_ONLY},
                 max_output_bytes=_OUTPUT_LIMIT_BYTES,
             )
         except process.CommandNotFound:
@@ -97,7 +97,7 @@ def collect(
     names. A file with a filter is recorded as it is in the working tree, and counts as changed if
     git cannot tell by its size and time that it is not.
     """
-    called_in = folder or context.folder
+    called_in = folder or context.calling_folder
     working_tree = None
     if (tree := request.spec.code.tree) is not None:
         from orchestrator.controller.code import store

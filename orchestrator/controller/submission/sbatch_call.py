@@ -46,12 +46,13 @@ def submit(
         extra=options,
         arguments=script_arguments(spec),
     )
+    start_folder = folder.start_folder(spec, Path(submission.calling_folder))
     environ = folder.environment() or variables.for_submission(
         context.environ, inherit={*(spec.environment.variables or ()), *spec.environment.inherit}
     )
     return submitit.submit_to_slurm(
         folder.path,
-        lambda: call(context, argv, environ=environ, folder=submission.calling_folder),
+        lambda: call(context, argv, environ=environ, folder=str(start_folder)),
     )
 
 

@@ -44,6 +44,11 @@ def submit(
     facts = clusters.facts(context)
     job_scripts.refuse_too_many_tasks(request, facts)
     intents.check(context, request.spec, script.text)
+    if context.guard.approve is not None:
+        # Few commands are planned, and `submit` loads few modules.
+        from orchestrator.controller.planning import agreement
+
+        agreement.on_request(context, request, script.text)
     intent = intents.Intent(
         spec=request.spec,
         script=script.text,
@@ -59,6 +64,28 @@ def submit(
     )
     stored = intents.store(context, intent)
     return stored.job if stored.job.is_deferred else send(context, stored)
+
+
+def submit_requested(
+    context: contexts.Context,
+    request: job_scripts.Request,
+    *,
+    queue: bool | None = None,
+    is_moved: bool = False,
+) -> list[jobs.Job]:
+    """Take the snapshot that the spec requests, submit, and return the job or the array tasks.
+
+    queue: see submit(); None: the profile's queue_submissions. is_moved: a stored spec runs in
+    another folder than before, so that the place in its snapshot is looked up again.
+    """
+    if request.spec.code.is_due or is_moved:
+        # Few jobs have a snapshot, and this loads many modules.
+        from orchestrator.controller.code import snapshots
+
+        request = snapshots.request_taken(context, request)
+    if queue is None:
+        queue = context.profile.queue_submissions
+    return tasks_of(context, submit(context, request, queue=queue))
 
 
 def send(

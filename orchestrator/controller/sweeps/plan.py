@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, sweeps
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import intents, job_scripts
+from orchestrator.controller.submission import intents, job_scripts, requests
 from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
@@ -32,6 +32,30 @@ class Prepared:
     #: in the order of submission
     ready: tuple[Ready, ...]
     totals: sweeps.ResourceTotals
+
+
+def described(
+    context: contexts.Context, description: requests.Description, *, dry_run: bool = False
+) -> tuple[sweeps.Sweep, str, Prepared]:
+    """Return the sweep that is described, the path of its file, and its prepared points.
+
+    The snapshot that its spec requests is taken, unless it is a dry run. Raises SpecError.
+    """
+    sweep, source = requests.sweep(description, context.configuration)
+    if sweep.points[0].spec.code.is_due and not dry_run:
+        # Few sweeps have a snapshot, and this loads many modules.
+        from orchestrator.controller.code import snapshots
+
+        sweep = snapshots.sweep_taken(context, sweep, source)
+    prepared = prepare(
+        context,
+        sweep.table,
+        sweep.points,
+        source=source,
+        argv=description.argv,
+        without_slurm=dry_run,
+    )
+    return sweep, source, prepared
 
 
 def prepare(

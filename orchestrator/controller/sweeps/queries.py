@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs, sweeps
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.session import contexts
 
 #: The program, the node or a limit ended the job.
@@ -88,6 +89,13 @@ def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, li
 
     Returns the number of points that were never submitted, and the jobs that are not over.
     """
+
+    def not_over() -> list[jobs.Job]:
+        with context.store.reading() as work:
+            return [job for job in work.sweeps.jobs(sweep.row) if not job.is_over]
+
+    verb = f"Submit no more points of sweep {sweep.name} (@{sweep.row}), and cancel"
+    agreement.on_change(context, verb, not_over)
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "cancelled")
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from orchestrator import errors, jobs, sweeps
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.resubmission import deferred_jobs, resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import submit
@@ -59,7 +60,7 @@ def rerun(
         is_live = point.job is not None and not point.job.ended
         if names and is_live:
             raise errors.ConflictError(f"{point.name} has not ended. Nothing was submitted.")
-        if names or (not is_live and _is_selected(point.job, failed=failed, missing=missing)):
+        if names or is_due(point.job, failed=failed, missing=missing):
             selected.append(point)
     if unknown:
         raise errors.NotFoundError(
@@ -119,6 +120,7 @@ def add_points(
     report: submit_points.Report,
 ) -> submit_points.Submitted:
     """Store prepared points and submit them; ConflictError if they were added meanwhile."""
+    agreement.on_points(stored.name, prepared)
     identities = {point.identity for point in prepared.points}
     with prepared.context.store.writing(durable=True) as work:
         is_open = queries.is_open(work, stored.row)
@@ -131,7 +133,10 @@ def add_points(
     return submit_points.submit_prepared(prepared, stored, report=report)
 
 
-def _is_selected(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
+def is_due(job: jobs.Job | None, *, failed: bool = True, missing: bool = True) -> bool:
+    """Return whether a point with this newest job failed or is missing."""
+    if job is not None and not job.ended:
+        return False
     if job is not None and job.state in queries.FAILED:
         return failed
     return missing and (job is None or job.state is not jobs.JobState.COMPLETED)
@@ -152,10 +157,12 @@ def _submit_again(
         return submit_points.Submitted(sweep=sweep)
     _check_same_cluster(context, sweep)
     unsubmitted = _resendable(context, sweep, [point.job for point in selected if point.job])
-    resent_rows = {job.row for tasks in unsubmitted for job in tasks}
+    resent_jobs = [job for tasks in unsubmitted for job in tasks]
+    resent_rows = {job.row for job in resent_jobs}
     points = sweeps.points_of(selected)
     new = [point for point in points if point.job_row not in resent_rows]
     prepared = plan.prepare(context, sweep, new, source=sweep.source, argv=argv)
+    agreement.on_points(sweep.name, prepared, resent_jobs)
     sweep = _opened(context, sweep)
     # The baseline goes first, and may be in either group.
     smallest = min(points, key=lambda point: ranks.world_size(point.spec))

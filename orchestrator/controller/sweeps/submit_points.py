@@ -13,6 +13,7 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
+from orchestrator.controller.planning import agreement
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, provenance, submit
 from orchestrator.controller.sweeps import plan, queries
@@ -55,6 +56,7 @@ def submit_new(
 ) -> Submitted:
     """Store a sweep, and submit its points; ConflictError if one of its name is not finished."""
     context = prepared.context
+    agreement.on_points(sweep.name, prepared)
     fields = clusters.current_fields(context)
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):

@@ -12,16 +12,17 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
-#: Attempts before the last train forever; one thread, because tests run on two cores. Each starts
+#: Attempts before the last train forever, slowly, because tests run on two cores. Each starts
 #: from scratch, so that its metrics can be counted: test_resumed_training.py tests resuming.
 TRAIN = (
     'epochs=1000000; [ "$ORCHESTRATOR_ATTEMPT" -lt {last} ] || epochs=3; OMP_NUM_THREADS=1'
-    f" {sites.ENVIRONMENT}/bin/python -m trainers.train --device cpu --window-steps 5"
+    f" PACE_SECONDS=0.3 {sites.PYTHON} -m tests.cluster.paced_training --device cpu"
+    " --window-steps 5"
     ' --checkpoint-dir "$ORCHESTRATOR_RUN_DIR/checkpoints.$ORCHESTRATOR_ATTEMPT"'
     " --epochs $epochs"
 )
 #: The command line that Slurm's hosts see of it.
-PROCESS = "trainers.train"
+PROCESS = "paced_training"
 
 
 def submit(row: rows.Row, name: str, *argv: str, last: int, **tables: str) -> str:

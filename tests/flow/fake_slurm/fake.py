@@ -87,7 +87,8 @@ class state:
 
 def fresh() -> dict[str, Any]:
     """Return the state of a cluster that has seen nothing yet."""
-    return {"next_id": 1, "runs": False, "config": dict(CONFIG), "jobs": {}, "faults": []}
+    settings = {"runs": False, "completes": False, "config": dict(CONFIG)}
+    return {"next_id": 1, **settings, "jobs": {}, "faults": []}
 
 
 def command(name: str, main: Callable[[list[str]], int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -142,6 +143,70 @@ def test_a_continuation_job_uses_the_copy_of_the_first(machine: machines.Machine
     assert unpacked(machine) == 0
 
 
+FULL_DISK = """\
+mount -t tmpfs -o size=1m,mode=700 full "$1" || exit 99
+cp -a "$2/." "$1"
+dd if=/dev/zero of="$1/ballast" bs=1k count="$3" 2>/dev/null
+bash "$4"; echo "first $?" "$(ls "$1" | tr '\n' ' ')"
+rm -f "$1/ballast"
+SLURM_RESTART_COUNT=1 bash "$4"; echo "second $?" "$(ls "$1" | tr '\n' ' ')"
+"""
+
+
+@pytest.mark.parametrize(("unpack", "ballast_kib"), [("run_folder", 300), ("node", 700)])
+def test_a_full_disk(
+    machine: machines.Machine, tmp_path: Path, unpack: str, ballast_kib: int
+) -> None:
+    """What could be unpacked is removed, and a requeue unpacks again."""
+    large = machine.folder / "snapshot" / "large"
+    large.write_bytes(b"x" * 400_000)
+    with tarfile.open(machine.run_dir / "code.tar", "w") as archive:
+        archive.add(large.parent, ".")
+    full, empty = tmp_path / "full", tmp_path / "empty"
+    for folder in (full, empty):
+        folder.mkdir()
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(full)]
+    if os.geteuid() != 0 or subprocess.run(probe, check=False, capture_output=True).returncode:
+        pytest.skip("a full disk needs a small tmpfs, and only root may mount one")
+    script = machine.folder / "script"
+    script.write_text(render(machine, code=dataclasses.replace(CODE, unpack=unpack)))
+    if unpack == "run_folder":
+        shutil.copytree(machine.run_dir, empty, dirs_exist_ok=True)
+        full = machine.run_dir
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "bash",
+            "-c",
+            FULL_DISK,
+            "bash",
+            full,
+            empty,
+            str(ballast_kib),
+            script,
+        ],
+        env=machine.environ(TMPDIR=str(tmp_path / "full")),
+        cwd=machine.folder / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "No space left on device" in done.stderr
+    message = f"orchestrator: cannot unpack {machine.run_dir}/code.tar on n1: see the message above"
+    assert message in done.stderr.splitlines()
+    ends = [line for line in done.stdout.splitlines() if line.startswith(("first", "second"))]
+    assert [end.split()[1] for end in ends] == ["73", "0"], done
+    names = [{name for name in end.split()[2:] if "code" in name} for end in ends]
+    if unpack == "node":
+        assert names == [set(), set()]
+    else:
+        assert names == [
+            {"code.paths", "code.tar"},
+            {"code", "code.lock", "code.paths", "code.tar"},
+        ]
+
+
 def test_each_node_unpacks_for_itself(machine: machines.Machine, tmp_path: Path) -> None:
     """With srun; after a failure on one node all copies are removed."""
     local = tmp_path / "tmp"
@@ -153,7 +218,7 @@ def test_each_node_unpacks_for_itself(machine: machines.Machine, tmp_path: Path)
     )
     done = machine.run(script, TMPDIR=str(local), SLURM_JOB_NUM_NODES="2")
     # The two nodes of this machine have one disk: the second finds a folder that is not its own.
-    assert done.returncode == 78
+    assert done.returncode == 73
     options = ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
     copy = f"{local}/orchestrator-code.41.0.0"
     unpack, remove = machine.calls("srun")

@@ -15,8 +15,6 @@ from orchestrator.rendering import batch_file, templates
 from tests.flow.scripts.machine import TOKEN, Machine
 
 PYTHON = jobs.Launch(launcher="python", script="a.py")
-#: Without a Python of its own.
-EMPTY_PATH = {"PATH": "/usr/bin:/bin"}
 
 
 def recorded(machine: Machine, attempt: int = 0) -> environments.Record:

@@ -6,21 +6,16 @@ import datetime
 
 import pytest
 
-from orchestrator import errors, jobs
-from orchestrator.cli import actions
+from orchestrator import errors
 from orchestrator.controller.actions import confirmed
 from orchestrator.jobs import naming
+from orchestrator.rows import action_reports
+from tests import builders
 
 
 def outcome(task: int, end: confirmed.End, why: str, *, sent: bool = True) -> confirmed.Outcome:
-    job = jobs.Job(
+    job = builders.make_job(
         row=task + 4,
-        token="abcd12345678",
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        state=jobs.JobState.RUNNING,
-        run_dir="/runs/demo.abcd12345678",
         created_at=datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC),
         array_task_id=task,
         job_id=f"41_{task}" if sent else None,
@@ -33,12 +28,12 @@ def test_tasks_with_the_same_outcome_are_one_line() -> None:
     runs = "{0} is RUNNING: only a job that waits can be held; `requeue --hold {0}` stops it"
     impossible = [outcome(task, confirmed.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
     with pytest.raises(errors.ConflictError) as caught:
-        actions.print_outcomes(impossible, already="")
+        action_reports.of_changes(impossible, already="").raise_problems()
     assert str(caught.value) == runs.format("41_[0-2,4,12]")
     refused = [outcome(task, confirmed.End.REFUSED, "no") for task in (0, 1)]
     other = outcome(2, confirmed.End.REFUSED, "never")
     with pytest.raises(errors.SlurmError) as refusal:
-        actions.print_outcomes([*refused, other], already="")
+        action_reports.of_changes([*refused, other], already="").raise_problems()
     assert str(refusal.value).splitlines() == [
         "Slurm refused the request for 41_[0-1]: no",
         "Slurm refused the request for 41_2: never",
@@ -49,7 +44,7 @@ def test_an_unsubmitted_array_is_named_by_its_first_row() -> None:
     never = "{0} was never submitted; `orchestrator resubmit {0}` sends it"
     unsent = [outcome(task, confirmed.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
     with pytest.raises(errors.ConflictError) as caught:
-        actions.print_outcomes(unsent, already="")
+        action_reports.of_changes(unsent, already="").raise_problems()
     assert str(caught.value) == never.format("@4")
     assert naming.names_of([item.job for item in unsent]) == "@4-503"
     assert naming.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"

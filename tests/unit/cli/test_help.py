@@ -8,7 +8,7 @@ import click
 import pytest
 
 from orchestrator import cli
-from tests import keys, reference
+from tests import json_output, keys, reference
 
 ALL = {context.command_path: command for command, context in reference.everything()}
 
@@ -31,7 +31,7 @@ def test_each_command_has_an_example_and_each_option_a_help() -> None:
 
 
 def test_the_pages_are_up_to_date() -> None:
-    for page in (reference, keys):
+    for page in (reference, keys, json_output):
         assert page.PAGE.read_text() == page.page(), "python -m tests.reference writes it"
 
 

@@ -8,18 +8,18 @@ import datetime
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click import testing
 
-from db.stores import metrics as stored_metrics
-from orchestrator import cli, errors, jobs, specs
+from db.stores.metrics import metrics as stored_metrics
+from orchestrator import jobs, specs
 from orchestrator.cli.output import metric_tables
 from orchestrator.controller.session import stores
 from orchestrator.metrics import summaries
-from tests.flow import command_line
+from tests import builders
+from tests.unit.cli.conftest import Run
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (
@@ -30,19 +30,10 @@ EPOCH = (
 
 
 @pytest.fixture
-def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in {
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "XDG_CONFIG_DIRS": str(tmp_path / "none"),
-        "ORCHESTRATOR_STATE_DIR": str(tmp_path),
-        "TZ": "UTC",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
+def home(home: Path, database_file: Path) -> Path:
     with stores.Store(database_file) as store, store.writing() as work:
         for number, losses in ((1, ("0.9", "nan", "0.5")), (2, ("0.8", "0.4", "0.6"))):
-            folder = tmp_path / str(number)
+            folder = home / str(number)
             folder.mkdir()
             banner = "=== orchestrator run{0} job {0} task 0 attempt 0 on n1 at {1} ===\n"
             text = banner.format(number, "2026-11-21T08:00:00Z") + "".join(
@@ -51,16 +42,8 @@ def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -
             )
             (folder / "log").write_text(text)
             spec = jobs.JobSpec(name=f"run{number}", metrics=jobs.Metrics(patterns=("olivia",)))
-            record = jobs.Submission(
-                token=f"abcd{number:08}",
-                cluster="lab",
-                scheduler="slurm",
-                name=f"run{number}",
-                script="",
-                spec=specs.to_json(spec),
-                run_dir=str(folder),
-                provenance="{}",
-                created_at=NOW,
+            record = builders.make_submission(
+                number, NOW, name=f"run{number}", spec=specs.to_json(spec), run_dir=str(folder)
             )
             work.jobs.add_submission(
                 record,
@@ -69,24 +52,7 @@ def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -
                 job_id=str(number),
                 stdout_path=str(folder / "log"),
             )
-    return tmp_path
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(home: Path) -> Iterator[Run]:
-    def call(*argv: object) -> tuple[int, str, str]:
-        done = testing.CliRunner().invoke(cli.cli, list(map(str, argv)), prog_name="orchestrator")
-        if isinstance(done.exception, errors.OrchestratorError):
-            return done.exception.exit_code, done.stdout, f"Error: {done.exception}\n"
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        # On a busy machine commands report what takes long.
-        return done.exit_code, done.stdout, command_line.PROGRESS.sub("", done.stderr)
-
-    yield call
+    return home
 
 
 def test_rows_are_filtered_and_thinned(run: Run) -> None:

@@ -6,7 +6,7 @@ import time
 import click
 import pytest
 
-from orchestrator.cli import value_types
+from orchestrator.cli.arguments import value_types
 from orchestrator.text import sizes
 
 #: 11:30 in Oslo.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli import output
+from orchestrator.rows import row_values
 
 AT = datetime.datetime(2026, 11, 21, 8, 30, 0, 250000, tzinfo=datetime.UTC)
 COLUMNS = ("job_id", "name", "state", "value", "at")
@@ -159,7 +160,7 @@ def test_colours(
     ],
 )
 def test_elapsed_reads_as_slurm_prints_it(seconds: float | None, text: str) -> None:
-    assert output.elapsed(seconds) == text
+    assert row_values.elapsed(seconds) == text
 
 
 def test_the_format_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

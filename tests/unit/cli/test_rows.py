@@ -10,17 +10,13 @@ import pytest
 
 from orchestrator import jobs, sweeps
 from orchestrator.cli import output, status
-from orchestrator.cli.output import job_rows, sweep_rows
+from orchestrator.cli.output import job_tables
+from orchestrator.rows import job_rows, sweep_rows
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
-JOB = jobs.Job(
+JOB = builders.make_job(
     row=7,
-    token="abcd12345678",
-    cluster="fake",
-    scheduler="slurm",
-    name="demo",
-    state=jobs.JobState.RUNNING,
-    run_dir="/runs/demo.abcd12345678",
     created_at=NOW,
     job_id="123",
     reason="None",
@@ -79,7 +75,7 @@ def _line(job: jobs.Job) -> output.Row:
 
 def test_a_job_as_a_line() -> None:
     line = _line(JOB)
-    assert [line[column.name] for column in job_rows.JOB_COLUMNS] == [
+    assert [line[column.name] for column in job_tables.JOB_COLUMNS] == [
         "123",
         "demo",
         "RUNNING",
@@ -124,7 +120,7 @@ def test_an_attempt_and_an_event() -> None:
     attempt = jobs.Attempt(number=1, state=jobs.JobState.FAILED, exit_code=3, exit_signal=0)
     row = job_rows.attempt_row(attempt)
     assert (row["number"], row["state"], row["exit"]) == (1, "FAILED", "3:0")
-    assert set(output.column_names(job_rows.ATTEMPT_COLUMNS)) <= set(row)
+    assert set(output.column_names(job_tables.ATTEMPT_COLUMNS)) <= set(row)
     event = job_rows.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
     assert (event["at"], event["state"], event["detail"]) == (NOW, None, "x")
 

@@ -9,6 +9,7 @@ from click import testing
 
 from orchestrator import cli, errors, reports
 from orchestrator.cli import reports as report_cli
+from orchestrator.controller.reports import baselines
 
 
 def run(*words: str, text: str | None = None) -> testing.Result:
@@ -121,8 +122,8 @@ def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str
             measurements=tuple(before[:2]),
             left_out=left_out,
         )
-        chosen = report_cli.Comparison(metrics=(), thresholds=())
-        report_cli.print_comparison(report_cli.compare(study, kept, chosen), "monday", study, "tsv")
+        compared = baselines.compare(study, kept)
+        report_cli.print_comparison(compared, "monday", study, "tsv")
         return capsys.readouterr().err
 
     # Fewer sizes were requested, so nothing is reported as missing.

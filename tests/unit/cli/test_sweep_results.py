@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import datetime
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click import testing
 
-from orchestrator import cli, config, errors, jobs, specs, sweeps
+from orchestrator import config, jobs, specs, sweeps
 from orchestrator.controller.session import stores
 from orchestrator.toml import documents
-from tests.flow import command_line
+from tests import builders
+from tests.unit.cli.conftest import Run
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 SPEC = """\
@@ -43,7 +43,6 @@ POINTS = (
     (jobs.JobState.COMPLETED, (("0.9", "0.42"), ("0.7", "0.62"), ("0.5", "0.74"))),
     (jobs.JobState.FAILED, (("0.9", "0.90"), ("nan", "0.10"))),
 )
-Run = Callable[..., tuple[int, str, str]]
 
 
 def add_job(store: stores.Store, number: int, text: str, **fields: object) -> jobs.Job:
@@ -54,16 +53,8 @@ def add_job(store: stores.Store, number: int, text: str, **fields: object) -> jo
     )
     (folder / "log").write_text(banner + text)
     spec = jobs.JobSpec(name="grid", metrics=jobs.Metrics(patterns=("olivia",)))
-    record = jobs.Submission(
-        token=f"abcd{number:08}",
-        cluster="lab",
-        scheduler="slurm",
-        name="grid",
-        script="",
-        spec=specs.to_json(spec),
-        run_dir=str(folder),
-        provenance="{}",
-        created_at=NOW,
+    record = builders.make_submission(
+        number, NOW, name="grid", spec=specs.to_json(spec), run_dir=str(folder)
     )
     with store.writing() as work:
         (job,) = work.jobs.add_submission(
@@ -84,16 +75,7 @@ def log(epochs: tuple[tuple[str, str], ...], first: int = 1) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in {
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "XDG_CONFIG_DIRS": str(tmp_path / "none"),
-        "ORCHESTRATOR_STATE_DIR": str(tmp_path),
-        "TZ": "UTC",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
+def home(home: Path, database_file: Path) -> Path:
     document, problems = documents.parse(SPEC, "grid.toml")
     with stores.Store(database_file) as store:
         with store.writing() as work:
@@ -103,33 +85,19 @@ def home(tmp_path: Path, database_file: Path, monkeypatch: pytest.MonkeyPatch) -
                 cluster="lab",
                 scheduler="slurm",
                 source="grid.toml",
-                folder=str(tmp_path),
+                folder=str(home),
                 created_at=NOW,
             )
         for number, (state, epochs) in enumerate(POINTS, 1):
             job = add_job(store, number, log(epochs), state=state)
             assign(store, stored.row, number, job)
-    return tmp_path
+    return home
 
 
 def assign(store: stores.Store, row: int, number: int, job: jobs.Job) -> None:
     with store.writing() as work:
         point = sweeps.points_of(work.sweeps.points(row))[number - 1]
         assert work.sweeps.assign_jobs(row, [point], [job.row])
-
-
-@pytest.fixture
-def run(home: Path) -> Iterator[Run]:
-    def call(*argv: object) -> tuple[int, str, str]:
-        done = testing.CliRunner().invoke(cli.cli, list(map(str, argv)), prog_name="orchestrator")
-        if isinstance(done.exception, errors.OrchestratorError):
-            return done.exception.exit_code, done.stdout, f"Error: {done.exception}\n"
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        # On a busy machine commands report what takes long.
-        return done.exit_code, done.stdout, command_line.PROGRESS.sub("", done.stderr)
-
-    yield call
 
 
 ASKED = ("sweep", "results", "grid", "--no-refresh")

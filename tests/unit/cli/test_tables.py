@@ -34,15 +34,16 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.output import (
     Column,
-    job_rows,
+    job_tables,
     metric_tables,
-    result_rows,
-    schedule_rows,
-    sweep_rows,
+    result_tables,
+    schedule_tables,
+    sweep_tables,
     tables,
 )
 from orchestrator.metrics import choices
 from orchestrator.reports import tables as report_tables
+from orchestrator.rows import row_values
 from orchestrator.sweeps import parameters, results
 
 AT = datetime.datetime(2026, 11, 21, 8, 30, 0, 250000, tzinfo=datetime.UTC)
@@ -81,7 +82,7 @@ def sweep_results(*, runs: int) -> results.Results:
 #: name -> columns and rows
 TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
     "status": (
-        job_rows.JOB_COLUMNS,
+        job_tables.JOB_COLUMNS,
         table_rows(
             "job_id name state reason elapsed time_limit nodes gpus node_list row",
             (
@@ -94,7 +95,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "status of short jobs": (
-        job_rows.JOB_COLUMNS,
+        job_tables.JOB_COLUMNS,
         table_rows(
             "job_id name state reason elapsed time_limit nodes gpus node_list row",
             ("local-2", "train", "RUNNING", "", "00:00:09", "00:10:00", 1, 0, "workstation", 2),
@@ -102,7 +103,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "attempts": (
-        job_rows.ATTEMPT_COLUMNS,
+        job_tables.ATTEMPT_COLUMNS,
         table_rows(
             "number state exit node_list started_at ended_at reason",
             (0, "NODE_FAIL", "1:0", NODES, AT, AT, "the node does not respond"),
@@ -110,7 +111,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "chain": (
-        job_rows.CHAIN_COLUMNS,
+        job_tables.CHAIN_COLUMNS,
         table_rows(
             "job_id attempt state step then",
             ("48120932", 0, "TIMEOUT", 123456, "continued from step 123456 as 48120933 (@1202)"),
@@ -169,7 +170,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "sweep results": (
-        result_rows.table_columns(sweep_results(runs=2)),
+        result_tables.table_columns(sweep_results(runs=2)),
         table_rows(
             "rank point lr optimizer schedule val_accuracy:max loss:min throughput runs state",
             (
@@ -180,7 +181,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "sweep results without repeats": (
-        result_rows.table_columns(sweep_results(runs=1)),
+        result_tables.table_columns(sweep_results(runs=1)),
         table_rows(
             "rank point lr optimizer schedule val_accuracy:max loss:min throughput state job_id",
             (
@@ -194,7 +195,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         table_rows("job_id path before after kept", ("48120932", LOG, 123456, 234567, None)),
     ),
     "sweep list": (
-        sweep_rows.SWEEP_COLUMNS,
+        sweep_tables.SWEEP_COLUMNS,
         table_rows(
             "name kind state points completed failed missing running pending waiting unsubmitted "
             "gpu_hours created_at row",
@@ -203,13 +204,13 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "sweep status": (
-        sweep_rows.STATE_COLUMNS,
+        sweep_tables.STATE_COLUMNS,
         table_rows(
             "state points exit reason", ("PENDING", 1200, None, "QOSMaxJobsPerUserLimit " * 5)
         ),
     ),
     "sweep status --points": (
-        sweep_rows.POINT_COLUMNS,
+        sweep_tables.POINT_COLUMNS,
         table_rows(
             "number name state job_id exit elapsed reason row",
             (
@@ -219,14 +220,14 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "sweep submit --dry-run": (
-        sweep_rows.SUBMISSION_COLUMNS,
+        sweep_tables.SUBMISSION_COLUMNS,
         table_rows(
             "points nodes gpus_per_node partition time_limit first last",
             (500, 16, 4, "accel", "2-00:00:00", *(f"base_lr{n}-gpus64-9f86d081" for n in "12")),
         ),
     ),
     "schedule list": (
-        schedule_rows.SCHEDULE_COLUMNS,
+        schedule_tables.SCHEDULE_COLUMNS,
         table_rows(
             "name state cron tz kind next last outcome",
             (
@@ -236,7 +237,7 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
         ),
     ),
     "schedule history": (
-        schedule_rows.TRIGGER_COLUMNS,
+        schedule_tables.TRIGGER_COLUMNS,
         table_rows(
             "planned state of verdict reason",
             (
@@ -449,12 +450,12 @@ def test_a_pipe_has_full_values(monkeypatch: pytest.MonkeyPatch) -> None:
         assert text.splitlines()[0].split() == " ".join(names).upper().split()
         for row in rows:
             for name in names:
-                assert " ".join(output.cell(row[name]).split()) in text
+                assert " ".join(row_values.cell(row[name]).split()) in text
 
 
 def test_columns_are_left_out_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     table_columns, rows = TABLES["status"]
-    order = [column.name.upper() for column in output.droppable(job_rows.JOB_COLUMNS)]
+    order = [column.name.upper() for column in output.droppable(job_tables.JOB_COLUMNS)]
     shown = []
     for width in range(220, 20, -1):
         heading = printed(monkeypatch, width, table_columns, rows).split("\n", 1)[0].split()
@@ -491,7 +492,7 @@ def test_columns_without_values_are_left_out_first(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert output.number(value) == text
+    assert row_values.number(value) == text
 
 
 def test_names_and_texts() -> None:

@@ -110,7 +110,26 @@ def test_links() -> None:
     ]
     assert messages(file("src/a.py"), link("x/b.py", "/p/src/a.py"), link("c", "/p/data")) == [
         "x/b.py: links to /p/src/a.py, which you edit, not to its copy in the snapshot: link to "
-        '../src/a.py, or accept it with code.allow = ["x/b.py"]'
+        '../src/a.py, add the link to .gitignore, or accept it with code.allow = ["x/b.py"]'
+    ]
+
+
+def test_links_to_results_and_data() -> None:
+    """A link to data, and one to the newest run, which git ignores or not."""
+    code, latest = file("train.py"), link("latest", "/p/runs/3")
+    assert messages(code, link("data", "/scratch/x"), latest) == []
+    assert messages(code, latest, file("runs/3/log")) == [
+        "latest: links to /p/runs/3, which you edit, not to its copy in the snapshot: link to "
+        'runs/3, add the link to .gitignore, or accept it with code.allow = ["latest"]'
+    ]
+    assert messages(code, latest, file("runs/3/log"), allow=("latest",)) == []
+
+
+def test_files_that_cannot_be_read() -> None:
+    found = contents.Found(name="notes", size_bytes=1, is_readable=False)
+    assert messages(found, allow=("other",)) == [
+        "notes: you may not read it: run chmod u+r, or add it to .gitignore (and `git rm --cached` "
+        "it if git tracks it)"
     ]
 
 

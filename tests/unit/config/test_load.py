@@ -72,7 +72,8 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     }
     assert [item.key for item in configuration.origins] == [
         *("state_dir", "runs_dir", "templates_dir", "shared_folders"),
-        *("pattern_files", "database", "profile"),
+        *("pattern_files", "metrics_file", "metrics_file_mode", "database", "profile"),
+        *("agents.max_gpu_hours", "agents.max_gpu_hours_per_day"),
         *(
             key
             for field in dataclasses.fields(config.Profile)
@@ -156,6 +157,7 @@ def test_paths_are_seen_from_their_file_and_variables_are_put_in(
     tmp_path: Path, environ: dict[str, str], write: Write
 ) -> None:
     text = 'runs_dir = "/cluster/${USER}/$USER-runs"\nstate_dir = "~/s"\ntemplates_dir = "../t"\n'
+    text += 'metrics_file = "../m/$USER.prom"\nmetrics_file_mode = "0640"\n'
     write("site/orchestrator/config.toml", text)
     assert failure(environ, tmp_path).endswith(
         f"/config.toml:3: templates_dir: no such folder: {tmp_path}/site/t\n"
@@ -167,7 +169,16 @@ def test_paths_are_seen_from_their_file_and_variables_are_put_in(
     assert configuration.runs_dir == Path("/cluster/ada/ada-runs")
     assert configuration.state_dir == tmp_path / "home" / "s"
     assert configuration.templates_dir == tmp_path / "site" / "t"
+    assert configuration.metrics_file == tmp_path / "site" / "m" / "ada.prom"
+    assert configuration.metrics_file_mode == 0o640
     assert configuration.database == f"sqlite:///{tmp_path}/home/s/orchestrator.db"
+    del environ["USER"]
+    message = failure(environ, tmp_path)
+    assert "/config.toml:4: metrics_file: $USER is not set here\n" in message
+    environ["ORCHESTRATOR_METRICS_FILE"] = "/m/x.prom"
+    write("site/orchestrator/config.toml", text.partition("metrics")[0])
+    environ["USER"] = "ada"
+    assert config.load(environ, tmp_path).metrics_file == Path("/m/x.prom")
     del environ["USER"]
     assert failure(environ, tmp_path).endswith(
         "/site/orchestrator/config.toml:1: runs_dir: $USER is not set here\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from db.sqlite.database import SqliteDatabase
+from orchestrator.controller.session import stores
 
 Opened = Callable[..., SqliteDatabase]
 
@@ -16,3 +17,10 @@ Opened = Callable[..., SqliteDatabase]
 def opened() -> Iterator[Opened]:
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(SqliteDatabase(*args, **options))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[stores.Store]:
+    """An empty database, on SQLite and on PostgreSQL."""
+    with stores.Store(database_url) as store:
+        yield store

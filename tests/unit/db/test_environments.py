@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from tests import builders
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 WHERE = environments.to_json(environments.Placement(host="n1"))
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
 
 
 def environment(driver: str) -> tuple[str, str]:

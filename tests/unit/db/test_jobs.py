@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from orchestrator.controller.session import queries, stores
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 SECOND = datetime.timedelta(seconds=1)
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
 
 
 #: For what SQLite alone has.
@@ -313,9 +306,9 @@ def test_attempts_and_events(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == ("0010", "0010", None)
+    assert store.upgrade() == ("0011", "0011", None)
     assert store.describe().startswith(
-        ("schema 0010, journal wal, local disk", "schema 0010, Post")
+        ("schema 0011, journal wal, local disk", "schema 0011, Post")
     )
 
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
-
-import pytest
 
 from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
 
 
 def test_a_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
@@ -28,17 +20,7 @@ def test_a_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None
     )
     second = dataclasses.replace(start, path="/r/2.out", offset_bytes=1)
     metric = jobs.Metric(name="loss", value=1.5, source="log:olivia", path="/r/2.out")
-    submission = jobs.Submission(
-        token="abcd00000001",
-        cluster="lab",
-        scheduler="slurm",
-        name="digits",
-        script="",
-        spec="{}",
-        run_dir="/r",
-        provenance="{}",
-        created_at=NOW,
-    )
+    submission = builders.make_submission(1, NOW, name="digits")
     with store.writing() as work:
         row = work.jobs.add_submission(submission)[0].row
         cursors = work.log_cursors

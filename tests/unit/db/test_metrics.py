@@ -5,38 +5,21 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterator
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from db import unit_of_work
 from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
-
-
 def add_job(store: stores.Store, token: str = "abcd00000001") -> int:
     """Store a job; return its row."""
-    submission = jobs.Submission(
-        token=token,
-        cluster="lab",
-        scheduler="slurm",
-        name="digits",
-        script="",
-        spec="{}",
-        run_dir="/r",
-        provenance="{}",
-        created_at=NOW,
-    )
+    submission = builders.make_submission(1, NOW, token=token, name="digits")
     with store.writing() as work:
         return work.jobs.add_submission(submission)[0].row
 

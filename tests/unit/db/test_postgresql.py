@@ -19,7 +19,7 @@ from db.stores.settings import SettingStore
 from db.tables.jobs import SUBMISSIONS
 from orchestrator import errors, jobs, metrics
 from orchestrator.controller.session import stores
-from tests import postgresql
+from tests import builders, postgresql
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -190,17 +190,7 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
 
 
 def add(work: unit_of_work.UnitOfWork, token: str) -> int:
-    record = jobs.Submission(
-        token=token,
-        cluster="lab",
-        scheduler="slurm",
-        name="digits",
-        script="",
-        spec="{}",
-        run_dir="/r",
-        provenance="{}",
-        created_at=NOW,
-    )
+    record = builders.make_submission(1, NOW, token=token, name="digits")
     return work.jobs.add_submission(record, labels=["a"])[0].row
 
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-
-import pytest
 
 from orchestrator.controller.session import stores
 from orchestrator.tracking import records
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
 
 
 def test_a_claim_is_given_back_by_its_holder_only(store: stores.Store) -> None:

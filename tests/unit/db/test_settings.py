@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from orchestrator import errors
 from orchestrator.controller.session import stores
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
 
 
 def test_installation_id_is_made_once(store: stores.Store, database_url: str) -> None:

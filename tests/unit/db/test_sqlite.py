@@ -322,3 +322,19 @@ def test_error_of_a_lock_that_is_not_released(tmp_path: Path) -> None:
         f"{path} is locked by another process for too long. "
         f"`fuser {path}` shows which one; try again when it has ended."
     )
+
+
+def test_an_interrupt_while_a_connection_is_returned_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with SqliteDatabase(tmp_path / "x.db") as database:
+        with database.writing():
+            pass
+        sa.event.listen(database._engine, "reset", interrupt)
+        with pytest.raises(KeyboardInterrupt), database.reading():
+            pass
+        sa.event.remove(database._engine, "reset", interrupt)
+    assert caplog.messages == []

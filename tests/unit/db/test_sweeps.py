@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +11,7 @@ from orchestrator import config, errors, jobs, sweeps
 from orchestrator.controller.session import stores
 from orchestrator.controller.sweeps import queries
 from orchestrator.toml import documents
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
@@ -40,12 +40,6 @@ def expanded(text: str = TEXT) -> sweeps.Sweep:
     return sweeps.expand(document, PROFILE, problems)
 
 
-@pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
-    with stores.Store(database_url) as store:
-        yield store
-
-
 def add(store: stores.Store, sweep: sweeps.Sweep) -> sweeps.StoredSweep:
     with store.writing() as work:
         return work.sweeps.add(
@@ -65,16 +59,8 @@ def submit(
     """Store an array for these points, and give it to them; returns rows by point."""
     with store.writing() as work:
         token = f"abcd{len(work.jobs.find(jobs.JobQuery())):08}"
-        record = jobs.Submission(
-            token=token,
-            cluster="lab",
-            scheduler="slurm",
-            name="wrn",
-            script="",
-            spec="{}",
-            run_dir=f"/runs/wrn.{token}",
-            provenance="{}",
-            created_at=NOW,
+        record = builders.make_submission(
+            1, NOW, token=token, name="wrn", run_dir=f"/runs/wrn.{token}"
         )
         added = work.jobs.add_submission(
             record, array_tasks=range(len(moves)), sweep="wrn", **fields

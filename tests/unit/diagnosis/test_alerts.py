@@ -9,20 +9,10 @@ from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.diagnosis import alerts
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
-JOB = jobs.Job(
-    row=7,
-    token="abcd12345678",
-    cluster="fake",
-    scheduler="slurm",
-    name="demo",
-    state=jobs.JobState.RUNNING,
-    run_dir="/runs/demo.abcd12345678",
-    created_at=NOW,
-    job_id="123",
-    attempt=1,
-)
+JOB = builders.make_job(row=7, created_at=NOW, job_id="123", attempt=1)
 
 
 def series(

@@ -12,6 +12,7 @@ from orchestrator import jobs
 from orchestrator.diagnosis import explanations, log_reader, log_rules
 from orchestrator.diagnosis.records import Evidence, Explanation, JobFacts, Source
 from orchestrator.jobs import JobState
+from tests import builders
 
 RULES = log_rules.load_shipped()
 CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 0"
@@ -25,6 +26,8 @@ TIME_LIMIT = (
 OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
 WORKER = "RuntimeError: DataLoader worker (pid 9) exited unexpectedly"
 NO_MODULE = "ModuleNotFoundError: No module named 'x'"
+NO_SNAPSHOT = "orchestrator: there is no snapshot /r/code.tar on n1: it was removed"
+CANNOT_UNPACK = "orchestrator: cannot unpack /r/code.tar on n1: see the message above"
 STEP = "step 17 loss 2.31 lr 0.1"
 PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO PREEMPTION ***"
 RAISED = ["Traceback (most recent call last):", '  File "/a.py", line 1, in f', "ValueError: no"]
@@ -32,19 +35,7 @@ LAST = ("missing_module", 5)
 
 
 def job_of(state: JobState, **fields: object) -> jobs.Job:
-    known: dict[str, object] = {
-        "row": 3,
-        "token": "abcd12345678",
-        "cluster": "lab",
-        "scheduler": "slurm",
-        "name": "demo",
-        "state": state,
-        "run_dir": "/r",
-        "job_id": "7",
-        "settled": True,
-        "created_at": datetime.datetime.now(datetime.UTC),
-    }
-    return jobs.Job(**{**known, **fields})  # type: ignore[arg-type]
+    return builders.make_job(row=3, state=state, **{"settled": True, **fields})
 
 
 def explained(lines: list[str], job: jobs.Job | None = None) -> Explanation:
@@ -160,6 +151,14 @@ def test_messages_of_other_programs(line: str, cause: str) -> None:
         ([STEP], JobState.FAILED, 139, 0, "segfault"),
         ([STEP], JobState.FAILED, 0, 53, "launch_failed"),
         ([NO_MODULE], JobState.FAILED, 78, 0, "setup_failed"),
+        ([NO_SNAPSHOT], JobState.FAILED, 73, 0, "snapshot"),
+        ([CANNOT_UNPACK], JobState.FAILED, 73, 0, "snapshot"),
+        (
+            ["tar: ./data: Cannot write: No space left on device", CANNOT_UNPACK],
+            *(JobState.FAILED, 73, 0, "disk_full"),
+        ),
+        (["orchestrator: cannot write to /r on n1"], JobState.FAILED, 73, 0, "run_folder"),
+        ([], JobState.FAILED, 73, 0, "run_folder"),
         (["x: command not found"], JobState.FAILED, 127, 0, "missing_program"),
         ([STEP], JobState.FAILED, 3, 0, "nonzero_exit"),
         (["Error: no luck"], JobState.FAILED, 3, 0, "nonzero_exit"),

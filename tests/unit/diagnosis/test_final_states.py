@@ -10,6 +10,7 @@ from orchestrator import jobs
 from orchestrator.diagnosis import final_states
 from orchestrator.diagnosis.records import JobFacts
 from orchestrator.jobs import JobState
+from tests import builders
 
 BEGIN = datetime.datetime(2026, 5, 1, 12, 0, 0, tzinfo=datetime.UTC)
 ME, ROOT, BOB = "alice", "root", "bob"
@@ -19,19 +20,7 @@ def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object)
     if ran_seconds is not None:
         ended_at = BEGIN + datetime.timedelta(seconds=ran_seconds)
         fields = {"started_at": BEGIN, "ended_at": ended_at, "node_list": "n4", **fields}
-    return jobs.Job(
-        **{
-            "row": 1,
-            "token": "abcd12345678",
-            "cluster": "lab",
-            "scheduler": "slurm",
-            "name": "demo",
-            "state": state,
-            "run_dir": "/r",
-            "created_at": BEGIN,
-            **fields,
-        }  # type: ignore[arg-type]
-    )
+    return builders.make_job(state=state, created_at=BEGIN, **fields)
 
 
 def explained(job: jobs.Job, **facts: object) -> tuple[str, str]:

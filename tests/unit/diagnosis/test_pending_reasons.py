@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from orchestrator import jobs
 from orchestrator.diagnosis import (
     causes,
     exit_codes,
@@ -18,20 +17,11 @@ from orchestrator.diagnosis import (
 )
 from orchestrator.diagnosis.pending_reasons import Prospect
 from orchestrator.jobs import JobState
+from tests import builders
 
 
 def job_of(state, **fields):
-    return jobs.Job(
-        row=1,
-        token="abcd12345678",
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        state=state,
-        run_dir="/r",
-        created_at=datetime.datetime.now(datetime.UTC),
-        **fields,
-    )
+    return builders.make_job(state=state, created_at=datetime.datetime.now(datetime.UTC), **fields)
 
 
 def ended(state, code, exit_signal):

@@ -15,6 +15,9 @@ _WRAPPERS = ("files", "batch_file", "documents")
 #: Function -> why it may open a file for reading.
 _ALLOWED = {
     "orchestrator/toml/documents.py:shipped": "a file of this package",
+    "orchestrator/web/rendering.py:_shipped": "a file of this package",
+    "orchestrator/web/access/peers.py:uid_of_socket": "a file of the kernel",
+    "orchestrator/web/server.py:_take_lock": "a lock, for writing",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
@@ -25,6 +28,13 @@ _ALLOWED = {
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",
     "orchestrator/controller/notices/senders.py:post": "a web address",
+    "orchestrator/controller/code/packs.py:add": "a pack in our private folder",
+    "orchestrator/controller/remote/agent.py:_run": "a request by its ID",
+    "orchestrator/controller/remote/keeper.py": "/dev/null, its own descriptors, and a new file",
+    "orchestrator/controller/remote/pending.py:_locked": "a lock in our private folder",
+    "orchestrator/controller/remote/requests.py:output": "a spool in our private folder",
+    "orchestrator/controller/remote/requests.py:settled": "a request by its ID",
+    "orchestrator/controller/remote/transfer.py": "packs in our private folder",
     "orchestrator/files/writing.py:sync": "syncs what was just written, reads nothing",
     "orchestrator/processes/process.py": "pipes and memory of its own, and /dev/null",
 }

@@ -14,7 +14,7 @@ from orchestrator.files import disk_use, removal
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[int]:
-    descriptor = removal.open_folder(tmp_path)
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     yield descriptor
     os.close(descriptor)
 
@@ -65,7 +65,7 @@ def test_read_only_folders(tmp_path: Path) -> None:
         os.chown(path, uid, -1)
     for path in (tmp_path / "x/inner/deep", tmp_path / "x/inner", tmp_path / "x"):
         path.chmod(0o500)
-    descriptor = removal.open_folder(tmp_path)
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -56,6 +58,25 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
     assert folder.owner(0) is None
     assert folder.attempts() == {}
     assert folder.exit_record(0, 0, token="abcd12345678", owner=None) is None
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV]
+)
+def test_a_file_system_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Or with too many of one file: a symbolic link instead."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    target = tmp_path / "tree.tar"
+    target.touch()
+    monkeypatch.setattr(os, "link", failing)
+    links = {"code.tar": target}
+    folder = run_folder.create(tmp_path / "runs", "x", "abcd12345678", {}, hard_links=links)
+    assert (folder.path / "code.tar").readlink() == target
 
 
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:

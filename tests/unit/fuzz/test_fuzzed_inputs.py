@@ -29,7 +29,7 @@ from orchestrator import (
     specs,
     sweeps,
 )
-from orchestrator.cli import value_types
+from orchestrator.cli.arguments import value_types
 from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries

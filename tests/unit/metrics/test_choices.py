@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator import metrics
 from orchestrator.metrics import choices, summaries
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import aliases
 
 NAMES = ("learning_rate", "loss", "throughput", "val_accuracy", "val_loss")
 
@@ -34,8 +34,15 @@ def test_direction_follows_from_the_name(direction: int, names: str) -> None:
     )
 
 
+def test_order_of_curves() -> None:
+    names = ("checkpoint_time", "epoch_loss", "loss", "throughput", "top1_acc", "val_accuracy")
+    assert sorted(names, key=choices.sort_key) == [
+        *("val_accuracy", "loss", "throughput", "epoch_loss", "top1_acc", "checkpoint_time")
+    ]
+
+
 def resolve(*texts: str, direction: int = 0) -> list[choices.Choice]:
-    return choices.resolve(texts, NAMES, direction, alias=vocabulary.normalized)
+    return choices.resolve(texts, NAMES, direction, alias=aliases.normalized)
 
 
 def test_choices() -> None:

@@ -13,16 +13,13 @@ from hypothesis import strategies as st
 from orchestrator import jobs
 from orchestrator.notices import formats, records, texts
 from orchestrator.schedules.records import Trigger
+from tests import builders
 
 AT = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
-JOB = jobs.Job(
+JOB = builders.make_job(
     row=7,
-    token="abcd00000007",
-    cluster="lab",
-    scheduler="slurm",
     name="wrn",
     state=jobs.JobState.OUT_OF_MEMORY,
-    run_dir="/r/wrn.abcd00000007",
     created_at=AT,
     job_id="4711",
     cause="host_memory",

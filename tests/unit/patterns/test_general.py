@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator import patterns
 from orchestrator.patterns import general, numbers
+from tests.unit.patterns import last_line
 
 #: Only the general reader.
-KNOWN = patterns.select(patterns.load_shipped(), ["keyvalue"])
-
-
-def found(*lines: str) -> str:
-    """Return the metrics of the last line as text."""
-    matcher = patterns.Matcher(KNOWN)
-    metrics = [matcher.metrics_of_line(line) for line in lines][-1]
-    return ", ".join(f"{each.name}={each.value:.10g}{each.unit}" for each in metrics)
+KNOWN = patterns.select(last_line.SHIPPED, ["keyvalue"])
+metrics = functools.partial(last_line.metrics, known=KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +222,7 @@ def found(*lines: str) -> str:
     ],
 )  # fmt: skip
 def test_lines_of_metrics(line: str, expected: str) -> None:
-    assert found(line) == expected
+    assert metrics(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -270,25 +266,25 @@ def test_lines_of_metrics(line: str, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_other_lines(line: str) -> None:
-    assert found(line) == ""
+    assert metrics(line) == ""
 
 
 def test_numbers_at_the_beginning_that_are_no_steps() -> None:
-    assert found("2 Percent improvement, error=8.07") == "error=8.07"
-    assert found("100 samples, accuracy 0.91") == "accuracy=0.91"
-    assert found("2) accuracy 0.91") == "accuracy=0.91"
-    assert found("GPU index 3, score 0.5") == "score=0.5"
-    assert found("1      300.0           loss  0.2118") == "loss=0.2118"
-    assert found("step 3 loss 0.5 mem 14764MB") == "step=3step, loss=0.5, memory=14764MB"
+    assert metrics("2 Percent improvement, error=8.07") == "error=8.07"
+    assert metrics("100 samples, accuracy 0.91") == "accuracy=0.91"
+    assert metrics("2) accuracy 0.91") == "accuracy=0.91"
+    assert metrics("GPU index 3, score 0.5") == "score=0.5"
+    assert metrics("1      300.0           loss  0.2118") == "loss=0.2118"
+    assert metrics("step 3 loss 0.5 mem 14764MB") == "step=3step, loss=0.5, memory=14764MB"
 
 
 def test_rows_of_a_table() -> None:
     header = "epoch     train_loss  valid_loss  accuracy  time"
     expected = "epoch=0, loss=2.5, val_loss=2.4, accuracy=0.91"
-    assert found(header, "0         2.500000    2.400000    0.91      00:05") == expected
+    assert metrics(header, "0         2.500000    2.400000    0.91      00:05") == expected
     # A row of another table, and a line that only has as many words.
-    assert found(header, "0         2.500000    2.400000") == ""
-    assert found(header, "Done in 5 s 0.5") == ""
+    assert metrics(header, "0         2.500000    2.400000") == ""
+    assert metrics(header, "Done in 5 s 0.5") == ""
 
 
 def test_a_progress_bar_behind_a_row() -> None:
@@ -298,22 +294,22 @@ def test_a_progress_bar_behind_a_row() -> None:
     expected = (
         "epoch=3, memory=10.4G, box_loss=0.4635, cls_loss=0.2344, step=99step, step_time=1.14s/it"
     )
-    assert found(header, row + bar) == expected
+    assert metrics(header, row + bar) == expected
 
 
 def test_a_column_beside_other_parts_of_a_loss_is_one_too() -> None:
     header = "Epoch   gpu_mem       box       obj       cls     total    labels  img_size"
     row = "32/4999     55.1G   0.05461   0.01017   0.03715    0.1019        26      1856"
-    assert found(header, row) == (
+    assert metrics(header, row) == (
         "epoch=32, memory=55.1G, box_loss=0.05461, obj_loss=0.01017, cls_loss=0.03715, "
         "total_loss=0.1019"
     )
-    assert found("epoch  total  loss", "3  100  0.5") == "epoch=3, loss=0.5"
+    assert metrics("epoch  total  loss", "3  100  0.5") == "epoch=3, loss=0.5"
 
 
 def test_a_printed_carriage_return_ends_a_part_of_a_line() -> None:
     bar = "steps:  4%|#  | 12/300 [00:11<05:08, 1.89it/s]"
-    assert found(f"^M{bar}^M   ^M{{'loss': 1.06}}") == (
+    assert metrics(f"^M{bar}^M   ^M{{'loss': 1.06}}") == (
         "step=12step, throughput=1.89it/s, loss=1.06"
     )
 
@@ -336,6 +332,7 @@ PARTS = st.one_of(
 
 
 @given(st.lists(PARTS, max_size=30).map("".join))
+@example("1.1260762019562404e-113B")
 def test_each_value_is_a_number_of_the_line(line: str) -> None:
     reading = general.read(line) or general.Reading()
     for value in reading.values:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import patterns
-
-SHIPPED = patterns.load_shipped()
-
-
-def found(*lines: str) -> str:
-    """Return the metrics of the last line as text."""
-    matcher = patterns.Matcher(SHIPPED)
-    metrics = [matcher.metrics_of_line(line) for line in lines][-1]
-    return ", ".join(f"{each.name}={each.value:.10g}{each.unit}" for each in metrics)
+from tests.unit.patterns import last_line
 
 
 @pytest.mark.parametrize(
@@ -70,7 +61,7 @@ def found(*lines: str) -> str:
          "step=40iter, train=0.51, val=0.62, learning_rate=0.1"),
         ("Split: train 0.8, val 0.1, test 0.1", ""),
         ("iteration_time: 0.25", "step_time=0.25"),
-        ("time step: 4000", ""),
+        ("time step: 4000", "step=4000step"),
         ("epoch 3 [ 0/40] loss: 0.51 iter: 1.25s data: 0.1s",
          "step=0step, epoch=3epoch, loss=0.51, step_time=1.25s, data_time=0.1s"),
         ("runtime.step=40, runtime.steptime=1.25, loss.head=0.51",
@@ -113,7 +104,7 @@ def found(*lines: str) -> str:
     ],
 )  # fmt: skip
 def test_lines(line: str, expected: str) -> None:
-    assert found(line) == expected
+    assert last_line.metrics(line) == expected
 
 
 def test_a_line_of_a_logger_behind_a_bar() -> None:
@@ -123,18 +114,21 @@ def test_a_line_of_a_logger_behind_a_bar() -> None:
         "[INFO|trainer.py:12] 2026-03-01 10:00:00,000 >> {'loss': 0.51, 'epoch': 0.5}",
     ):
         expected = "step=5step, step_time=1.1s/it, loss=0.51, epoch=0.5"
-        assert found(f"{bar} {line}") == found(f"{bar}{line}") == expected
+        assert last_line.metrics(f"{bar} {line}") == last_line.metrics(f"{bar}{line}") == expected
 
 
 def test_the_bar_of_lightning_repeats_the_validation_of_the_epoch_before() -> None:
     fields = "v_num=0, train_loss=0.51, val_loss=0.62]"
     begun = f"Epoch 4:  50%|#####     | 5/10 [00:05<00:05,  9.10it/s, {fields}"
-    assert found(begun) == "step=5step, epoch=4epoch, throughput=9.1it/s, loss=0.51"
+    assert last_line.metrics(begun) == "step=5step, epoch=4epoch, throughput=9.1it/s, loss=0.51"
     full = f"Epoch 4: 100%|##########| 10/10 [00:10<00:00,  9.10it/s, {fields}"
-    assert found(full) == "step=10step, epoch=4epoch, throughput=9.1it/s, loss=0.51, val_loss=0.62"
+    assert (
+        last_line.metrics(full)
+        == "step=10step, epoch=4epoch, throughput=9.1it/s, loss=0.51, val_loss=0.62"
+    )
 
 
 def test_a_program_prints_lines_that_its_pattern_does_not_know() -> None:
     known = "{'loss': 0.51, 'learning_rate': 0.1, 'epoch': 0.5}"
-    assert found(known) == "loss=0.51, learning_rate=0.1, epoch=0.5"
-    assert found(known, "step 40: loss = 0.62") == "step=40step, loss=0.62"
+    assert last_line.metrics(known) == "loss=0.51, learning_rate=0.1, epoch=0.5"
+    assert last_line.metrics(known, "step 40: loss = 0.62") == "step=40step, loss=0.62"

@@ -33,6 +33,7 @@ ZONE = datetime.timezone(datetime.timedelta(hours=2))
         ("[2021-04-01 10:00:00 swin](main.py 192): INFO loss 1", "loss 1", "", None),
         ("[INFO|trainer.py:1143] 2021-05-25 06:30:55,345 >> loss 1", "loss 1", "", None),
         ("[2023-05-01 10:00:00,123] [INFO] [timer.py:199:stop] loss 1", "loss 1", "", None),
+        ("    [2023-05-01 10:00:00,123 INFO] loss 1", "loss 1", "", None),
         ("I0701 12:34:56.789012 140 file.py:12] loss 1", "loss 1", "", None),
         ("[07/12 10:20:30 d2.utils.events]:  loss 1", "loss 1", "", None),
         ("[rank0]:[titan] 2024-11-01 10:00:00,1 - root - INFO - loss 1", "loss 1", "/0", 0),

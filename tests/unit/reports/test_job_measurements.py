@@ -11,6 +11,7 @@ import pytest
 from orchestrator import jobs, reports
 from orchestrator.reports import job_measurements
 from orchestrator.usage import gpus
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -18,16 +19,8 @@ NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 def record(*metrics: jobs.Metric, **fields: Any) -> job_measurements.JobRecord:
     job = {"gpus": 4, "nodes": 2, "node_list": "n[1-2]", "job_id": "7", **fields.pop("job", {})}
     return job_measurements.JobRecord(
-        job=jobs.Job(
-            row=3,
-            token="t" * 12,
-            cluster="lab",
-            scheduler="slurm",
-            name="wrn",
-            state=jobs.JobState.COMPLETED,
-            run_dir="/r",
-            created_at=NOW,
-            **job,
+        job=builders.make_job(
+            row=3, name="wrn", state=jobs.JobState.COMPLETED, created_at=NOW, **job
         ),
         spec=fields.pop("spec", jobs.JobSpec(name="wrn")),
         metrics=metrics,

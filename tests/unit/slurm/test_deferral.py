@@ -7,19 +7,11 @@ import datetime
 
 from orchestrator import config, jobs
 from orchestrator.slurm import deferral
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
-JOB = jobs.Job(
-    row=1,
-    token="abcd12345678",
-    cluster="lab",
-    scheduler="slurm",
-    name="demo",
-    state=jobs.JobState.NOT_SUBMITTED,
-    run_dir="/runs/demo.abcd12345678",
-    created_at=NOW,
-    partition="gpu",
-    resend_at=NOW,
+JOB = builders.make_job(
+    job_id=None, state=jobs.JobState.NOT_SUBMITTED, created_at=NOW, partition="gpu", resend_at=NOW
 )
 
 

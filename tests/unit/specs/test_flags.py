@@ -48,12 +48,13 @@ VALUES: dict[str, object] = {
     "container.binds": ("/:/host",),
     "container.gpu": "nv",
     "launch.command": "true",
+    "launch.launcher": "python",
     "launch.rendezvous": "c10d",
     "launch.nproc_per_node": "2",
     "environment.variables": ("A=b=c",),
 }
 CONTEXT: dict[str, dict[str, object]] = {
-    "container.runtime": {"container.image": "nvcr.io#x/y"},
+    "container.runtime": {"container.image": "/"},
     "container.image": {"container.runtime": "pyxis"},
     "container.binds": {"container.runtime": "pyxis", "container.image": "nvcr.io#x/y"},
     "container.gpu": {"container.runtime": "pyxis", "container.image": "nvcr.io#x/y"},

@@ -52,7 +52,8 @@ def string_fields() -> Iterator[tuple[str, str]]:
             if key == "variables":
                 yield table, key
             if any(
-                part is str or typing.get_origin(part) is tuple for part in schema.kinds_of(kind)
+                part in (str, jobs.PluginName) or typing.get_origin(part) is tuple
+                for part in schema.kinds_of(kind)
             ):
                 yield table, key
             else:

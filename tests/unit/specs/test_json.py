@@ -28,7 +28,7 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(_of(arguments[0]), max_size=3).map(tuple)
     if hint is not type(None) and dataclasses.is_dataclass(hint):
         return _record(hint)
-    if hint is str:
+    if hint in (str, jobs.PluginName):
         return TEXT
     if hint is float:
         return st.floats(allow_nan=False, allow_infinity=False)

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator import jobs, tracking
 from orchestrator.jobs import JobState
+from tests import builders
 
 T0 = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 GRACE_SECONDS = 120.0
@@ -21,19 +22,8 @@ def at(seconds: float) -> datetime.datetime:
 
 
 def job(**fields: Any) -> jobs.Job:
-    values: dict[str, Any] = {
-        "row": 7,
-        "token": "abcd12345678",
-        "cluster": "lab",
-        "scheduler": "slurm",
-        "name": "digits",
-        "state": JobState.PENDING,
-        "run_dir": "/runs/digits.abcd12345678",
-        "created_at": T0,
-        "job_id": "41",
-        "raw_job_id": "41",
-    }
-    return jobs.Job(**{**values, **fields})
+    values = {"row": 7, "name": "digits", "state": JobState.PENDING, "created_at": T0}
+    return builders.make_job(**{**values, "job_id": "41", "raw_job_id": "41", **fields})
 
 
 def row(state: JobState, **fields: Any) -> tracking.Observation:

@@ -11,17 +11,13 @@ import pytest
 from orchestrator import jobs
 from orchestrator.cli import show
 from orchestrator.usage import efficiency, gpus
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 GIB = 1 << 30
-JOB = jobs.Job(
+JOB = builders.make_job(
     row=7,
-    token="abcd12345678",
-    cluster="fake",
-    scheduler="slurm",
-    name="demo",
     state=jobs.JobState.COMPLETED,
-    run_dir="/runs/demo.abcd12345678",
     created_at=NOW,
     job_id="123",
     time_limit_seconds=36000,

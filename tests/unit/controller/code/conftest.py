@@ -37,11 +37,13 @@ class Tree:
         return path
 
     def git(self, *arguments: str, folder: Path | None = None) -> str:
-        own = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
-        command = ["git", "-C", str(folder or self.folder), *own, *arguments]
+        own = ("user.name=a", "user.email=a@b", "protocol.file.allow=always")
+        # Since git 2.47 it runs in the background, and writes while a test looks.
+        settings = [word for each in (*own, "maintenance.auto=false") for word in ("-c", each)]
+        command = ["git", "-C", str(folder or self.folder), *settings, *arguments]
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
-        return done.stdout
+        done = subprocess.run(command, check=True, capture_output=True, env=environ)
+        return os.fsdecode(done.stdout)
 
     def names(self, folder: Path | None = None) -> list[str]:
         """Return the files that a snapshot has, sorted."""
@@ -52,8 +54,12 @@ class Tree:
         return self.store.take(listing.root, listing.names, {})
 
     def contents(self, tree: str) -> dict[str, bytes]:
-        files = self.store.read(tree)
-        return {file.path: self.store.content(tree, file.path, limit_bytes=10**6) for file in files}
+        return {
+            file.path: os.fsencode(
+                self.git("cat-file", "blob", f"{tree}:{file.path}", folder=self.store.folder)
+            )
+            for file in self.store.read(tree)
+        }
 
     def state(self) -> dict[str, bytes]:
         """Return all files of the repository itself."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -153,7 +154,39 @@ def test_the_difference_of_two_snapshots(tree: Tree) -> None:
     assert "-one\n+two\n" in text
     assert tree.store.difference(first, first, limit_bytes=10**6) == ""
     tree.write("train.py", "long line\n" * 10_000)
-    assert len(tree.store.difference(first, tree.take(), limit_bytes=1000)) == 1000
+    third = tree.take()
+    text = tree.store.difference(first, third, limit_bytes=1000)
+    command = f"git --git-dir={tree.store.folder} diff {first} {third}"
+    assert text.endswith(
+        f"\n+long line\nCut after 1000 bytes. All of it: {command}\nOne file: {command} -- FILE\n"
+    )
+    assert len(text) < 1600
+    for options in ([], ["--", "train.py"]):
+        words = [*command.split(), *options]
+        whole = subprocess.run(words, check=True, capture_output=True).stdout
+        assert whole.count(b"+long line\n") == 10_000
+
+
+def test_all_files_that_differ_are_listed_first(tree: Tree) -> None:
+    """Also those whose text is cut."""
+    tree.write("a_large", "x\n" * 5000)
+    tree.write("gone.py", "1\n2\n")
+    first = tree.take()
+    tree.write("a_large", "y\n" * 5000)
+    (tree.folder / "gone.py").unlink()
+    tree.write(f"{'long/' * 20}x.py", "new\n")
+    tree.write("z.bin", b"\0" * 100)
+    os.chmod(tree.folder / "train.py", 0o755)
+    listed, _, text = tree.store.difference(first, tree.take(), limit_bytes=300).partition("\n\n")
+    assert listed.splitlines() == [
+        f" {'a_large':110} | 10000 ++++++++++----------",
+        f" {'gone.py (gone)':110} |     2 -",
+        f" {'long/' * 20}x.py (new) |     1 +",
+        f" {'train.py (mode +x)':110} |     0",
+        f" {'z.bin (new)':110} |   Bin 0 -> 100 bytes",
+        " 5 files changed, 5001 insertions(+), 5002 deletions(-)",
+    ]
+    assert "gone.py" not in text
 
 
 def test_a_copy_replaces_nothing(tree: Tree) -> None:
@@ -210,7 +243,7 @@ def test_the_last_use_is_known_and_prune_waits(tree: Tree) -> None:
     assert (tree.take(), tree.store.archive(taken, tree.runs_dir)) == (taken, used[1])
     assert all(path.stat().st_mtime > 1 for path in used)
     with open(tree.store.folder / "lock", "wb") as lock:
-        with tree.store._locked(), pytest.raises(BlockingIOError):
+        with tree.store.locked(), pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -231,27 +264,3 @@ def test_a_damaged_index_is_written_again(tree: Tree, content: bytes) -> None:
     (index,) = (tree.store.folder / "indexes").iterdir()
     index.write_bytes(content)
     assert tree.take() == taken
-
-
-def test_content_that_is_missing(tree: Tree) -> None:
-    taken = tree.take()
-    for path in (tree.store.folder / "objects" / "pack").iterdir():
-        path.unlink()
-    message = f"files of snapshot {taken} are missing in {tree.store.folder}"
-    with pytest.raises(stores.SnapshotError, match=f"^{re.escape(message)}$"):
-        tree.store.read(taken)
-    assert tree.store.summary(taken) == f"not known: {message}"
-
-
-def test_an_index_is_kept_only_with_its_snapshot(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Objects of an interrupted snapshot are pruned, and an index must not name them."""
-    inner = tree.take()
-    (kept,) = (tree.store.folder / "indexes").iterdir()
-    before = kept.read_bytes()
-    tree.write("new.py", "new\n")
-    monkeypatch.setattr(stores, "_REFERENCES", "refs/bad name")
-    with pytest.raises(stores.SnapshotError):
-        tree.store.take(tree.folder, ["train.py", "new.py"], {"inner": inner})
-    assert kept.read_bytes() == before

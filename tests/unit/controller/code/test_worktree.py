@@ -98,6 +98,28 @@ def test_a_repository_of_another_user_counts_as_a_folder(tree: Tree) -> None:
     assert tree.names() == [".gitignore", "train.py"]
 
 
+def test_files_that_cannot_be_read(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read all files, so this one is only said to be unreadable."""
+    tree.write("secret", "x\n")
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: "secret" not in path and access(path, mode)
+    )
+    found = worktree.listing(tree.store, tree.folder).found
+    assert {each.name: each.is_readable for each in found} == {"train.py": True, "secret": False}
+
+
+@pytest.mark.parametrize("target", ["data", "runs/3", "runs"])
+def test_absolute_links_through_another_name_of_the_folder(tree: Tree, target: str) -> None:
+    """The home folder is often a link, and the root of a snapshot never leads through one."""
+    alias = tree.folder.parent / "alias"
+    alias.symlink_to(tree.folder)
+    (tree.folder / "runs" / "3").mkdir(parents=True)
+    (tree.folder / "latest").symlink_to(alias / target)
+    (link,) = [each for each in worktree.listing(tree.store, tree.folder).found if each.target]
+    assert link.target == str(tree.folder / target)
+
+
 ATTACKS = {
     "core.fsmonitor": "[core]\nfsmonitor = PROGRAM\n",
     "hooks": "[core]\nhooksPath = HOOKS\n",

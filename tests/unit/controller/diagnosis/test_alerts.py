@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.tables.jobs import SUBMISSIONS
-from orchestrator import jobs, specs
+from orchestrator import jobs
 from orchestrator.controller.diagnosis import alerts
 from orchestrator.controller.session import contexts, stores
 from tests import builders
@@ -51,17 +51,7 @@ def add(
     at = now.timestamp() - silent_minutes * 60
     for name in ("log", "metrics.jsonl"):
         os.utime(folder / name, (at, at))
-    record = jobs.Submission(
-        token=token,
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        script="x",
-        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
-        run_dir=str(folder),
-        provenance="{}",
-        created_at=now,
-    )
+    record = builders.make_submission(1, now, token=token, run_dir=str(folder))
     begun = now - datetime.timedelta(hours=5)
     fields = {"job_id": str(number), "stdout_path": str(folder / "log"), "started_at": begun}
     with context.store.writing() as work:

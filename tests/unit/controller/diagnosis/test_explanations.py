@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import jobs, specs
+from orchestrator import jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.session import contexts, stores
@@ -53,17 +53,7 @@ def test_remaining_logs_are_read_by_the_next_refresh(
 def _add(context: contexts.Context, number: int, log: str) -> int:
     path = context.folder / f"{number}.out"
     path.write_text(f'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n{log}')
-    record = jobs.Submission(
-        token=f"abcd{number:08}",
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        script="x",
-        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
-        run_dir=str(context.folder),
-        provenance="{}",
-        created_at=NOW,
-    )
+    record = builders.make_submission(number, NOW, run_dir=str(context.folder))
     failed = {"exit_code": 1, "exit_signal": 0, "settled": True, "ended_at": NOW}
     with context.store.writing() as work:
         job = work.jobs.add_submission(

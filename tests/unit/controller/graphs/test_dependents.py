@@ -37,16 +37,8 @@ class Queue:
     ) -> int:
         self.jobs += 1
         with self.context.store.writing() as work:
-            record = jobs.Submission(
-                token=f"abcd{self.jobs:08}",
-                cluster="lab",
-                scheduler="slurm",
-                name="x",
-                script="x",
-                spec=spec or specs.to_json(jobs.JobSpec(name="x")),
-                run_dir="/r",
-                provenance="{}",
-                created_at=NOW,
+            record = builders.make_submission(
+                self.jobs, NOW, name="x", spec=spec or specs.to_json(jobs.JobSpec(name="x"))
             )
             (job,) = work.jobs.add_submission(record, state=state, job_id=str(self.jobs), **fields)
             if on_job is not None:

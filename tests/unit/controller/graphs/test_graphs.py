@@ -93,8 +93,19 @@ def test_another_cluster_cannot_submit_the_nodes(
 ) -> None:
     own, foreign = graph.cluster, dataclasses.replace(graph, cluster="lab")
     with pytest.raises(errors.ConflictError) as raised:
-        submit_later.restore(context, foreign, ENVIRON)
+        submit_later.restore(context, foreign, ENVIRON, is_code_stored=False)
     assert str(raised.value) == f"its cluster is lab, and this host belongs to {own}"
+
+
+def test_only_nodes_without_a_stored_snapshot_need_the_folder(
+    context: contexts.Context, graph: records.StoredGraph
+) -> None:
+    moved = dataclasses.replace(graph, folder="/nonexistent/x")
+    there = submit_later.restore(context, moved, ENVIRON, is_code_stored=True)
+    assert str(there.folder) == "/nonexistent/x"
+    with pytest.raises(errors.ConflictError) as raised:
+        submit_later.restore(context, moved, ENVIRON, is_code_stored=False)
+    assert str(raised.value) == "its folder /nonexistent/x does not exist on this host"
 
 
 def test_node_has_the_continuation_job(

@@ -54,16 +54,13 @@ def add(context: contexts.Context, number: int, spec: str | None = None) -> jobs
     line = f"Epoch Throughput: {number}.5 images/second\n"
     (folder / "log").write_text("### orchestrator\n" + line)
     olivia = jobs.JobSpec(name="demo", metrics=jobs.Metrics(patterns=("olivia",)))
-    record = jobs.Submission(
+    record = builders.make_submission(
+        1,
+        NOW,
         token=token,
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        script="x" * 100_000,
+        script="x" * 100000,
         spec=spec or specs.to_json(olivia),
         run_dir=str(folder),
-        provenance="{}",
-        created_at=NOW,
     )
     # Of a job by hand every line counts, with no banner above.
     by_hand = {"tracked_name": "demo", "job_id": str(number), "stdout_path": str(folder / "log")}
@@ -252,3 +249,15 @@ def test_values_that_the_database_cannot_store(any_context: contexts.Context) ->
         (1, "", year),
         (2, "", None),
     ]
+
+
+def test_files_of_an_array_task() -> None:
+    task = builders.make_job(
+        run_dir="/r",
+        stdout_path="/r/7_4.out",
+        stderr_path="/r/7_4.err",
+        array_job_id="7",
+        array_task_id=4,
+    )
+    assert ingest.files_of(task) == ["/r/7_4.out", "/r/7_4.err", "/r/metrics.4.jsonl"]
+    assert ingest.files_of(builders.make_job(run_dir="/r")) == ["/r/metrics.jsonl"]

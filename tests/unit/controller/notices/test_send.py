@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, specs
+from orchestrator import config, jobs
 from orchestrator.controller.notices import delivery, senders
 from orchestrator.controller.session import contexts, stores
 from orchestrator.schedules import triggers
@@ -51,16 +51,8 @@ class Bench:
         return self.step()
 
     def add(self, number: int, tasks: int | None = None, **fields: object) -> list[jobs.Job]:
-        record = jobs.Submission(
-            token=f"abcd{number:08}",
-            cluster="lab",
-            scheduler="slurm",
-            name=f"demo{number}",
-            script="x",
-            spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
-            run_dir=str(self.folder / str(number)),
-            provenance="{}",
-            created_at=self.now,
+        record = builders.make_submission(
+            number, self.now, name=f"demo{number}", run_dir=str(self.folder / str(number))
         )
         array = None if tasks is None else range(tasks)
         with self.store.writing() as work:

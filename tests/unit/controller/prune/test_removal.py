@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,95 +14,138 @@ from orchestrator.controller.session import contexts, stores
 from orchestrator.prune import Kind
 from tests import builders, pruning
 
+ALL = jobs.JobQuery(limit=None)
+
 
 @pytest.fixture
-def context(tmp_path: Path, database_file: Path) -> Iterator[contexts.Context]:
-    with stores.Store(database_file) as store:
+def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
+    with stores.Store(database_url) as store:
         made = builders.make_context(tmp_path, store, now=pruning.NOW)
         yield builders.with_clock(made, sleep=lambda seconds: None)
 
 
-def test_slow_transactions_become_smaller(
-    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def remove(
+    context: contexts.Context, kind: Kind, after_transaction: Callable[[float], None] | None = None
+) -> list[str]:
+    """Prune all that may go, with one step in each transaction; return the problems."""
+    planned = plan.make(context, plan.Selection(query=ALL, kinds=frozenset({kind})))
+    seconds = itertools.count()
+    slow = builders.with_clock(
+        context,
+        boot_seconds=lambda: float(next(seconds)),
+        sleep=after_transaction or context.clock.sleep,
+    )
+    return removal.carry_out(slow, planned).problems
+
+
+def test_a_transaction_begins_nothing_after_its_time(context: contexts.Context) -> None:
+    now = 0.0
     pauses: list[float] = []
-    clock = builders.with_clock(context, sleep=pauses.append)
-    limits: list[int] = []
+    steps: list[int] = []
+    clock = builders.with_clock(context, boot_seconds=lambda: now, sleep=pauses.append)
+    seconds = iter([0.4, 0.02, 0.02, 0.02, 0.01])
 
-    def delete(work: object, limit: int) -> int:
-        limits.append(limit)
-        return limit
+    def step(work: object) -> bool:
+        nonlocal now
+        took = next(seconds)
+        now += took
+        steps[-1] += 1
+        return took != 0.01
 
-    batches = removal._Batches(clock, {}, 1000)
-    # Each transaction takes 0.4 s, then 0.01 s.
-    for seconds in (0.4, 0.4, 0.01, 0.01):
-        times = itertools.count(step=seconds)
-        monkeypatch.setattr(time, "monotonic", lambda times=times: next(times))
-        assert batches.run(delete)
-    assert limits == [1000, 250, 62, 124]
-    assert pauses == [0.05, 0.05, 0.01, 0.01]
+    removal._in_batches(clock, step, check=lambda work: steps.append(0))
+    assert steps == [1, 3, 1]
+    assert pauses == [0.05, 0.05, pytest.approx(0.01)]
 
 
-@pytest.mark.parametrize("killed_after", range(1, 6))
+class Killed(BaseException):
+    pass
+
+
 def test_an_interrupted_deletion_of_rows_is_continued(
-    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, killed_after: int
-) -> None:
-    world = pruning.World(context)
-    done = [world.add("done", goes=True, sweep="done")[0] for _ in range(3)]
-    world.add_sweep("done", done)
-    world.add("other", goes=False)
-    world.remember()
-    monkeypatch.setattr(removal, "_FIRST_DETAILS", 40)
-    monkeypatch.setattr(removal, "_FIRST_JOBS", 1)
-    # Fast transactions would double the limit.
-    times = itertools.count(step=removal._TRANSACTION_SECONDS)
-    monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    run, calls = removal._Batches.run, itertools.count(1)
-
-    class Killed(BaseException):
-        pass
-
-    def killed(batches: removal._Batches, delete: object) -> bool:
-        if next(calls) > killed_after:
-            raise Killed
-        return run(batches, delete)  # type: ignore[arg-type]
-
-    query = jobs.JobQuery(sweeps=("done",), limit=None)
-    selection = plan.Selection(query=query, kinds=frozenset({Kind.ROWS}))
-    with monkeypatch.context() as patch:
-        patch.setattr(removal._Batches, "run", killed)
-        with pytest.raises(Killed):
-            removal.carry_out(context, plan.make(context, selection))
-    assert world.damage() == []
-    with context.store.reading() as work:
-        left = work.prune.marked_for_deletion()
-        assert {mark.detail for mark in work.prune.marks(left).values()} == {prune.ROWS}
-    # Whatever else is asked for.
-    other = plan.Selection(query=query, kinds=frozenset({Kind.CHECKPOINTS}))
-    assert removal.carry_out(context, plan.make(context, other)).problems == []
-    assert world.damage() == []
-    assert len(world.remaining()) == 1
-    with context.store.reading() as work:
-        assert work.sweeps.find("done") is None
-
-
-def test_a_job_on_which_one_depends_meanwhile_stays(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(removal, "_JOBS_AT_ONCE", 1)
+    monkeypatch.setattr(removal, "_ROWS_AT_ONCE", 20)
+    world = pruning.World(context)
+    world.add("other", goes=False, state=jobs.JobState.RUNNING)
+    world.remember()
+    # For each of 3 jobs a transaction claims it, one marks it, and 2 delete metrics and history; 1
+    # deletes the sweep; for each job one deletes it.
+    for killed_after in range(1, 16):
+        name = f"done{killed_after}"
+        done = [world.add("done", goes=True, sweep=name)[0] for _ in range(3)]
+        world.add_sweep(name, done)
+        left = [killed_after]
+
+        def kill(seconds: float, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+
+        with pytest.raises(Killed):
+            remove(context, Kind.ROWS, kill)
+        assert world.damage() == []
+        with context.store.reading() as work:
+            marks = work.prune.marks(work.prune.marked_for_deletion()).values()
+        assert {mark.detail for mark in marks} <= {prune.ROWS}
+        # Once all are marked, each call continues.
+        assert remove(context, Kind.CHECKPOINTS) == []
+        if killed_after < 6:
+            assert len(world.remaining()) == 4
+            assert remove(context, Kind.ROWS) == []
+        assert world.damage() == []
+        assert len(world.remaining()) == 1
+        with context.store.reading() as work:
+            assert work.sweeps.find(name) is None
+
+
+def test_a_sweep_goes_with_its_last_points(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_ROWS_AT_ONCE", 2)
+    world = pruning.World(context)
+    (job,) = world.add("done", goes=True, sweep="cancelled")
+    sweep = world.add_sweep("cancelled", [job, None, None])
+    with context.store.writing() as work:
+        assert work.prune.delete_groups([sweep], [], 2)
+        # The job still leads to its sweep.
+        assert work.prune.groups_of([job.row]) == ({sweep}, set())
+        assert not work.prune.delete_groups([sweep], [], 2)
+        assert work.sweeps.find("cancelled") is None
+
+
+def test_a_job_on_which_one_depends_meanwhile_stays(context: contexts.Context) -> None:
     world = pruning.World(context)
     (job,) = world.add("plain", goes=True)
-    run = removal._Batches.run
+    transactions = itertools.count(1)
 
-    def interfered(batches: removal._Batches, delete: object) -> bool:
-        monkeypatch.setattr(removal._Batches, "run", run)
-        (dependent,) = world.add("dependent", goes=False, state=jobs.JobState.PENDING)
-        world.depend(dependent, on_job=job.row)
-        return run(batches, delete)  # type: ignore[arg-type]
+    def depend(seconds: float) -> None:
+        # The first claims the job, and the second marks it.
+        if next(transactions) == 2:
+            (dependent,) = world.add("dependent", goes=False, state=jobs.JobState.PENDING)
+            world.depend(dependent, on_job=job.row)
 
-    selection = plan.Selection(query=jobs.JobQuery(limit=None), kinds=frozenset({Kind.ROWS}))
-    planned = plan.make(context, selection)
-    monkeypatch.setattr(removal._Batches, "run", interfered)
-    result = removal.carry_out(context, planned)
-    assert result.problems == [f"{job.job_id}: changed by another process meanwhile, and kept"]
-    assert world.remaining() == {1, 2}
-    assert context.store.check() == []
+    problem = f"{job.job_id}: changed by another process meanwhile, and kept"
+    assert remove(context, Kind.ROWS, depend) == [problem]
+    assert len(world.remaining()) == 2
+    assert [*context.store.check()] == []
+
+
+def test_environments_that_no_attempt_names_go_with_the_rows(context: contexts.Context) -> None:
+    world = pruning.World(context)
+    (old,) = world.add("old", goes=True)
+    (live,) = world.add("live", goes=False, state=jobs.JobState.RUNNING)
+    with context.store.writing() as work:
+        work.environments.put(
+            [
+                (old.row, 0, ("a" * 64, "{}"), "{}"),
+                (old.row, 1, ("b" * 64, "{}"), "{}"),
+                (live.row, 0, ("b" * 64, "{}"), "{}"),
+            ]
+        )
+    assert remove(context, Kind.RUN_FOLDER) == []
+    with context.store.reading() as work:
+        assert work.environments.documents(["a" * 64, "b" * 64]).keys() == {"a" * 64, "b" * 64}
+    assert remove(context, Kind.ROWS) == []
+    with context.store.reading() as work:
+        assert work.environments.documents(["a" * 64, "b" * 64]).keys() == {"b" * 64}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import os
 import subprocess
@@ -100,7 +101,7 @@ def test_young_objects_without_a_reference_stay(context: contexts.Context) -> No
     old = take(context, "old")
     # What a submission has stored so far.
     blob = git(context, "hash-object", "-w", "--stdin", text="being stored")
-    snapshots.remove(context, [snapshots.Snapshot(path=Path("/nowhere"), size_bytes=0, tree=old)])
+    assert trees_of(snapshots.remove(later(context))) == [old]
     assert git(context, "cat-file", "-p", blob) == "being stored"
 
 
@@ -109,7 +110,7 @@ def test_objects_of_a_pack_without_a_reference_stay(context: contexts.Context) -
     git(context, "pack-objects", "-q", "objects/pack/pack", text=f"{blob}\n")
     git(context, "prune-packed")
     kept = take(context, "kept")
-    snapshots.remove(context, [])
+    snapshots.remove(context)
     assert git(context, "cat-file", "-p", blob) == "being stored"
     assert git(context, "cat-file", "-p", f"{kept}:train.py") == "kept"
 
@@ -126,7 +127,7 @@ def test_drafts_and_archives_without_a_reference(context: contexts.Context) -> N
     context = later(context)
     found = snapshots.unused(context)
     assert trees_of(found) == [None] * 4
-    snapshots.remove(context, found)
+    snapshots.remove(context)
     assert [path.name for path in folder.iterdir()] == ["other"]
     assert [path.name for path in indexes.iterdir()] == ["0a1b"]
 
@@ -157,7 +158,7 @@ def test_an_index_does_not_outlive_its_objects(context: contexts.Context, tmp_pa
     for path in snapshots.store_folder(context).glob("objects/??/*"):
         os.utime(path, (1, 1))
     there = later(context)
-    snapshots.remove(there, snapshots.unused(there))
+    snapshots.remove(there)
     assert subprocess.run(
         ["git", "-C", snapshots.store_folder(context), "cat-file", "-e", tree], check=False
     ).returncode
@@ -169,17 +170,64 @@ def test_nothing_is_removed_while_a_snapshot_is_taken(
 ) -> None:
     tree = take(context, "x")
     there = later(context)
-    found = snapshots.unused(there)
     # Instead of waiting.
     monkeypatch.setattr(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(snapshots.store_folder(context) / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        with pytest.raises(BlockingIOError):
-            snapshots.remove(there, found)
+        with pytest.raises(errors.OrchestratorError, match="Resource temporarily unavailable"):
+            snapshots.remove(there)
         assert git(context, "cat-file", "-t", tree) == "tree"
         assert git(context, "for-each-ref", "--format=%(refname)") == f"refs/snapshots/{tree}"
-    snapshots.remove(there, found)
+    snapshots.remove(there)
     assert git(context, "for-each-ref") == ""
+
+
+def test_nothing_is_removed_on_a_file_system_without_locks(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = take(context, "x")
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    selection = plan.Selection(query=jobs.JobQuery(limit=None), code=True)
+    there = later(context)
+    result = removal.carry_out(there, plan.make(there, selection))
+    assert result.problems == [
+        f"no code snapshot was removed, because {snapshots.store_folder(context)} cannot be locked "
+        "(No locks available): one that is being taken could lose files. Move state_dir to a file "
+        "system with locks."
+    ]
+    assert git(context, "for-each-ref", "--format=%(refname)") == f"refs/snapshots/{tree}"
+
+
+def test_what_a_killed_removal_has_left(context: contexts.Context) -> None:
+    """Locks of git would stop each further one."""
+    tree = take(context, "x")
+    store_folder = snapshots.store_folder(context)
+    for name in ("packed-refs.lock", f"refs/snapshots/{tree}.lock"):
+        (store_folder / name).touch()
+    there = later(context)
+    snapshots.remove(there)
+    assert git(context, "for-each-ref") == ""
+
+
+def test_a_damaged_store(context: contexts.Context) -> None:
+    """The message says what to do."""
+    tree = take(context, "gone")
+    used = take(context, "used")
+    name_in_spec(context, used)
+    store_folder = snapshots.store_folder(context)
+    blob = git(context, "rev-parse", f"{used}:train.py")
+    (store_folder / "objects" / blob[:2] / blob[2:]).unlink()
+    selection = plan.Selection(query=jobs.JobQuery(limit=None), code=True)
+    there = later(context)
+    (problem,) = removal.carry_out(there, plan.make(there, selection)).problems
+    head, what, tail = problem.partition(blob)
+    assert head.startswith(f"the store of snapshots {store_folder} is damaged (git repack: ")
+    assert (what, tail[-37:]) == (blob, ". Nothing that is needed was removed.")
+    assert tree not in git(context, "for-each-ref")
 
 
 def test_an_archive_in_use_counts_as_used(context: contexts.Context, tmp_path: Path) -> None:
@@ -212,8 +260,8 @@ def test_interrupted_after_each_step(
     with monkeypatch.context() as patch:
         patch.setattr(snapshots, "_git", killed)
         with pytest.raises(Killed):
-            snapshots.remove(context, snapshots.unused(context))
-    snapshots.remove(context, snapshots.unused(context))
+            snapshots.remove(context)
+    snapshots.remove(context)
     assert git(context, "for-each-ref", "--format=%(refname)") == f"refs/snapshots/{used}"
     assert git(context, "cat-file", "-p", f"{used}:train.py") == "used"
     assert snapshots.unused(context) == []
@@ -226,6 +274,8 @@ def test_a_failure_of_git_is_named(context: contexts.Context) -> None:
         snapshots.unused(context)
     folder = snapshots.store_folder(context)
     assert str(raised.value) == (
-        f"git for-each-ref failed in {folder}: fatal: not a git repository: '{folder}'. "
-        "Nothing that is needed was removed; run the command again."
+        f"the store of snapshots {folder} is damaged (git for-each-ref: fatal: not a git "
+        f"repository: '{folder}'). Move it away, and submit again: `mv {folder} "
+        f"{folder}.damaged`. Submitted jobs keep their code; `checkout` and `diff` no longer "
+        "find the snapshots in it. Nothing that is needed was removed."
     )

@@ -6,10 +6,10 @@ import datetime
 
 import pytest
 
-from orchestrator import jobs
 from orchestrator.controller.refresh import evidence
 from orchestrator.files import run_folder
 from orchestrator.jobs import JobState
+from tests import builders
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,7 @@ from orchestrator.jobs import JobState
 )
 def test_state_in_an_exit_record(rc: int, outcome: str, state: JobState) -> None:
     now = datetime.datetime.now(datetime.UTC)
-    job = jobs.Job(
-        row=7,
-        token="abcd12345678",
-        cluster="lab",
-        scheduler="slurm",
-        name="x",
-        state=JobState.RUNNING,
-        run_dir="/runs/x.abcd12345678",
-        created_at=now,
-    )
+    job = builders.make_job(job_id=None, row=7, name="x", created_at=now)
     record = run_folder.ExitRecord(rc=rc, outcome=outcome)
     observed = evidence.observation(job, record, "41", 0)
     assert (observed.state, observed.exit_code) == (state, rc)

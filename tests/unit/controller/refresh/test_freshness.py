@@ -30,7 +30,7 @@ def test_claim_of_a_process_killed_during_its_query(
 ) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    holder = f"{host}:{ended.pid if is_gone else os.getpid()}"
+    holder = f"{host}:{ended.pid if is_gone else os.getpid()}.7"
     with stores.Store(database_url) as store, store.writing() as work:
         assert work.refreshes.claim("lab", NOW, 0, holder)
         freshness.drop_dead_claim(work, "lab")

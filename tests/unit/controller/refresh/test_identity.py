@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator import jobs, tracking
 from orchestrator.controller.refresh import identity
+from tests import builders
 
 AT = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 LINE = "sbatch job.sh"
@@ -18,16 +19,10 @@ def later(minutes: int) -> datetime.datetime:
 
 
 def job(restarts: int = 0, submitted: int = 0) -> jobs.Job:
-    return jobs.Job(
-        row=1,
-        token="abcd00000001",
-        cluster="c",
-        scheduler="slurm",
+    return builders.make_job(
         name="hand",
         tracked_name="hand",
         job_id="41",
-        state=jobs.JobState.RUNNING,
-        run_dir="/r",
         created_at=AT,
         submitted_at=later(submitted),
         restart_count=restarts,

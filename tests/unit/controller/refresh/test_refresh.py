@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import jobs, specs
+from orchestrator import jobs
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, stores
 from orchestrator.files import run_folder
@@ -70,16 +70,8 @@ class Cluster:
 
     def add(self, number: int) -> jobs.Job:
         token = f"abcd{number:08}"
-        submission = jobs.Submission(
-            token=token,
-            cluster="lab",
-            scheduler="slurm",
-            name="x",
-            script="",
-            spec=specs.to_json(jobs.JobSpec(name="x")),
-            run_dir=str(self.context.folder / token),
-            provenance="{}",
-            created_at=NOW,
+        submission = builders.make_submission(
+            1, NOW, token=token, name="x", run_dir=str(self.context.folder / token)
         )
         with self.context.store.writing() as work:
             (job,) = work.jobs.add_submission(

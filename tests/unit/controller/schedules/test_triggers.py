@@ -14,7 +14,7 @@ import pytest
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.cli import schedules as schedule_cli
+from orchestrator.cli.output import schedule_tables
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.schedules import management, submit_later, triggers
 from orchestrator.controller.service import health, leases
@@ -420,7 +420,7 @@ def test_a_missing_controller_is_reported(
     cure = "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 
     def reported(**fields: bool) -> str:
-        schedule_cli.note_controller(context, [stored], **fields)
+        schedule_tables.note_controller(context, [stored], **fields)
         return capsys.readouterr().err.strip()
 
     assert reported() == f"No controller is running, so schedules will not fire. {cure}"

@@ -82,7 +82,9 @@ class Tree:
         )
 
     def collect(self, folder: Path | None = None) -> dict[str, Any]:
-        context: Any = types.SimpleNamespace(folder=folder or self.folder, reporter=builders.SILENT)
+        context: Any = types.SimpleNamespace(
+            calling_folder=folder or self.folder, reporter=builders.SILENT
+        )
         request = job_scripts.Request(spec=jobs.JobSpec(name="x"), source="s")
         text = provenance.collect(context, request, template=("t", "h"))
         return json.loads(text)

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import pytest
 
 from orchestrator import jobs
 from orchestrator.controller.usage import gpu_files
+from tests import builders
 
 HEAD = "timestamp, index, utilization.gpu [%]\n"
 
 
 def job(tmp_path: Path, **fields: object) -> jobs.Job:
-    known: dict[str, object] = {
-        "row": 7,
-        "token": "abcd12345678",
-        "cluster": "fake",
-        "scheduler": "slurm",
-        "name": "demo",
-        "state": jobs.JobState.RUNNING,
-        "run_dir": str(tmp_path),
-        "created_at": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
-        "job_id": "41",
-    }
-    return jobs.Job(**{**known, **fields})  # type: ignore[arg-type]
+    return builders.make_job(**{"run_dir": str(tmp_path), "job_id": "41", **fields})
 
 
 def read_usage(one: jobs.Job, *patterns: str, folder: str = "") -> list[tuple[str, str, float]]:

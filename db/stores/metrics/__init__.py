@@ -1,0 +1,1 @@
+"""Metric values, and how far the files that contain them have been read."""

@@ -1,0 +1,1 @@
+"""The logs of jobs: where they are, and how they are followed."""

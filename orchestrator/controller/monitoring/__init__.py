@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: facts from the database, and the file that each pass writes."""

@@ -1,0 +1,146 @@
+"""A connection to the agent of a host: the user's own ssh, whose stdin and stdout are the channel.
+
+ssh asks for passwords and codes on the terminal by itself, and uses the user's configuration, keys
+and open master connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import orchestrator
+from orchestrator import config, errors
+from orchestrator.config import hosts
+from orchestrator.controller.remote import channel as channels
+from orchestrator.controller.remote import sharing
+from orchestrator.processes import piped, process
+from orchestrator.remote import explanations, framing, messages
+from orchestrator.remote.framing import Message
+
+
+class ConnectionFailedError(errors.OrchestratorError):
+    """No agent answered on the host."""
+
+    #: That of ssh.
+    exit_code = 255
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A host, by the name that the user gives it."""
+
+    name: str
+    host: config.Host
+
+    @property
+    def address(self) -> str:
+        return self.host.address or self.name
+
+
+def remote(name: str, configuration: config.Configuration) -> Remote:
+    """Return a host of the configuration, else one that ssh knows by this name."""
+    if name not in configuration.hosts and hosts.is_option(name):
+        raise errors.OrchestratorError(f"--host {name}: must be a host or a name of [hosts.NAME]")
+    return Remote(name=name, host=configuration.hosts.get(name, config.Host()))
+
+
+def ssh_command(remote: Remote) -> list[str]:
+    """Return the words that start the agent: nothing of the request is in them."""
+    command = shlex.join(remote.host.remote_command)
+    return ["ssh", "-T", *remote.host.ssh_options, "--", remote.address, command]
+
+
+class Connection:
+    """An open connection; close it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        started: piped.Piped | sharing.Shared,
+        channel: channels.Channel,
+        greeting: messages.Greeting,
+    ) -> None:
+        self._started = started
+        self.channel = channel
+        self.greeting = greeting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # With a closed output the host is told; it answers.
+        self._started.end(at_once=error is not None and not isinstance(error, BrokenPipeError))
+
+
+def connect(remote: Remote, environ: Mapping[str, str]) -> Connection:
+    """Connect to the agent of a host, through `orchestrator connect` if that runs.
+
+    Raises ConnectionFailedError. It waits for as long as ssh does, which may be asking for a
+    password.
+    """
+    if (shared := sharing.joined(sharing.path_of(remote.name, environ))) is not None:
+        with contextlib.suppress(ConnectionFailedError):
+            return _greeted(remote, shared)
+    return connect_by_ssh(remote, environ)
+
+
+def connect_by_ssh(remote: Remote, environ: Mapping[str, str]) -> Connection:
+    """Connect to the agent of a host through a call of ssh. Raises ConnectionFailedError."""
+    try:
+        started = piped.Piped(ssh_command(remote), environ)
+    except process.CommandNotFound as error:
+        raise ConnectionFailedError(f"{error}. --host needs the OpenSSH client") from error
+    return _greeted(remote, started)
+
+
+def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connection:
+    """Return the connection after the agent's greeting."""
+    try:
+        channel = channels.Channel(started.stdout, started.stdin)
+        greeting = _greeting(remote, started, channel)
+        protocol = messages.common_protocol(messages.PROTOCOLS, greeting.protocols)
+        if protocol is None:
+            raise ConnectionFailedError(
+                explanations.no_common_protocol(remote.name, orchestrator.__version__, greeting)
+            )
+    except BaseException:
+        started.end(at_once=True)
+        raise
+    hello = {"type": "hello", "protocol": protocol, "version": orchestrator.__version__}
+    channel.send(Message(hello))
+    return Connection(started, channel, greeting)
+
+
+def _greeting(
+    remote: Remote, started: piped.Piped | sharing.Shared, channel: channels.Channel
+) -> messages.Greeting:
+    search = framing.MarkerSearch()
+    received: list[Message] = []
+    try:
+        rest: bytes | None = None
+        while rest is None:
+            rest = search.feed(channel.read_raw())
+        received = channel.decoded(rest)
+        while not received:
+            received = channel.decoded(channel.read_raw())
+        return messages.Greeting.of(received[0])
+    except channels.ClosedError:
+        code = started.end()
+        noise = bytes(search.noise)
+        raise ConnectionFailedError(
+            explanations.no_agent(remote.name, remote.address, code, noise)
+        ) from None
+    except framing.FramingError as error:
+        text = explanations.too_much_noise(remote.name, bytes(search.noise))
+        if len(search.noise) <= framing.MAX_NOISE_BYTES:
+            text = f"the agent on {remote.name} does not speak our protocol: {error}"
+        raise ConnectionFailedError(text) from error

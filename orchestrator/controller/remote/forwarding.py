@@ -1,0 +1,74 @@
+"""The web pages of a host on this computer: `orchestrator --host NAME web`.
+
+The server runs on the host and listens on a socket there. Its output says which; a second ssh
+forwards it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from orchestrator.controller.remote import client
+from orchestrator.controller.remote.connection import Remote
+from orchestrator.processes import piped
+
+#: What `orchestrator web` prints.
+_FORWARD = re.compile(rb"^  ssh -N -L \d+:(/\S+) \S+$", re.MULTILINE)
+_PORT = 8765
+
+
+class Pages(client.Output):
+    """The output of the server: when it names its socket, the socket is forwarded."""
+
+    def __init__(
+        self,
+        descriptors: Mapping[int, int],
+        remote: Remote,
+        environ: Mapping[str, str],
+        report: Callable[[str], None],
+    ) -> None:
+        super().__init__(descriptors)
+        self._remote, self._environ, self._report = remote, environ, report
+        self._text = b""
+        self._tunnel: piped.Piped | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._tunnel is not None:
+            self._tunnel.end(at_once=True)
+
+    def add(self, stream: object, data: bytes) -> None:
+        """Take a piece of output; stdout only says how to forward the socket by hand."""
+        if stream != 1:
+            super().add(stream, data)
+            return
+        self._text += data
+        if self._tunnel is None and (match := _FORWARD.search(self._text)):
+            port = _free_port()
+            command = forward_command(self._remote, port, match[1].decode(errors="replace"))
+            self._tunnel = piped.Piped(command, self._environ)
+            self._report(f"Open http://localhost:{port}/ (Ctrl-C ends the server)")
+
+
+def forward_command(remote: Remote, port: int, path: str) -> list[str]:
+    """Return the words that forward a port of this computer to a socket on the host."""
+    options = ["-N", "-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{port}:{path}"]
+    return ["ssh", *options, *remote.host.ssh_options, "--", remote.address]
+
+
+def _free_port() -> int:
+    """Return the usual port, or another one if it is in use."""
+    for port in (_PORT, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            number: int = probe.getsockname()[1]
+            return number
+    return _PORT

@@ -1,0 +1,109 @@
+"""Finds out what became of commands whose connection broke before their exit code had come."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import time
+from collections.abc import Callable
+
+from orchestrator import errors
+from orchestrator.controller.remote import channel as channels
+from orchestrator.controller.remote import pending
+from orchestrator.controller.remote.connection import Connection, Remote
+from orchestrator.remote import framing, messages
+from orchestrator.remote.framing import Message
+
+#: What a command printed is shown up to here.
+_MAX_BYTES = 1024 * 1024
+
+
+def settle(
+    connection: Connection,
+    remote: Remote,
+    folder: pending.Folder,
+    report: Callable[[str], None],
+) -> None:
+    """Report for each pending request whether it was run, and what it printed.
+
+    A request that the host does not know can never run afterwards. Raises ClosedError.
+    """
+    with folder.unattended() as unattended:
+        for request in unattended:
+            if request.store != connection.greeting.store:
+                report(_elsewhere(request, remote, connection.greeting))
+                continue
+            answer, code, output = _ask(connection.channel, request.request)
+            if answer.text("standing") == "ended":
+                report(f"{_subject(request)} has run on {remote.name} (exit code {code}):")
+                report(output.decode(errors="backslashreplace").rstrip("\n"))
+            else:
+                report(not_ended(answer, remote.name, _subject(request)))
+            if answer.text("standing") != "running":
+                folder.remove(request.request)
+                connection.channel.send(messages.of_request("done", request.request))
+
+
+def not_ended(answer: Message, name: str, subject: str) -> str:
+    """Return what became of a command that has no exit code.
+
+    answer: the host's message. subject: what to call the command.
+    """
+    standing, jobs = answer.text("standing"), answer.keys.get("jobs")
+    if standing == "never":
+        return f"{subject} was never run on {name}: the connection broke before."
+    if standing == "running":
+        return f"{subject} is still running on {name}."
+    began = f"{subject} began on {name}, but the process that ran it disappeared."
+    shown = ["orchestrator", "--host", name, "status"]
+    if isinstance(jobs, list) and jobs:
+        shown = [*shown, *map(str, jobs)]
+        began += f" It submitted or changed {', '.join(map(str, jobs))}."
+    return f"{began} `{shlex.join(shown)}` shows what it has done."
+
+
+def _subject(request: pending.Pending) -> str:
+    words = shlex.join(["orchestrator", *request.words])
+    at = datetime.datetime.fromtimestamp(request.at)
+    return f"`{words}` of {at:%Y-%m-%d %H:%M}"
+
+
+def _elsewhere(request: pending.Pending, remote: Remote, greeting: messages.Greeting) -> str:
+    return (
+        f"{_subject(request)} was sent to {request.host}; {greeting.host}, which answers as "
+        f"{remote.name} now, has another state folder. Name {request.host} as `address` in "
+        f"[hosts.{remote.name}] to see what became of it, and set state_dir to a folder that both "
+        "hosts share."
+    )
+
+
+def _ask(channel: channels.Channel, request: str) -> tuple[Message, int, bytes]:
+    """Return the answer to `settle`, the exit code, and what the command printed."""
+    channel.send(messages.of_request("settle", request))
+    spool, output = framing.Decoder(), bytearray()
+    answer = Message({})
+    heard_at = time.monotonic()
+    while time.monotonic() - heard_at < messages.SILENT_SECONDS:
+        received, _ = channel.exchange(1.0)
+        for message in received:
+            heard_at = time.monotonic()
+            if message.keys.get("request") != request:
+                continue
+            if message.kind == "standing":
+                answer = message
+                if answer.text("standing") != "ended":
+                    return answer, 0, b""
+            elif message.kind == "output":
+                for piece in spool.feed(message.payload):
+                    output += piece.payload[: _MAX_BYTES - len(output)]
+                end = message.number("offset") + len(message.payload)
+                channel.send(messages.of_request("ack", request, offset=end))
+            elif message.kind == "ended":
+                return answer, message.number("code"), bytes(output)
+            elif message.kind == "refused":
+                raise errors.OrchestratorError(_refusal(message))
+    raise channels.ClosedError
+
+
+def _refusal(message: Message) -> str:
+    return f"the host refuses to say what became of an earlier command: {message.text('reason')}"

@@ -1,0 +1,24 @@
+"""What tells whether files have changed, without reading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+#: device, inode, size in bytes and modification time in nanoseconds of each file
+Stamp: TypeAlias = tuple[tuple[int, int, int, int], ...]
+
+
+def stamp(paths: Sequence[Path]) -> Stamp:
+    """Return the stamp of files; zeros stand for a file that cannot be examined."""
+    found = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            found.append((0, 0, 0, 0))
+        else:
+            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,61 @@
+"""A program that runs beside this process: we write its stdin and read its stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.processes import process
+
+#: A program gets this long after the end of its stdin, and then after SIGTERM.
+_END_SECONDS = 2.0
+
+
+class Piped:
+    """A running program. Its stderr and terminal are ours: ssh asks for passwords there."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Start it; raises CommandNotFound."""
+        # Ctrl-C on the terminal must not end it: we decide what Ctrl-C does.
+        with _ignored(signal.SIGINT):
+            try:
+                self._process = subprocess.Popen(
+                    list(argv),
+                    env=dict(environ),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                )
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", None) or error
+                raise process.CommandNotFound(f"{argv[0]} could not be started: {why}") from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._pipes = (self._process.stdin, self._process.stdout)
+        self.stdin, self.stdout = (pipe.fileno() for pipe in self._pipes)
+
+    def end(self, *, at_once: bool = False) -> int:
+        """Close its pipes, wait for its end, and return its exit code; negative: a signal.
+
+        at_once: without time to end by itself.
+        """
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.close()
+        for stop in (self._process.terminate, self._process.kill):
+            if not at_once:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return self._process.wait(_END_SECONDS)
+            stop()
+            at_once = False
+        return self._process.wait()
+
+
+@contextlib.contextmanager
+def _ignored(number: int) -> Iterator[None]:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

@@ -1,0 +1,1 @@
+"""Records as rows with plain values: what the command line, the web pages and JSON show."""

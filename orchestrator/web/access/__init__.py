@@ -1,0 +1,1 @@
+"""Who may send a request, and under which address."""

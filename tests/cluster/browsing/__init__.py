@@ -1,0 +1,1 @@
+"""Chromium on the login host, the server it looks at, and the jobs that the pages show."""

@@ -1,0 +1,49 @@
+"""Budgets of plans, and what has changed since a plan was made."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator import plans
+
+UNKNOWN = (
+    "the GPU-hours of a job are not known, so they cannot be limited: it has no time limit "
+    "(--time-limit, job.time_limit), is a batch file, or requests GPUs in [sbatch]"
+)
+
+
+@pytest.mark.parametrize(
+    ("hours", "per_plan", "per_day", "used", "refusal"),
+    [
+        (8.0, None, None, 1e9, ""),
+        (None, None, None, 0.0, ""),
+        (8.0, 8.0, None, 0.0, ""),
+        (8.5, 8.0, None, 0.0, "at most 8.5 GPU-hours are more than the limit of 8"),
+        (8.0, None, 20.0, 12.0, ""),
+        (
+            *(8.0, None, 20.0, 12.5),
+            "at most 8 GPU-hours, with 12.5 of the last 24 hours, are more than "
+            "agents.max_gpu_hours_per_day = 20",
+        ),
+        (0.0, 0.0, 20.0, 25.0, ""),
+        (None, 8.0, None, 0.0, UNKNOWN),
+        (None, None, 20.0, 0.0, UNKNOWN),
+    ],
+)
+def test_budgets(
+    hours: float | None, per_plan: float | None, per_day: float | None, used: float, refusal: str
+) -> None:
+    budget = plans.Budget(per_plan=per_plan, per_day=per_day)
+    assert plans.refusal(hours, budget, used) == refusal
+
+
+def test_changes() -> None:
+    before = {"41 (@1)": "RUNNING", "the spec": "sha256:1", "42 (@2)": "PENDING", "same": "x"}
+    now = {"41 (@1)": "COMPLETED", "the spec": "sha256:2", "43 (@3)": "PENDING", "same": "x"}
+    assert plans.changes(before, before) == []
+    assert plans.changes(before, now) == [
+        "41 (@1) was RUNNING and is COMPLETED",
+        "the spec has changed",
+        "42 (@2) is not part of it any more",
+        "43 (@3) was not part of the plan",
+    ]
