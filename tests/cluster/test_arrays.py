@@ -215,13 +215,11 @@ def test_many_jobs_are_cancelled_by_one_scancel(lab: cluster.Lab, site: sites.Si
     words = [word for word in call.argv if word != "scancel"]
     assert words[:2] == [runs, waits]
     assert [word[: len(number) + 2] for word in words[2:]] == [f"{number}_["] * 2
-    assert sorted(done.stdout.splitlines())[:3] == sorted(
-        [
-            f"{runs} is CANCELLED",
-            f"{waits} is CANCELLED",
-            f"{ended} had already ended: COMPLETED",
-        ]
-    )
+    assert set(done.stdout.splitlines()) >= {
+        f"{runs} is CANCELLED",
+        f"{waits} is CANCELLED",
+        f"{ended} had already ended: COMPLETED",
+    }
     assert lab.job_state(f"{number}_1") == "PENDING"
     result = states(site, number)
     assert {result[f"{number}_{task}"] for task in range(0, 1001, 2)} == {"CANCELLED"}
