@@ -7,7 +7,7 @@ import os
 
 import jsonschema
 
-from orchestrator.rows import kinds
+from orchestrator.rows.contract import kinds
 
 STUDY = """\
 [job]
