@@ -37,7 +37,7 @@ COLUMNS = (
     "orchestrator plan cancel 123 124",
     changes="nothing",
     prints=("plans",),
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 def plan(
     ctx: click.Context,
@@ -55,8 +55,12 @@ def plan(
     COMMAND is a command that submits, cancels or changes jobs, with its options: submit, resubmit,
     cancel, hold, release, requeue, and those of sweep and graph. Everything is checked and
     rendered, but nothing is submitted or changed. GPU-hours are those that the jobs may use until
-    their time limits.
+    their time limits, each time they start: rules of [retry] and requeues count.
     """
+    if words[0].startswith("-"):
+        raise click.UsageError(
+            f"{words[0]} is not a command; options of `orchestrator` precede `plan`"
+        )
     argv = [*session.preceding_options(ctx), *words]
     approved = session.Approval(make=lambda context: approval.stop, is_plan=True)
     try:
@@ -93,9 +97,7 @@ def plan(
 def _print(effect: plans.Effect, stored: plans.Plan | None, expires_seconds: int) -> None:
     for action in effect.actions:
         click.echo(action)
-    hours = effect.gpu_hours
-    amount = "an unknown number of GPU-hours" if hours is None else f"{hours:.4g} GPU-hours"
-    click.echo(f"{output.count(effect.jobs, 'job')}, at most {amount}")
+    click.echo(f"{output.count(effect.jobs, 'job')}, {plans.most_hours(effect.gpu_hours)}")
     if stored is not None:
         click.echo(f"To do it within {values.elapsed(expires_seconds)}:")
         click.echo(f"  orchestrator apply {stored.token}")

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import exceptions
 
 import orchestrator
 from orchestrator import errors, jobs
-from orchestrator.mcp import calls
+from orchestrator.mcp import calls, untrusted
 from orchestrator.toml import schema
 
 _INSTRUCTIONS = """\
@@ -102,7 +102,7 @@ def _explained(tool: Tool) -> Tool:
         try:
             return tool(*args, **kwargs)
         except errors.OrchestratorError as error:
-            raise exceptions.ToolError(str(error)) from error
+            raise exceptions.ToolError(untrusted.marked(str(error))) from error
 
     return call
 
