@@ -84,7 +84,8 @@ def test_an_agent_plans_and_applies(project, fake_slurm):
         assert (planned["jobs"], planned["gpu_hours"]) == (1, 4.0)
         assert fake_slurm.calls("sbatch") == []
         done = await tools.call("apply", token=planned["token"])
-        assert done["untrusted_text"] == "Submitted batch job 1 (@1, demo)\n"
+        (job,) = done["items"]
+        assert (job["job_id"], job["state"]) == ("1", "PENDING")
         again = await tools.refusal("apply", token=planned["token"])
         assert "a plan is applied only once" in again
 
