@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _THROUGH = "Python"
 #: Values of ORCHESTRATOR_READ_ONLY, as click reads them for the command line.
 _TRUE = ("1", "true", "t", "yes", "y", "on")
+_FALSE = ("", "0", "false", "f", "no", "n", "off")
 
 
 class Session:
@@ -66,6 +67,7 @@ class Session:
 
         Raises:
             errors.ConfigurationError: with all problems of the configuration.
+            errors.RequestError: ORCHESTRATOR_READ_ONLY is neither yes nor no.
         """
         self._folder = Path.cwd() if folder is None else Path(folder).absolute()
         overrides = {
@@ -76,7 +78,7 @@ class Session:
         }
         configuration = config.load(os.environ, self._folder, overrides)
         if read_only is None:
-            read_only = os.environ.get("ORCHESTRATOR_READ_ONLY", "").lower() in _TRUE
+            read_only = _is_read_only(os.environ)
         self._is_read_only = read_only
         self._store = stores.of(configuration)
         forks.GATE.close_before_fork(self._store)
@@ -96,6 +98,11 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session of {self._folder}, database {self._store.shown_name}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "sessions, jobs and sweeps cannot be pickled: pass job.row, and use orc.job(f'@{row}')"
+        )
 
     def close(self) -> None:
         """Close the database connections; the next use opens new ones."""
@@ -327,6 +334,13 @@ class Session:
                 raise errors.RequestError(f"{reason}: confirm with yes=True")
             submitted = submit_points.submit_new(prepared, sweep, source)
         return sweep_handle.Sweep(self, submitted.sweep)
+
+
+def _is_read_only(environ: Mapping[str, str]) -> bool:
+    word = environ.get("ORCHESTRATOR_READ_ONLY", "").strip().lower()
+    if word not in (*_TRUE, *_FALSE):
+        raise errors.RequestError(f"ORCHESTRATOR_READ_ONLY is {word!r}: set it to 1 or 0")
+    return word in _TRUE
 
 
 def _close(store: stores.Store) -> None:

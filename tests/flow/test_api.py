@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import pickle
 import sys
 import threading
 from collections.abc import Iterator
@@ -104,12 +105,23 @@ def test_a_failed_job_is_explained(
     assert (again.id, again.row, again.name) == ("2", 2, "fails")
 
 
-def test_a_wait_ends_at_its_timeout(session: orc.Session) -> None:
+def test_a_job_cannot_be_pickled(session: orc.Session) -> None:
+    with pytest.raises(TypeError, match=r"^sessions, jobs and sweeps cannot be pickled: pass job"):
+        pickle.dumps(session.submit("job.toml"))
+
+
+def test_a_wait_ends_at_its_timeout(
+    session: orc.Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = session.submit("job.toml")
     with pytest.raises(
         orc.errors.NotEndedError, match=r"^1 of 1 jobs have not ended after 0\.5 s$"
     ):
         job.wait(timeout=0.5)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(orc.errors.NotEndedError):
+        job.wait(timeout=0, progress=True)
+    assert capsys.readouterr().err == "\r1 PENDING (Priority)\x1b[K\n"
 
 
 def test_actions_are_confirmed(session: orc.Session, fake_slurm: FakeSlurm) -> None:
@@ -317,6 +329,11 @@ def test_a_read_only_session_changes_nothing(
     session: orc.Session, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, sweep = session.submit("job.toml"), session.sweep(SWEEP)
+    monkeypatch.setenv("ORCHESTRATOR_READ_ONLY", "perhaps")
+    with pytest.raises(
+        orc.errors.RequestError, match=r"^ORCHESTRATOR_READ_ONLY is 'perhaps': set it to 1 or 0$"
+    ):
+        orc.Session()
     monkeypatch.setenv("ORCHESTRATOR_READ_ONLY", "1")
     refused = orc.Session()
     assert len(refused.jobs()) == 3 and refused.sweep("rates").state == "open"
