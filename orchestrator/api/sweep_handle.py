@@ -13,6 +13,7 @@ from orchestrator.api.records import Records, plain, table
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.sweeps import queries
 from orchestrator.rows import action_reports, result_rows, sweep_rows
+from orchestrator.rows.contract import sweeps as contract
 
 if TYPE_CHECKING:
     import pandas
@@ -72,7 +73,8 @@ class Sweep:
     def points(self) -> Records:
         """The points, as `orchestrator sweep status --points --json` prints them."""
         now = datetime.datetime.now(datetime.UTC)
-        return Records(plain(sweep_rows.point_row(point, now)) for point in self._points())
+        rows = (plain(sweep_rows.point_row(point, now)) for point in self._points())
+        return Records(rows, item=contract.PointRow)
 
     @property
     def jobs(self) -> list[Job]:
