@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import errors, jobs
+from orchestrator.api.descriptions import check_count
 from orchestrator.api.records import Records, plain, table
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.session import queries
@@ -196,6 +197,7 @@ class Job:
         """
         from orchestrator.api import log_lines
 
+        check_count("lines", lines)
         if attempt is not None and (follow or stderr):
             raise errors.RequestError("attempt cannot be combined with follow or stderr")
         selected = self.read()
@@ -229,6 +231,7 @@ class Job:
         from orchestrator.rows import metric_rows
         from orchestrator.rows.contract import results
 
+        check_count("last", last)
         selected = self.read()
         by_row = {job.row: job for job in selected}
         query = metrics.MetricQuery(

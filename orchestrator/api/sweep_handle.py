@@ -189,7 +189,9 @@ class Sweep:
             resume.resume(context, self._stored, argv=sys.argv, report=_silent)
         return self._reread()
 
-    def rerun(self, *point: str, failed: bool | None = None, missing: bool | None = None) -> Self:
+    def rerun(
+        self, *point: str | int, failed: bool | None = None, missing: bool | None = None
+    ) -> Self:
         """Submit failed or missing points again, as new jobs.
 
         Args:
@@ -210,7 +212,7 @@ class Sweep:
                 self._stored,
                 failed=bool(failed) or is_default,
                 missing=bool(missing) or is_default,
-                named=point,
+                named=[str(each) for each in point],
                 argv=sys.argv,
                 report=_silent,
             )

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 import orchestrator as orc
@@ -179,6 +180,25 @@ def test_an_unknown_flag_or_key_is_an_error(session: orc.Session) -> None:
         session.jobs(state="NOPE")
 
 
+def test_arguments_as_python_users_write_them(session: orc.Session) -> None:
+    job = session.submit("train.py", args={"lr": numpy.float64(0.1), "rates": numpy.array([1, 2])})
+    script = Path(job.record["run_dir"], "script.sbatch").read_text().replace(" \\\n   ", "")
+    assert "--lr 0.1 --rates 1 --rates 2" in script
+    words = session.submit(["python", "train.py", "--lr", numpy.float32(0.5)])
+    script = Path(words.record["run_dir"], "script.sbatch").read_text().replace(" \\\n   ", "")
+    assert "python train.py --lr 0.5" in script
+    assert session.job(1) == job == session.jobs(1)[0]
+    with pytest.raises(orc.errors.RequestError, match=r"^nosuch.py: no such script in "):
+        session.submit("nosuch.py", args={"lr": 0.1})
+    with pytest.raises(TypeError, match=r"^arguments must be a list of words, \[\"--lr\", "):
+        session.submit("train.py", arguments="--lr 0.1")
+    with pytest.raises(TypeError, match=r"a job runs no function \(got <built-in function print>"):
+        session.submit(print)  # type: ignore[arg-type]
+    for call in (lambda: session.jobs(limit=-1), lambda: job.metrics(last=-1)):
+        with pytest.raises(orc.errors.RequestError, match=r" must be 0 or more \(got -1\)$"):
+            call()
+
+
 def test_a_job_like_another_is_submitted(session: orc.Session, fake_slurm: FakeSlurm) -> None:
     first = session.submit("job.toml", args={"lr": 0.1})
     second = session.submit(like=first, args={"lr": 0.2}, name="second")
@@ -321,7 +341,7 @@ def test_a_sweep_is_confirmed_and_cancelled(
     sweep = session.sweep(SWEEP)
     assert sweep.cancel().state == "cancelled"
     assert [point["state"] for point in sweep.points] == ["CANCELLED", "CANCELLED"]
-    sweep.rerun("1")
+    sweep.rerun(1)
     assert [point["state"] for point in sweep.points] == ["PENDING", "CANCELLED"]
 
 
