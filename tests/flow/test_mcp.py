@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sys
+from pathlib import Path
 
+import mcp
 import pytest
 
 from tests.flow import mcp_server
@@ -179,3 +183,31 @@ def test_jobs_of_this_machine(project, path_without_slurm):
         assert explained["cause"] is None
 
     use(project, act)
+
+
+def waiting(project):
+    """The number of `orchestrator wait` processes in the folder of the project."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            is_here = (process / "cwd").readlink() == project.folder
+            found += is_here and b"wait" in (process / "cmdline").read_bytes().split(b"\0")
+    return found
+
+
+def test_a_wait_ends_with_the_agent(project, fake_slurm):
+    assert project("submit", "job.toml").code == 0
+
+    async def wait(tools):
+        task = asyncio.create_task(tools.call("wait_for_jobs", jobs=["1"], timeout_seconds=300))
+        while not waiting(project):
+            await asyncio.sleep(0.05)
+        # Other calls are answered meanwhile.
+        assert len((await tools.call("list_jobs"))["items"]) == 1
+        return task
+
+    task = use(project, wait)
+    assert task.done()
+    with contextlib.suppress(mcp.MCPError, asyncio.CancelledError):
+        task.result()
+    project.wait_until(lambda: not waiting(project), "the end of the wait")
