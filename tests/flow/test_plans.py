@@ -105,6 +105,11 @@ def test_commands_that_act_on_ended_jobs(project, fake_slurm):
         assert planned["gpu_hours"] == 4.0 * planned["jobs"], words
         done = project("apply", planned["token"])
         assert done.code == 0, (words, done)
+    planned = plan_of(project, "sweep", "cancel", "grid")
+    assert planned["actions"] == [
+        "Submit no more points of sweep grid (@1)",
+        "Cancel 5_[0-1] (grid, PENDING)",
+    ]
     for words in ("sweep cancel grid", "release 1"):
         planned = plan_of(project, *words.split())
         assert project("apply", planned["token"]).code == 0, words

@@ -119,18 +119,21 @@ def of_change(
     runs: bool = False,
     submits: bool = False,
     objection: Callable[[jobs.Job], str] = lambda job: "",
+    before: str = "",
 ) -> plans.Effect:
     """Return what a change of jobs would do.
 
     verb: "Cancel". runs: the jobs may use resources afterwards. objection: why a job cannot be
-    changed. Raises ConflictError if no job can be changed.
+    changed. before: what is done first, as a sentence. Raises ConflictError if no job can be
+    changed.
     """
     impossible = {job.row: why for job in selected if (why := objection(job))}
     possible = [job for job in selected if job.row not in impossible]
     if selected and not possible:
         raise errors.ConflictError("\n".join(dict.fromkeys(impossible.values())))
     of_each = [hours.of_job(context, job) for job in possible] if runs else []
-    actions = [
+    actions = [before] if before else []
+    actions += [
         f"{verb} {naming.names_of(tasks)} ({tasks[0].name}, {_states_of(tasks)})"
         for tasks in naming.by_submission(possible)
     ]
