@@ -109,7 +109,8 @@ def apply(ctx: click.Context, token: str = argument()) -> Any:
 
     The command of the plan runs in the folder in which it was planned. It is refused if the plan
     was applied before, has expired, or if what it follows from has changed: the spec, the code of
-    the job, the configuration, or the states of the jobs.
+    the job, the configuration, or the states of the jobs. It prints what the command prints: JSON
+    after `plan submit --json train.toml`.
     """
     planned = approval.find(session.open_context(ctx), token)
     applications: list[approval.Application] = []
