@@ -41,7 +41,7 @@ def of_request(
     return plans.Effect(
         actions=(action,),
         jobs=tasks,
-        gpu_hours=hours.of_spec(spec, context.profile),
+        gpu_hours=hours.by_spec(context)(spec),
         basis={
             **_settings(context),
             f"the spec of {spec.name}": _digest(specs.to_json(spec)),
@@ -56,7 +56,7 @@ def of_points(
     context: contexts.Context, name: str, prepared: plan.Prepared, resent: Sequence[jobs.Job] = ()
 ) -> plans.Effect:
     """Return what submitting points of a sweep would do; resent: jobs that Slurm never had."""
-    of_each = [hours.of_spec(point.spec, context.profile) for point in prepared.points]
+    of_each = map(hours.by_spec(context), (point.spec for point in prepared.points))
     actions = [
         f"Submit {nouns.count(len(points), 'point')} of {name}: "
         + " ... ".join(dict.fromkeys([points[0].name, points[-1].name]))
@@ -98,7 +98,7 @@ def of_graph(
             for node, _ in nodes
         ),
         jobs=sum(map(hours.tasks, of_jobs)),
-        gpu_hours=hours.total(hours.of_spec(spec, context.profile) for spec in of_jobs),
+        gpu_hours=hours.total(map(hours.by_spec(context), of_jobs)),
         basis={
             **_settings(context),
             **{

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from orchestrator import config, jobs, specs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import retry
+from orchestrator.local import slots
 from orchestrator.recovery import decisions
 from orchestrator.specs import ranks
 from orchestrator.sweeps import resources
@@ -21,13 +23,26 @@ _LARGER = frozenset(
 )
 
 
-def of_spec(spec: jobs.JobSpec, profile: config.Profile) -> float | None:
-    """Return the GPU-hours of all tasks of a job; None: unknown."""
+def by_spec(context: contexts.Context) -> Callable[[jobs.JobSpec], float | None]:
+    """Return of_spec() for jobs of this context."""
+    machine = None
+    if context.is_local:
+        machine = slots.find(context.environ, count=context.profile.local_slots)
+    return functools.partial(of_spec, profile=context.profile, machine=machine)
+
+
+def of_spec(
+    spec: jobs.JobSpec, profile: config.Profile, machine: slots.Slots | None = None
+) -> float | None:
+    """Return the GPU-hours of all tasks of a job; None: unknown.
+
+    machine: this machine, on which the job runs; None: Slurm runs it.
+    """
     # What #SBATCH lines and further options of sbatch ask for is not part of the spec.
     options = " ".join(spec.sbatch)
     if spec.launch.batch_file is not None or any(word in options for word in _GPU_WORDS):
         return None
-    gpus = _gpus_per_node(spec, profile)
+    gpus = _gpus_per_node(spec, profile) if machine is None else _gpus_here(spec, machine)
     if gpus == 0:
         return 0.0
     hours = resources.hours_of(spec, profile)
@@ -46,7 +61,7 @@ def of_job(context: contexts.Context, job: jobs.Job) -> float | None:
     # Slurm shows what the job requests until it has exclusive nodes.
     if not spec.exclusive and (hours := _of_start(job)) is not None:
         return _of_starts(spec, hours)
-    hours = of_spec(spec, context.profile)
+    hours = by_spec(context.with_scheduler(job.scheduler))(spec)
     return None if hours is None else hours / tasks(spec)
 
 
@@ -97,6 +112,13 @@ def _of_start(job: jobs.Job) -> float | None:
     if job.gpus is None or job.time_limit_seconds is None:
         return None
     return job.gpus * job.time_limit_seconds / 3600
+
+
+def _gpus_here(spec: jobs.JobSpec, machine: slots.Slots) -> int:
+    if not machine.are_gpus:
+        return 0
+    # A job has a GPU even if it requests none.
+    return len(machine.devices) if spec.exclusive else max(1, ranks.gpus_per_node(spec))
 
 
 def _gpus_per_node(spec: jobs.JobSpec, profile: config.Profile) -> int | None:

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator import config, jobs
 from orchestrator.controller.planning import hours
+from orchestrator.local import slots
 
 SPEC = jobs.JobSpec(
     name="demo",
@@ -26,6 +27,23 @@ PROFILE = config.Profile(
 CPUS = jobs.Resources(nodes=2)
 RETRIES = jobs.Retry(max_retries=2)
 CHANGES = {"oom_device": {"resources.nodes": "x2"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "most"),
+    [
+        ({}, ("0", "1", "2", "3"), 4.0),
+        # Without a request it gets one, and without a GPU nothing.
+        ({"resources": jobs.Resources()}, ("0", "1"), 0.5),
+        ({"resources": jobs.Resources(), "exclusive": True}, ("0", "1"), 1.0),
+        ({}, (), 0.0),
+    ],
+)
+def test_most_gpu_hours_on_this_machine(
+    changes: dict[str, Any], devices: tuple[str, ...], most: float
+) -> None:
+    machine = slots.Slots(devices=devices or ("slot0",), are_gpus=bool(devices))
+    assert hours.of_spec(dataclasses.replace(SPEC, **changes), PROFILE, machine) == most
 
 
 @pytest.mark.parametrize(
