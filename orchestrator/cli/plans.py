@@ -103,14 +103,20 @@ def _print(effect: plans.Effect, stored: plans.Plan | None, expires_seconds: int
         click.echo(f"  orchestrator apply {stored.token}")
 
 
-@commands.command("apply", "orchestrator apply 0f343b0931126a20", changes="other")
-def apply(ctx: click.Context, token: str = argument()) -> Any:
+@commands.command(
+    "apply",
+    "orchestrator apply 0f343b0931126a20",
+    changes="other",
+    prints=("jobs", "sweep_states", "submissions", "graph_nodes"),
+)
+def apply(
+    ctx: click.Context, token: str = argument(), form: str | None = options.optional_form
+) -> Any:
     """Do what a plan says, once.
 
     The command of the plan runs in the folder in which it was planned. It is refused if the plan
     was applied before, has expired, or if what it follows from has changed: the spec, the code of
-    the job, the configuration, or the states of the jobs. It prints what the command prints: JSON
-    after `plan submit --json train.toml`.
+    the job, the configuration, or the states of the jobs. It prints what the command prints.
     """
     planned = approval.find(session.open_context(ctx), token)
     applications: list[approval.Application] = []
@@ -126,7 +132,11 @@ def apply(ctx: click.Context, token: str = argument()) -> Any:
             f"{planned.folder}, where it was planned, cannot be used: {exc.strerror}. "
             "Nothing was done."
         ) from exc
-    code = _run(ctx, planned.argv, session.Approval(make=make, is_plan=False))
+    argv = list(planned.argv)
+    if form is not None:
+        at = argv.index("--") if "--" in argv else len(argv)
+        argv[at:at] = ["--format", form]
+    code = _run(ctx, argv, session.Approval(make=make, is_plan=False))
     if not any(application.is_approved for application in applications):
         raise errors.ConflictError("there is nothing left to do. Nothing was done.")
     for application in applications:

@@ -204,7 +204,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         """Plan the submission of a job; `arguments` are those of a program or batch file."""
         if arguments and file.endswith(".toml"):
             raise errors.OrchestratorError("set the arguments of a spec with settings: args.NAME")
-        words = ["submit", "--json", file, *_settings(settings), *_name(name)]
+        words = ["submit", file, *_settings(settings), *_name(name)]
         return plan([*words, *(["--", *arguments] if arguments else [])], max_gpu_hours)
 
     def plan_sweep_submit(
@@ -214,12 +214,12 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         max_gpu_hours: MaxGpuHours = None,
     ) -> Answer:
         """Plan the submission of a sweep: a spec with a table [sweep]."""
-        words = ["sweep", "submit", "--json", file, *_settings(settings), *_name(name)]
+        words = ["sweep", "submit", file, *_settings(settings), *_name(name)]
         return plan(words, max_gpu_hours)
 
     def plan_graph_submit(file: File, max_gpu_hours: MaxGpuHours = None) -> Answer:
         """Plan the submission of a graph of jobs and sweeps."""
-        return plan(["graph", "submit", "--json", file], max_gpu_hours)
+        return plan(["graph", "submit", file], max_gpu_hours)
 
     def plan_change_jobs(
         action: Literal["cancel", "hold", "release", "requeue", "resubmit"],
@@ -227,7 +227,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         max_gpu_hours: MaxGpuHours = None,
     ) -> Answer:
         """Plan to cancel, hold, release, requeue or resubmit jobs."""
-        return plan([action, "--json", *jobs], max_gpu_hours)
+        return plan([action, *jobs], max_gpu_hours)
 
     def plan_change_sweep(
         action: Literal["cancel", "resume", "rerun"],
@@ -235,7 +235,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         max_gpu_hours: MaxGpuHours = None,
     ) -> Answer:
         """Plan to cancel a sweep, to submit its remaining points, or its failed ones again."""
-        return plan(["sweep", action, "--json", sweep], max_gpu_hours)
+        return plan(["sweep", action, sweep], max_gpu_hours)
 
     return [plan_submit, plan_sweep_submit, plan_graph_submit, plan_change_jobs, plan_change_sweep]
 
@@ -243,7 +243,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
 def _apply(caller: calls.Caller) -> Tool:
     def apply(token: Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16}$")]) -> Answer:
         """Do what a plan says, once. Call it only if a person has agreed to this plan."""
-        return caller.items("apply", token)
+        return caller.items("apply", "--json", token)
 
     return apply
 

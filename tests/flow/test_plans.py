@@ -94,6 +94,19 @@ def test_other_commands(project, fake_slurm, words, actions, jobs, hours, result
     assert project("apply", planned["token"]).code == 6
 
 
+def test_apply_prints_json(project, fake_slurm):
+    (project.folder / "run.sh").write_text("sleep 1\n")
+    for words in (
+        "submit run.sh",
+        "submit run.sh -- --json",
+        "sweep submit sweep.toml",
+        "cancel 1",
+    ):
+        planned = plan_of(project, *words.split())
+        assert project("apply", "--json", planned["token"]).items, words
+    assert len(submitted(fake_slurm)) == 3
+
+
 def test_commands_that_act_on_ended_jobs(project, fake_slurm):
     project("submit", "job.toml")
     project("sweep", "submit", "sweep.toml", "--name", "grid")
