@@ -17,7 +17,6 @@ from orchestrator.controller.metrics import curves
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.logs import windows
-from orchestrator.metrics import summaries
 from orchestrator.rows import row_values
 from orchestrator.text import escaping
 
@@ -110,6 +109,8 @@ def metric_lines(metrics: Mapping[curves.Key, Series], width: int) -> list[str]:
 
 
 def _metric_lines(metrics: Mapping[curves.Key, Series], width: int) -> Iterator[str]:
+    from orchestrator.metrics import summaries
+
     labels = [escaping.one_line(_label(key)) for key in metrics]
     longest = min(max(map(len, labels), default=0), _NAME_CHARACTERS)
     for label, series in zip(labels, metrics.values(), strict=True):
