@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import subprocess
 import time
@@ -40,6 +41,12 @@ class Terminal:
     def shows(self, text: str) -> str:
         """Wait until the screen shows a text; return the screen."""
         return self._wait(lambda screen: text in screen, f"{text!r} is not")
+
+    def matches(self, expression: str) -> str:
+        """Wait until an expression finds something on the screen; return the screen."""
+        return self._wait(
+            lambda screen: bool(re.search(expression, screen)), f"{expression!r} is not"
+        )
 
     def wait_until_gone(self, text: str) -> None:
         self._wait(lambda screen: text not in screen, f"{text!r} is still")
