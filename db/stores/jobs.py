@@ -25,7 +25,9 @@ SELECT_JOBS = sa.select(JOBS, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).j
 _SELECT_SUBMISSIONS = base.select(SUBMISSIONS, jobs.Submission)
 _SELECT_TASKS = base.select(JOBS, jobs.Task).join(SUBMISSIONS)
 _SELECT_EVENTS = base.select(JOB_EVENTS, jobs.JobEvent)
-_IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
+_IS_LIVE = _JOB.settled.is_(False)
+# As a range: for IS NOT NULL SQLite reads the whole table.
+_IS_DEFERRED = _JOB.resend_at >= datetime.datetime.min.replace(tzinfo=datetime.UTC)
 _UPDATE_JOB = (
     sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row")).values(version=_JOB.version + 1)
 )
@@ -356,7 +358,7 @@ def conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
     if query.due is not None:
         yield _any_of(_IS_LIVE, _JOB.resend_at <= query.due)
     if query.deferred:
-        yield _IS_DEFERRED
+        yield _any_of(_IS_DEFERRED)
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)
     if query.settled or query.unexplained_since is not None:

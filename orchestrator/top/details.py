@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -148,6 +147,8 @@ def read_explanation(context: contexts.Context, job: jobs.Job) -> list[str]:
 
 def wrapped(lines: Sequence[str], width: int) -> list[str]:
     """Return the lines of an explanation, broken at `width` characters."""
+    import textwrap
+
     indent = " " * min(_INDENT, width // 4)
     return [
         part
