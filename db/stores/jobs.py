@@ -25,9 +25,7 @@ SELECT_JOBS = sa.select(JOBS, *(_SUBMISSION[name] for name in _OF_SUBMISSION)).j
 _SELECT_SUBMISSIONS = base.select(SUBMISSIONS, jobs.Submission)
 _SELECT_TASKS = base.select(JOBS, jobs.Task).join(SUBMISSIONS)
 _SELECT_EVENTS = base.select(JOB_EVENTS, jobs.JobEvent)
-_IS_LIVE = _JOB.settled.is_(False)
-# As a range: for IS NOT NULL SQLite reads the whole table.
-_IS_DEFERRED = _JOB.resend_at >= datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_IS_LIVE, _IS_DEFERRED = _JOB.settled.is_(False), _JOB.resend_at.is_not(None)
 _UPDATE_JOB = (
     sa.update(JOBS).where(_JOB.row == sa.bindparam("this_row")).values(version=_JOB.version + 1)
 )
@@ -392,7 +390,7 @@ def _since(since: datetime.datetime) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    # One search by each index; with OR SQLite may read the whole table instead.
+    # One search by each index; with OR, or to keep the order, SQLite may read the whole table.
     return _JOB.row.in_(
         sa.union(*(sa.select(_JOB.row).where(condition) for condition in conditions))
     )
