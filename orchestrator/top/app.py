@@ -283,8 +283,7 @@ class Top(app.App[None]):
         self._write("message", escaping.one_line(text))
 
     def _show_message_from_thread(self, text: str) -> None:
-        loop = self._event_loop
-        if loop is not None:
+        if (loop := self._event_loop) is not None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._show_message, text)
 
