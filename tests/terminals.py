@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,7 +19,7 @@ class Terminal:
     def __init__(self, run: Callable[[Sequence[str]], str], socket: str) -> None:
         """Take what runs a command and returns its output, and the path of a new socket."""
         self._run = run
-        self._call = ("tmux", "-f", "/dev/null", "-S", socket)
+        self._call = ("tmux", "-N", "-S", socket)
 
     def tmux(self, *argv: str) -> str:
         return self._run([*self._call, *argv])
@@ -40,6 +42,12 @@ class Terminal:
         """Wait until the screen shows a text; return the screen."""
         return self._wait(lambda screen: text in screen, f"{text!r} is not")
 
+    def matches(self, expression: str) -> str:
+        """Wait until an expression finds something on the screen; return the screen."""
+        return self._wait(
+            lambda screen: bool(re.search(expression, screen)), f"{expression!r} is not"
+        )
+
     def wait_until_gone(self, text: str) -> None:
         self._wait(lambda screen: text not in screen, f"{text!r} is still")
 
@@ -53,15 +61,38 @@ class Terminal:
 
 @contextlib.contextmanager
 def opened(
-    run: Callable[[Sequence[str]], str], socket: str, size: tuple[int, int]
+    run: Callable[[Sequence[str]], str],
+    start: Callable[[Sequence[str]], subprocess.Popen[str]],
+    socket: str,
+    size: tuple[int, int],
 ) -> Iterator[Terminal]:
-    """Open a terminal of so many columns and lines, and close it."""
+    """Open a terminal of so many columns and lines, and close it.
+
+    `run` runs a command and returns its output, or raises AssertionError; `start` starts one.
+    """
     terminal = Terminal(run, socket)
+    # Not a daemon: it is to end with the tests, also when they are killed.
+    with start(["tmux", "-D", "-f", "/dev/null", "-S", socket]) as server:
+        try:
+            _open(terminal, size, server)
+            yield terminal
+        finally:
+            # A test may have closed it.
+            with contextlib.suppress(AssertionError):
+                terminal.tmux("kill-server")
+            server.terminate()
+
+
+def _open(terminal: Terminal, size: tuple[int, int], server: subprocess.Popen[str]) -> None:
     columns, lines = map(str, size)
-    terminal.tmux("new-session", "-d", "-x", columns, "-y", lines, "sh")
-    try:
-        yield terminal
-    finally:
-        # A test may have closed it.
-        with contextlib.suppress(AssertionError):
-            terminal.tmux("kill-server")
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            terminal.tmux("new-session", "-d", "-x", columns, "-y", lines, "sh")
+        except AssertionError:
+            # It does not listen yet.
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(_INTERVAL_SECONDS)
+        else:
+            return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -89,8 +88,10 @@ def _defaults(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def text(value: Value) -> str:
     """Return a text that equal values share: 1 and 1.0 do, 1 and "1" do not."""
-    is_whole = isinstance(value, float) and value.is_integer()
-    return json.dumps(int(value) if is_whole else value)  # type: ignore[arg-type]
+    if isinstance(value, float) and value.is_integer():
+        return repr(int(value))
+    # Lists come from the database.
+    return repr(tuple(value) if isinstance(value, list) else value)
 
 
 def order(value: Value) -> tuple[int, float, str]:

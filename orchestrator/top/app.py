@@ -120,10 +120,14 @@ class Top(app.App[None]):
         self.set_interval(_CLOCK_SECONDS, self._show_elapsed)
         # After Ctrl-Z and `fg` the terminal shows nothing.
         self.app_resume_signal.subscribe(self._main, lambda _: self.refresh(layout=True))
-        for work in (self._watch, self._refresh_forever, self._ingest_forever):
-            self._start(work())
+        # They import much: not before the list is on the screen.
+        self.call_after_refresh(self._start_all)
 
     # What changes.
+
+    def _start_all(self) -> None:
+        for work in (self._watch, self._refresh_forever, self._ingest_forever):
+            self._start(work())
 
     def _start(self, work: Awaitable[None]) -> None:
         async def run() -> None:
@@ -279,8 +283,7 @@ class Top(app.App[None]):
         self._write("message", escaping.one_line(text))
 
     def _show_message_from_thread(self, text: str) -> None:
-        loop = self._event_loop
-        if loop is not None:
+        if (loop := self._event_loop) is not None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._show_message, text)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ from orchestrator.controller.metrics import curves
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.logs import windows
-from orchestrator.metrics import summaries
 from orchestrator.rows import row_values
 from orchestrator.text import escaping
 
@@ -110,6 +108,8 @@ def metric_lines(metrics: Mapping[curves.Key, Series], width: int) -> list[str]:
 
 
 def _metric_lines(metrics: Mapping[curves.Key, Series], width: int) -> Iterator[str]:
+    from orchestrator.metrics import summaries
+
     labels = [escaping.one_line(_label(key)) for key in metrics]
     longest = min(max(map(len, labels), default=0), _NAME_CHARACTERS)
     for label, series in zip(labels, metrics.values(), strict=True):
@@ -147,6 +147,8 @@ def read_explanation(context: contexts.Context, job: jobs.Job) -> list[str]:
 
 def wrapped(lines: Sequence[str], width: int) -> list[str]:
     """Return the lines of an explanation, broken at `width` characters."""
+    import textwrap
+
     indent = " " * min(_INDENT, width // 4)
     return [
         part

@@ -198,7 +198,8 @@ class Lines(scroll_view.ScrollView, can_focus=True):
         width = max(map(len, lines), default=0)
         self.virtual_size = geometry.Size(width, len(lines))
         if self._follows and (is_new or is_at_end):
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            # Forced: the scrollbar of a text that has just outgrown its widget does not exist yet.
+            self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
         elif is_new:
             self.scroll_home(animate=False, immediate=True)
         self.refresh()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 
 from tests import terminals
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster import ssh
-from tests.cluster.browsing import shown_jobs
+from tests.cluster.faults import training
 
 #: Where the user's terminal is.
 HOST = "n1"
 SOCKET = "/tmp/tmux-of-top"
 TOP = [f"{sites.ENVIRONMENT}/bin/orchestrator", "top"]
+#: Of a metric with several values.
+CURVE = r"loss +[\d.]+  [▁▂▃▄▅▆▇█]{2}"
 COLOURS = {*range(30, 39), *range(40, 49), *range(90, 108)}
 
 
@@ -34,41 +37,38 @@ def files(site: sites.Site) -> list[str]:
 
 
 def test_training_is_watched_and_cancelled_through_sshd(site: sites.Site, lab: cluster.Lab) -> None:
-    key, followed = f"{site.home}/key", f"{site.home}/followed"
-    lab.write(followed, "")
-    lab.write(f"{site.home}/follow.py", shown_jobs.FOLLOW)
-    follow = f"{sites.PYTHON} {site.home}/follow.py {followed}"
-    job_id = site.submit(site.shell("train", follow, sbatch="hold = true"))
+    key = f"{site.home}/key"
+    tables = {
+        "resources": 'mem = "2G"',
+        "metrics": 'patterns = ["olivia"]',
+        "sbatch": "hold = true",
+    }
+    job_id = site.submit(site.shell("train", training.TRAIN.format(last=1), **tables))
 
     def run(argv: Sequence[str]) -> str:
         done = lab.run(argv, host=HOST)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def write(text: str) -> None:
-        with lab.path(followed).open("a") as file:
-            file.write(text)
-
     def top(**env: str) -> list[str]:
         return ssh.command(key, TOP, env={**site.environ, **env}, cwd=site.home)
 
-    with ssh.serving(lab, key), terminals.opened(run, SOCKET, (80, 24)) as terminal:
+    def start(argv: Sequence[str]) -> subprocess.Popen[str]:
+        return lab.popen(argv, host=HOST)
+
+    with ssh.serving(lab, key), terminals.opened(run, start, SOCKET, (80, 24)) as terminal:
         terminal.run(top())
         terminal.shows(f"{job_id} train PENDING  [log] metrics explain")
         lab.run(["scontrol", "release", job_id]).check_returncode()
         terminal.shows(f"{job_id} train RUNNING  [log] metrics explain")
-        write("step 1 throughput 100 samples/s\n")
-        terminal.shows("step 1 throughput 100 samples/s")
+        terminal.matches(r"Epoch \d+/1000000 completed in ")
         terminal.type("m")
-        terminal.shows("▅")
-        write("step 2 throughput 800 samples/s\n")
-        terminal.shows("▁█")
+        terminal.matches(CURVE)
         # The size reaches it through sshd.
         terminal.resize((200, 50))
         terminal.shows(f"{job_id} train RUNNING  [log] [metrics] [explain]")
-        write("step 3 throughput 800 samples/s\n")
-        screen = terminal.shows("▁██")
-        assert "step 3 throughput 800 samples/s" in screen
+        screen = terminal.matches(CURVE)
+        assert "Validation Loss: " in screen
         terminal.type("c")
         terminal.shows("Cancel 1 job?")
         assert lab.job_state(job_id) == "RUNNING"

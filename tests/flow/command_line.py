@@ -22,6 +22,8 @@ from tests import contract, postgresql, zygote
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
+#: In front of a command: it is killed when this process ends, however that happens.
+TIED = ("setpriv", "--pdeathsig", "KILL", "--")
 PROGRESS = re.compile(
     r"^(?:Asking Slurm|Submitting|Looking at the working tree|Taking a snapshot of the code|"
     r"Reading the log of \S+|Sending the code to \S+|"
@@ -112,17 +114,18 @@ class CommandLine:
     ) -> subprocess.Popen[str]:
         """Start the command; the caller ends it. Its stdout and stderr are pipes."""
         command = [*prefix, sys.executable, "-m", "orchestrator", *map(str, argv)]
-        return self._start(command, cwd, environ)
+        return self.start_program(command, cwd, **environ)
 
     def run(self, command: Sequence[str], **environ: str) -> Done:
         """Run another command in the same environment."""
-        return finish(self._start(command, None, environ))
+        return finish(self.start_program(command, **environ))
 
-    def _start(
-        self, command: Sequence[str], cwd: Path | None, environ: Mapping[str, str]
+    def start_program(
+        self, command: Sequence[str], cwd: Path | None = None, **environ: str
     ) -> subprocess.Popen[str]:
+        """Start another command in the same environment; the caller ends it."""
         return subprocess.Popen(
-            command,
+            [*TIED, *command],
             cwd=cwd or self.folder,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,

@@ -41,7 +41,7 @@ def terminal(
         assert done.code == 0, done.err
         return done.out
 
-    with terminals.opened(run, str(folder / "tmux"), size) as opened:
+    with terminals.opened(run, cli.start_program, str(folder / "tmux"), size) as opened:
         yield opened
 
 

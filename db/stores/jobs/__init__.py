@@ -356,7 +356,7 @@ def conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
     if query.due is not None:
         yield _any_of(_IS_LIVE, _JOB.resend_at <= query.due)
     if query.deferred:
-        yield _IS_DEFERRED
+        yield _any_of(_IS_DEFERRED)
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)
     if query.settled or query.unexplained_since is not None:
@@ -390,7 +390,7 @@ def _since(since: datetime.datetime) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    # One search by each index; with OR SQLite may read the whole table instead.
+    # One search by each index; with OR, or to keep the order, SQLite may read the whole table.
     return _JOB.row.in_(
         sa.union(*(sa.select(_JOB.row).where(condition) for condition in conditions))
     )

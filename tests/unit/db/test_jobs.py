@@ -260,7 +260,7 @@ def test_queries(store: stores.Store) -> None:
 
 
 @on_a_file
-def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
+def test_frequent_queries_read_no_whole_table(store: stores.Store) -> None:
     plans: list[str] = []
     with store._database.reading() as connection:
 
@@ -277,9 +277,13 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
             jobs.JobQuery(live_or_since=NOW),
             jobs.JobQuery(job_ids=("7",)),
             jobs.JobQuery(names=("digits",)),
+            jobs.JobQuery(deferred=True),
+            jobs.JobQuery(due=NOW, scheduler="slurm"),
         ):
             work.jobs.find(query)
         work.jobs.live("lab")
+        work.changes.jobs_with_events(7)
+        work.changes.jobs_with_metrics(7)
     assert plans
     scans = [plan for plan in plans if plan.startswith("SCAN")]
     # The list of values is read from JSON.

@@ -172,6 +172,11 @@ def test_list_and_log_at_80_columns(context: contexts.Context, log: Path) -> Non
             with log.open("a") as file:
                 file.write(" more\nnext\n")
             await screen.shows("step 2\nhalf more\nnext")
+            # More lines than fit: the last one stays visible.
+            for last in (40, 80):
+                with log.open("a") as file:
+                    file.writelines(f"line {number}\n" for number in range(last - 40, last))
+                await screen.shows(f"line {last - 1}")
 
     asyncio.run(look())
 
