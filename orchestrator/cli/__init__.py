@@ -69,6 +69,7 @@ COMMANDS = {
     "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
     "schema": ("schemas", "Print the JSON Schema of what a command prints with --json."),
     "completion": ("completion", "Print the shell code that completes commands and job IDs."),
+    "setup": ("remote", "Install or upgrade orchestrator on a host, without root."),
     "connect": ("remote", "Keep a connection to a host open for later calls with --host."),
     "agent": ("remote", "Answer `orchestrator --host` of another computer."),
     "db": ("database", "Check, back up, restore, upgrade or move the database."),

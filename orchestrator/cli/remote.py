@@ -1,9 +1,10 @@
-"""orchestrator --host and agent."""
+"""orchestrator --host, agent, connect and setup."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 import secrets
 import shutil
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from orchestrator import cli
+from orchestrator import cli, errors
 from orchestrator.cli import commands, output, session
 from orchestrator.cli.commands import argument, option
 from orchestrator.remote import command_lines, messages
@@ -171,3 +172,53 @@ def connect(ctx: click.Context, name: str = argument(metavar="NAME")) -> None:
                 f"the connection to {remote.name} broke; call `orchestrator connect {name}` again"
             ) from None
     output.note("Connection closed.")
+
+
+@commands.command(
+    "setup",
+    "orchestrator setup --host mill",
+    "orchestrator setup --host mill --extra web",
+    changes="other",
+)
+def setup(
+    ctx: click.Context,
+    host: str = option("--host", "Install it on this host.", "NAME", required=True),
+    python: str | None = option(
+        "--python", "Python there, 3.11 or newer. Default: the best one that is found.", "PATH"
+    ),
+    wheels: str | None = option(
+        "--wheels",
+        "Send the packages in DIR along, for a host without access to a package index.",
+        "DIR",
+    ),
+    extras: tuple[str, ...] = option(
+        "--extra",
+        "Also install what an extra needs: web, tui, postgres, ... Default: those of the last "
+        "installation.",
+        "NAME",
+        multiple=True,
+    ),
+) -> None:
+    """Install or upgrade orchestrator on a host, without root.
+
+    The version that runs here is installed into a virtual environment in ~/.local/share there, and
+    a link in ~/.local/bin starts it; start-up files need not be changed. pip on the host downloads
+    the dependencies. It is one call of ssh.
+    """
+    from orchestrator.controller.remote import connection
+    from orchestrator.controller.setup import host_setup
+
+    remote = connection.remote(host, session.configuration_of(ctx, with_project=False))
+    folder = None if wheels is None else pathlib.Path(wheels)
+    done = host_setup.install(
+        remote,
+        os.environ,
+        files=host_setup.files_of(folder, os.environ),
+        python=python,
+        extras=extras or None,
+        wheels_folder=folder,
+    )
+    for line in host_setup.report(remote, done):
+        output.note(line)
+    if done.problem:
+        raise errors.OrchestratorError(done.problem)

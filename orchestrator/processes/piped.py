@@ -29,8 +29,7 @@ class Piped:
                     bufsize=0,
                 )
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise process.CommandNotFound(f"{argv[0]} could not be started: {why}") from error
+                raise _not_started(argv, error) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._pipes = (self._process.stdin, self._process.stdout)
         self.stdin, self.stdout = (pipe.fileno() for pipe in self._pipes)
@@ -50,6 +49,25 @@ class Piped:
             stop()
             at_once = False
         return self._process.wait()
+
+
+def converse(argv: Sequence[str], environ: Mapping[str, str], sent: bytes) -> tuple[int, bytes]:
+    """Run a program that reads `sent`; return its exit code and stdout, however long it takes.
+
+    Its stderr and terminal are ours. Ctrl-C on the terminal ends it too. Raises CommandNotFound.
+    """
+    try:
+        done = subprocess.run(
+            list(argv), env=dict(environ), input=sent, stdout=subprocess.PIPE, check=False
+        )
+    except (OSError, ValueError) as error:
+        raise _not_started(argv, error) from error
+    return done.returncode, done.stdout
+
+
+def _not_started(argv: Sequence[str], error: Exception) -> process.CommandNotFound:
+    why = getattr(error, "strerror", None) or error
+    return process.CommandNotFound(f"{argv[0]} could not be started: {why}")
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ REFUSED = {
     "completion": "completes the commands of this computer: call it without --host",
     "top": "needs the terminal: ssh -t ADDRESS orchestrator top",
     "serve": "runs until it is stopped: start it on NAME itself (docs/howto/service.md)",
+    "setup": "is called without the option before it: orchestrator setup --host NAME",
     "connect": "opens the connection itself: orchestrator connect NAME",
     "agent": "is what --host starts on NAME: call a command",
 }

@@ -49,9 +49,12 @@ def remote(name: str, configuration: config.Configuration) -> Remote:
     return Remote(name=name, host=configuration.hosts.get(name, config.Host()))
 
 
-def ssh_command(remote: Remote) -> list[str]:
-    """Return the words that start the agent: nothing of the request is in them."""
-    command = shlex.join(remote.host.remote_command)
+def ssh_command(remote: Remote, command: str | None = None) -> list[str]:
+    """Return the words that run a command on the host, by default the agent.
+
+    Nothing of a request is in them: the login shell may be any, also tcsh.
+    """
+    command = shlex.join(remote.host.remote_command) if command is None else command
     return ["ssh", "-T", *remote.host.ssh_options, "--", remote.address, command]
 
 
@@ -109,9 +112,9 @@ def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connectio
         greeting = _greeting(remote, started, channel)
         protocol = messages.common_protocol(messages.PROTOCOLS, greeting.protocols)
         if protocol is None:
-            raise ConnectionFailedError(
-                explanations.no_common_protocol(remote.name, orchestrator.__version__, greeting)
-            )
+            version = orchestrator.__version__
+            problem = explanations.no_common_protocol(remote.name, version, greeting)
+            raise ConnectionFailedError(str(problem))
     except BaseException:
         started.end(at_once=True)
         raise
@@ -135,12 +138,12 @@ def _greeting(
         return messages.Greeting.of(received[0])
     except channels.ClosedError:
         code = started.end()
-        noise = bytes(search.noise)
-        raise ConnectionFailedError(
-            explanations.no_agent(remote.name, remote.address, code, noise)
-        ) from None
+        problem = explanations.no_agent(remote.name, remote.address, code)
+        shown = explanations.instead(remote.name, bytes(search.noise))
+        raise ConnectionFailedError(f"{problem}{shown}") from None
     except framing.FramingError as error:
-        text = explanations.too_much_noise(remote.name, bytes(search.noise))
-        if len(search.noise) <= framing.MAX_NOISE_BYTES:
-            text = f"the agent on {remote.name} does not speak our protocol: {error}"
+        text = f"the agent on {remote.name} does not speak our protocol: {error}"
+        if (size_bytes := len(search.noise)) > framing.MAX_NOISE_BYTES:
+            text = explanations.too_much_noise(remote.name, size_bytes)
+            text += explanations.instead(remote.name, bytes(search.noise))
         raise ConnectionFailedError(text) from error
