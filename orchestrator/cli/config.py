@@ -132,8 +132,8 @@ def doctor(
     """
     if host is not None:
         options.refuse({"--host: not with --job": with_job})
+        from orchestrator.controller.hosts import checks as host_checks
         from orchestrator.controller.remote import connection
-        from orchestrator.controller.setup import host_checks
 
         remote = connection.remote(host, session.configuration_of(ctx, with_project=False))
         _print_checks(list(host_checks.examine(remote, os.environ)), form)

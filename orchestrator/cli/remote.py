@@ -205,20 +205,20 @@ def setup(
     a link in ~/.local/bin starts it; start-up files need not be changed. pip on the host downloads
     the dependencies. It is one call of ssh.
     """
+    from orchestrator.controller.hosts import installation
     from orchestrator.controller.remote import connection
-    from orchestrator.controller.setup import host_setup
 
     remote = connection.remote(host, session.configuration_of(ctx, with_project=False))
     folder = None if wheels is None else pathlib.Path(wheels)
-    done = host_setup.install(
+    done = installation.install(
         remote,
         os.environ,
-        files=host_setup.files_of(folder, os.environ),
+        files=installation.files_of(folder, os.environ),
         python=python,
         extras=extras or None,
         wheels_folder=folder,
     )
-    for line in host_setup.report(remote, done):
+    for line in installation.report(remote, done):
         output.note(line)
     if done.problem:
         raise errors.OrchestratorError(done.problem)

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from orchestrator.processes import process
 
@@ -16,8 +17,10 @@ _END_SECONDS = 2.0
 class Piped:
     """A running program. Its stderr and terminal are ours: ssh asks for passwords there."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it; raises CommandNotFound."""
+    def __init__(
+        self, argv: Sequence[str], environ: Mapping[str, str], stderr: IO[bytes] | None = None
+    ) -> None:
+        """Start it; raises CommandNotFound. stderr: a file instead of ours."""
         # Ctrl-C on the terminal must not end it: we decide what Ctrl-C does.
         with _ignored(signal.SIGINT):
             try:
@@ -26,6 +29,7 @@ class Piped:
                     env=dict(environ),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
+                    stderr=stderr,
                     bufsize=0,
                 )
             except (OSError, ValueError) as error:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import config
+from orchestrator.controller.hosts import gathering
+from orchestrator.controller.remote import connection
 from tests import zygote
 from tests.flow import command_line
 from tests.flow.remote_site import Site, write_program
@@ -168,3 +171,84 @@ def test_setup_without_a_connection(site: Site, tmp_path: Path) -> None:
         "Error: --host: setup is called without the option before it: orchestrator setup --host "
         "mill\n"
     )
+
+
+ARRAY = """\
+[job]
+name = "grid"
+time_limit = "10"
+[launch]
+launcher = "python"
+command = "true"
+[array]
+size = 3
+"""
+GONE = "ssh: Could not resolve hostname gone: Name or service not known"
+
+
+def submit_array(cli: command_line.CommandLine) -> None:
+    (cli.home / "array.toml").write_text(ARRAY)
+    assert cli("submit", cli.home / "array.toml").code == 0
+
+
+def two_hosts(site: Site) -> None:
+    """`mill` works, `gone` does not."""
+    ssh = Path(site.laptop.environ["PATH"].partition(":")[0], "ssh")
+    ssh.rename(ssh.with_name("real-ssh"))
+    line = f'case " $* " in *" gone "*) echo "{GONE}" >&2; exit 255;; esac; exec real-ssh "$@"'
+    write_program(ssh, line)
+    path = site.laptop.home / ".config" / "orchestrator" / "config.toml"
+    path.write_text("[hosts.mill]\n[hosts.gone]\n")
+
+
+def test_jobs_of_all_hosts(site: Site) -> None:
+    submit_array(site.host)
+    two_hosts(site)
+    done = site.laptop("status", "--all-hosts", "--format", "table")
+    heading, row = (line.split() for line in done.out.splitlines())
+    assert heading[:4] == ["HOST", "JOB_ID", "NAME", "STATE"]
+    assert row[:4] == ["mill", "1_[0-2]", "grid", "PENDING"]
+    assert (done.code, done.err) == (255, f"gone: not shown: {GONE}\n")
+    # ssh must not ask: several prompts at a time would mix.
+    assert "BatchMode=yes" in site.calls[-1]
+    items = site.laptop("status", "--json", "--all-hosts").items
+    assert {item["host"] for item in items} == {"mill"}
+    here = site.host("status", "--json").items
+    assert [{**item, "host": "mill"} for item in here] == items
+
+
+def test_options_hold_on_all_hosts(site: Site) -> None:
+    submit_array(site.host)
+    site.configure()
+    done = site.laptop("status", "--all-hosts", "-n", "2", "--format", "jsonl")
+    assert len([json.loads(line)["job_id"] for line in done.out.splitlines()]) == 2
+    assert (done.code, done.err) == (
+        0,
+        "Only the newest 2 of mill are shown; --limit changes the number.\n",
+    )
+    assert site.laptop("status", "--all-hosts", "-t", "RUNNING", "--json").items == []
+    site.set_host(instead=("", 127))
+    done = site.laptop("status", "--all-hosts", "--json")
+    assert (done.code, done.items) == (255, [])
+    assert done.err.startswith("mill: not shown: orchestrator is not installed on mill, or ")
+    for words, error in (
+        (["1"], "--all-hosts: not with jobs or sweeps, which are of one host"),
+        (["--watch"], "--all-hosts: not with --watch"),
+    ):
+        done = site.laptop("status", "--all-hosts", *words)
+        assert (done.code, done.err.splitlines()[-1]) == (2, f"Error: {error}")
+    (site.laptop.home / ".config" / "orchestrator" / "config.toml").write_text("")
+    done = site.laptop("status", "--all-hosts")
+    assert done.err.endswith("Error: --all-hosts: no [hosts.NAME] is in the configuration\n")
+
+
+def test_a_host_that_does_not_answer_in_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "SECONDS", 0.2)
+    site.set_host(noise="exec sleep 600; ")
+    gathered = gathering.Gathering(
+        [connection.Remote(name="mill", host=config.Host())], site.laptop.environ
+    )
+    with contextlib.closing(gathered):
+        assert gathered.answers(["status", "--json"]) == [
+            gathering.Answer(name="mill", error="did not answer within 0 s")
+        ]

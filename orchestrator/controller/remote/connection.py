@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
+import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, TypeAlias
 
 import orchestrator
 from orchestrator import config, errors
@@ -58,12 +59,16 @@ def ssh_command(remote: Remote, command: str | None = None) -> list[str]:
     return ["ssh", "-T", *remote.host.ssh_options, "--", remote.address, command]
 
 
+#: What greeted() waits for.
+Started: TypeAlias = piped.Piped | sharing.Shared
+
+
 class Connection:
     """An open connection; close it, or use it in a `with`."""
 
     def __init__(
         self,
-        started: piped.Piped | sharing.Shared,
+        started: Started,
         channel: channels.Channel,
         greeting: messages.Greeting,
     ) -> None:
@@ -92,24 +97,39 @@ def connect(remote: Remote, environ: Mapping[str, str]) -> Connection:
     """
     if (shared := sharing.joined(sharing.path_of(remote.name, environ))) is not None:
         with contextlib.suppress(ConnectionFailedError):
-            return _greeted(remote, shared)
+            return greeted(remote, shared)
     return connect_by_ssh(remote, environ)
 
 
 def connect_by_ssh(remote: Remote, environ: Mapping[str, str]) -> Connection:
     """Connect to the agent of a host through a call of ssh. Raises ConnectionFailedError."""
+    return greeted(remote, _started(remote, environ, None))
+
+
+def start(remote: Remote, environ: Mapping[str, str], stderr: IO[bytes]) -> Started:
+    """Begin to connect, and return at once; greeted() waits. Raises ConnectionFailedError.
+
+    stderr: where the messages of ssh go.
+    """
+    shared = sharing.joined(sharing.path_of(remote.name, environ))
+    return shared or _started(remote, environ, stderr)
+
+
+def _started(remote: Remote, environ: Mapping[str, str], stderr: IO[bytes] | None) -> Started:
     try:
-        started = piped.Piped(ssh_command(remote), environ)
+        return piped.Piped(ssh_command(remote), environ, stderr)
     except process.CommandNotFound as error:
         raise ConnectionFailedError(f"{error}. --host needs the OpenSSH client") from error
-    return _greeted(remote, started)
 
 
-def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connection:
-    """Return the connection after the agent's greeting."""
+def greeted(remote: Remote, started: Started, deadline: float | None = None) -> Connection:
+    """Return the connection after the agent's greeting. Raises ConnectionFailedError.
+
+    deadline: by time.monotonic(); then ClosedError is raised.
+    """
     try:
         channel = channels.Channel(started.stdout, started.stdin)
-        greeting = _greeting(remote, started, channel)
+        greeting = _greeting(remote, started, channel, deadline)
         protocol = messages.common_protocol(messages.PROTOCOLS, greeting.protocols)
         if protocol is None:
             version = orchestrator.__version__
@@ -124,19 +144,27 @@ def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connectio
 
 
 def _greeting(
-    remote: Remote, started: piped.Piped | sharing.Shared, channel: channels.Channel
+    remote: Remote, started: Started, channel: channels.Channel, deadline: float | None
 ) -> messages.Greeting:
     search = framing.MarkerSearch()
     received: list[Message] = []
+
+    def read() -> bytes:
+        return channel.read_raw(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
     try:
         rest: bytes | None = None
         while rest is None:
-            rest = search.feed(channel.read_raw())
+            if not (data := read()):
+                raise channels.ClosedError
+            rest = search.feed(data)
         received = channel.decoded(rest)
         while not received:
-            received = channel.decoded(channel.read_raw())
+            received = channel.decoded(read())
         return messages.Greeting.of(received[0])
     except channels.ClosedError:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise
         code = started.end()
         problem = explanations.no_agent(remote.name, remote.address, code)
         shown = explanations.instead(remote.name, bytes(search.noise))

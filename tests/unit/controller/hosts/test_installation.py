@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.controller.setup import host_checks, host_setup, wheels
+from orchestrator.controller.hosts import checks as host_checks
+from orchestrator.controller.hosts import installation, wheels
 from orchestrator.remote import probe
 
 PYTHONS = "probe python 3.9.2 old /usr/bin/python3\nprobe python 3.13.1 venv /opt/python3.13\n"
@@ -39,7 +40,7 @@ def facts(lines: str) -> probe.Facts:
 def test_pythons_that_do_not_suffice(line: str, found: str, cure: str) -> None:
     host = facts(f"probe python {line} /usr/bin/python3\n")
     assert host_checks.python_check(host) == ("bad", "Python", found, cure)
-    assert host_setup.failure("mill", host, None, None) == f"mill: Python {found}: {cure}"
+    assert installation.failure("mill", host, None, None) == f"mill: Python {found}: {cure}"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_pythons_that_do_not_suffice(line: str, found: str, cure: str) -> None:
     ],
 )
 def test_why_an_installation_failed(lines: str, text: str) -> None:
-    assert host_setup.failure("mill", facts(PYTHONS + lines), None, None) == text
+    assert installation.failure("mill", facts(PYTHONS + lines), None, None) == text
 
 
 def test_how_to_fetch_the_packages_for_the_host(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_how_to_fetch_the_packages_for_the_host(tmp_path: Path) -> None:
     host = facts(
         "probe machine Linux aarch64\n" + PYTHONS + "probe failed pip\nprobe installer 1\n"
     )
-    assert host_setup.failure("mill", host, None, tmp_path) == (
+    assert installation.failure("mill", host, None, tmp_path) == (
         "pip on mill cannot install these wheels, see its message above: fetch those that are "
         "missing: `pip download --only-binary=:all: --python-version 3.13 --platform "
         f"manylinux_2_28_aarch64 --platform manylinux2014_aarch64 --dest {tmp_path} {wheel}`"
@@ -103,11 +104,11 @@ def test_a_folder_of_wheels_gets_ours(tmp_path: Path, monkeypatch: pytest.Monkey
     ours = "orchestrator-0.1.0-py3-none-any.whl"
     monkeypatch.setattr(wheels, "of_this_version", lambda environ: (ours, b"ours"))
     folder = tmp_path / "wheels"
-    assert host_setup.files_of(None, {}) == {ours: b"ours"}
-    assert host_setup.files_of(folder, {}) == {ours: b"ours"}
+    assert installation.files_of(None, {}) == {ours: b"ours"}
+    assert installation.files_of(folder, {}) == {ours: b"ours"}
     (folder / "click-8.3.0-py3-none-any.whl").write_bytes(b"click")
     (folder / "orchestrator-0.0.9-py3-none-any.whl").write_bytes(b"old")
-    assert host_setup.files_of(folder, {}) == {
+    assert installation.files_of(folder, {}) == {
         ours: b"ours",
         "click-8.3.0-py3-none-any.whl": b"click",
     }

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import errors
+from orchestrator.controller.hosts import checks as host_checks
+from orchestrator.controller.hosts import wheels
 from orchestrator.controller.remote import connection as connections
 from orchestrator.controller.remote.connection import Remote
-from orchestrator.controller.setup import host_checks, wheels
 from orchestrator.remote import explanations, probe
 
 
