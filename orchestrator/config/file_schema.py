@@ -11,7 +11,7 @@ from orchestrator.toml import schema
 
 #: ssh joins the words for the login shell, which may be tcsh. `setup --host` installs a link in
 #: ~/.local/bin, which is often not on PATH of a command that ssh runs.
-REMOTE_COMMAND = ("sh", "-c", 'PATH="$PATH:$HOME/.local/bin"; exec orchestrator agent --stdio')
+REMOTE_COMMAND = ("sh", "-c", "PATH=$PATH:$HOME/.local/bin; exec orchestrator agent --stdio")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Commands that change nothing: if the connection breaks, nothing is lost when they end too.
-#: Commands of a group are "sweep status".
-READING = frozenset(
-    {
-        *("render", "refresh", "status", "show", "logs", "metrics", "explain", "diff", "usage"),
-        *("patterns list", "patterns test", "wait", "config show"),
-        *("sweep render", "sweep list", "sweep status", "sweep results", "sweep report"),
-        *("schedule list", "schedule show", "schedule next", "schedule history"),
-        *("graph status", "graph list", "baseline show", "baseline compare"),
-        *("notices list", "db path", "db check", "schema"),
-    }
-)
+from orchestrator.remote import reading
+
+#: Commands that change nothing here, but write files there: they run to their end.
+_WRITING_FILES = frozenset({"checkout", "db backup", "web export"})
+#: If the connection breaks, nothing is lost when these end too. Commands of a group are
+#: "sweep status".
+READING = reading.COMMANDS - _WRITING_FILES
 #: Groups whose own name is a command too, which reads.
 _ALSO_COMMANDS = {"metrics": ("reparse",)}
 #: Commands that describe jobs: they run in a copy of the client's working tree.

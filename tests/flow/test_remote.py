@@ -19,7 +19,7 @@ from tests import zygote
 from tests.flow import command_line
 from tests.flow.remote_site import NAME, Peer, Site, run, text_of
 
-AGENT = """sh -c 'PATH="$PATH:$HOME/.local/bin"; exec orchestrator agent --stdio'"""
+AGENT = "sh -c 'PATH=$PATH:$HOME/.local/bin; exec orchestrator agent --stdio'"
 FIRST, SECOND = "1" * 32, "2" * 32
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
 

@@ -138,8 +138,8 @@ def test_doctor_finds_slurm_in_a_login_shell_and_a_clock_that_is_wrong(site: Sit
     assert found["slurm commands"] == (
         "bad",
         "only on PATH of a login shell",
-        'set remote_command = ["bash", "-lc", "PATH=$PATH:~/.local/bin; exec orchestrator agent '
-        '--stdio"] in [hosts.mill]',
+        'set remote_command = ["bash", "-lc", "PATH=$PATH:$HOME/.local/bin; exec orchestrator '
+        'agent --stdio"] in [hosts.mill]',
     )
     outcome, seconds, cure = found["clock"]
     assert outcome == "warning"
@@ -148,7 +148,7 @@ def test_doctor_finds_slurm_in_a_login_shell_and_a_clock_that_is_wrong(site: Sit
         "synchronise the clock of this computer (`timedatectl set-ntp true`), or tell the host's "
         "administrators"
     )
-    words = ["bash", "-lc", "PATH=$PATH:~/.local/bin; exec orchestrator agent --stdio"]
+    words = ["bash", "-lc", "PATH=$PATH:$HOME/.local/bin; exec orchestrator agent --stdio"]
     site.configure(remote_command=words)
     assert checks(site)["slurm commands"] == (
         "ok",

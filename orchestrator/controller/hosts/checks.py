@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import orchestrator
+from orchestrator import config
 from orchestrator.controller.remote import connection as connections
 from orchestrator.controller.remote.connection import Remote
 from orchestrator.controller.setup import site_checks
@@ -140,14 +141,14 @@ def _slurm(remote: Remote, facts: probe.Facts) -> Check:
     missing = [name for name in site_checks.COMMANDS if name not in found]
     if not missing:
         return ok("slurm commands", "all on PATH")
-    words = remote.host.remote_command
     if of_login.issuperset(site_checks.COMMANDS):
-        if "-lc" in words:
+        if "-lc" in remote.host.remote_command:
             return ok("slurm commands", "all on PATH of a login shell, which remote_command starts")
+        words = config.Host().remote_command[-1]
         return bad(
             "slurm commands",
             "only on PATH of a login shell",
-            f'set remote_command = ["bash", "-lc", "{_LOGIN}"] in [hosts.{remote.name}]',
+            f'set remote_command = ["bash", "-lc", "{words}"] in [hosts.{remote.name}]',
         )
     return warning(
         "slurm commands",
@@ -155,9 +156,6 @@ def _slurm(remote: Remote, facts: probe.Facts) -> Check:
         "connect to a login node, or load the module that provides Slurm in a start-up file; "
         "without Slurm, jobs run on the host itself",
     )
-
-
-_LOGIN = "PATH=$PATH:~/.local/bin; exec orchestrator agent --stdio"
 
 
 def _clock(ahead_seconds: float) -> Check:
