@@ -21,6 +21,7 @@ from orchestrator.cli.commands import argument, option
 from orchestrator.remote import command_lines, messages
 
 if typing.TYPE_CHECKING:
+    from orchestrator.controller.code import store as stores
     from orchestrator.controller.remote import transfer
 
 #: Variables that decide how output looks.
@@ -117,23 +118,33 @@ def agent(
     user, each exactly once, and ends with the connection. `orchestrator --read-only agent --stdio`
     runs only commands that change nothing.
     """
-    from orchestrator.controller.code import store as stores
     from orchestrator.controller.remote import agent as agents
-    from orchestrator.controller.remote import arrival, requests, transfer
+    from orchestrator.controller.remote import requests
 
     configuration = session.configuration_of(ctx, with_project=False)
     store = requests.Requests(configuration.state_dir, configuration.shared_folders)
-    code = stores.of_configuration(configuration, os.environ)
+
+    def code() -> stores.Store:
+        from orchestrator.controller.code import store as stores
+
+        return stores.of_configuration(configuration, os.environ)
+
+    def make_receiver() -> transfer.Receiver:
+        from orchestrator.controller.remote import transfer
+
+        return transfer.Receiver(code())
 
     def jobs_of(request: str) -> list[str]:
         from orchestrator.controller.remote import effects
 
         return effects.jobs_of(configuration, request)
 
-    command = agents.serve(0, 1, store, transfer.Receiver(code), jobs_of)
+    command = agents.serve(0, 1, store, make_receiver, jobs_of)
     if command is not None:
         # This process is now the command; it ends with SystemExit.
-        with arrival.entered(command, code, os.environ) as caller:
+        from orchestrator.controller.remote import arrival
+
+        with arrival.entered(command, code(), os.environ) as caller:
             of_agent = ["--read-only"] if session.is_read_only(ctx) else []
             sys.argv = [sys.argv[0], *of_agent, *command.run.words]
             cli.main(caller)

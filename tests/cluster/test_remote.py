@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import importlib.metadata
+import json
+import os
 import pathlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+import orchestrator
+from orchestrator.controller.hosts import wheels as packing
 from tests.cluster import hosts, laptop
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
@@ -106,7 +112,8 @@ def test_one_time_codes(remote: Remote, lab: cluster.Lab) -> None:
         lab.kill(connecting, signal.SIGINT)
         connecting.communicate(timeout=60)
         assert remote.ssh("-M", "-f", "-N", "-o", "ControlPersist=60").returncode == 0
-        laptop.work(remote)
+        for _ in range(3):
+            remote("status")
         assert prompts() == 5
         remote.ssh("-O", "exit")
         # Three wrong ones.
@@ -174,3 +181,65 @@ def test_an_unknown_host_key_is_never_accepted(remote: Remote) -> None:
     done = remote.run("status")
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
+
+
+def wheels(lab: cluster.Lab, folder: str) -> None:
+    """Write what orchestrator needs into a folder, packed from the environment of the hosts."""
+    (packages,) = lab.path(sites.ENVIRONMENT).glob("lib/python3.*/site-packages")
+    names, seen = ["orchestrator"], set[str]()
+    while names:
+        name = re.split(r"[^\w.-]", names.pop())[0].lower().replace("_", "-")
+        if name in seen:
+            continue
+        seen.add(name)
+        if name == "orchestrator":
+            file, content = packing.of_this_version(os.environ)
+            needed = importlib.metadata.requires("orchestrator") or []
+        else:
+            (found,) = importlib.metadata.distributions(name=name, path=[str(packages)])
+            file, content = packing.packed(found)
+            needed = found.requires or []
+        path = lab.path(f"{folder}/{file}")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        names += [
+            line for line in needed if not re.search(r"extra ==|python_version < \"3.1[0-3]", line)
+        ]
+
+
+def test_orchestrator_is_installed_on_a_host_without_it(remote: Remote, lab: cluster.Lab) -> None:
+    remote.configure(folder=remote.site.home)
+    done = remote.here("doctor", "--host", "mill", "--json")
+    checks = {item["check"]: item for item in json.loads(done.stdout)["items"]}
+    assert {name: item["outcome"] for name, item in checks.items()} == {
+        "ssh": "ok",
+        "start-up files": "warning",
+        "orchestrator": "bad",
+        "Python": "ok",
+        "slurm commands": "ok",
+        "clock": "ok",
+    }
+    # The hosts of the cluster have no way out.
+    wheels(lab, f"{remote.folder}/wheels")
+    done = remote.here("setup", "--host", "mill", "--wheels", f"{remote.folder}/wheels")
+    assert done.returncode == 0, done.stderr
+    installed, link, remove = done.stderr.splitlines()[-3:]
+    version = orchestrator.__version__
+    share = "/home/alice/.local/share/orchestrator/install"
+    assert installed.startswith(f"orchestrator {version} is installed on ctl: {share}/{version}-")
+    assert link == "/home/alice/.local/bin/orchestrator starts it."
+    assert remove == (f"To remove it: ssh mill 'rm -r {share} /home/alice/.local/bin/orchestrator'")
+    try:
+        assert remote.here("doctor", "--host", "mill").returncode == 0
+        # It is found although no start-up file was changed, and it is not that of the checkout.
+        shown = remote("db", "path").strip()
+        assert shown == "/home/alice/.local/state/orchestrator/orchestrator.db"
+        laptop.work(remote)
+        again = remote.here("setup", "--host", "mill", "--wheels", f"{remote.folder}/wheels")
+        assert (again.returncode, again.stderr.splitlines()) == (
+            0,
+            [installed.replace("is installed", "is already installed"), link, remove],
+        )
+    finally:
+        remote.ssh(command=f"rm -r {share} /home/alice/.local")
+    assert remote.run("status").returncode == 255

@@ -12,13 +12,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import orchestrator
 from orchestrator import errors
 from orchestrator.controller.remote import channel as channels
-from orchestrator.controller.remote import keeper, requests, transfer
+from orchestrator.controller.remote import keeper, requests
 from orchestrator.remote import messages
 from orchestrator.remote.framing import FramingError, Message
+
+if TYPE_CHECKING:
+    from orchestrator.controller.remote import transfer
 
 #: How often a spool is looked at whose keeper another agent has started.
 _POLL_SECONDS = 0.2
@@ -56,12 +60,13 @@ def serve(
     reading: int,
     writing: int,
     store: requests.Requests,
-    receiver: transfer.Receiver,
+    make_receiver: Callable[[], transfer.Receiver],
     jobs_of: Callable[[str], Sequence[str]],
 ) -> keeper.Command | None:
     """Answer one client until the connection ends.
 
-    jobs_of: returns the jobs that a request has submitted or changed.
+    make_receiver: loads what takes snapshots, which most commands need too; the client's request
+    is on its way meanwhile. jobs_of: returns the jobs that a request has submitted or changed.
 
     Returns a command in the process that is to run it, and None in the agent. Raises
     OrchestratorError if the state folder cannot be used.
@@ -75,6 +80,9 @@ def serve(
         store=store.store_id(),
     )
     channel.send_raw(greeting.encoded())
+    with contextlib.suppress(channels.ClosedError):
+        channel.exchange(0, is_reading=False)
+    receiver = make_receiver()
     with contextlib.suppress(channels.ClosedError):
         try:
             return _Agent(channel, store, receiver, jobs_of).serve()
