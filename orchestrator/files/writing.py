@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 
@@ -12,7 +11,7 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
 
     mode: its permission bits. durable: its content is on disk before it replaces the old one.
     """
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    new = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.cluster import lab as cluster
@@ -75,8 +75,13 @@ class Remote:
 
     def here(self, *argv: str, timeout_seconds: float = 240) -> subprocess.CompletedProcess[str]:
         """Run a command on the laptop."""
-        words = ["orchestrator", *argv]
-        return self.site.lab.run(words, **self._where, timeout_seconds=timeout_seconds)
+        return self.on_laptop(["orchestrator", *argv], timeout_seconds=timeout_seconds)
+
+    def on_laptop(
+        self, argv: Sequence[str], timeout_seconds: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any program on the laptop."""
+        return self.site.lab.run(argv, **self._where, timeout_seconds=timeout_seconds)
 
     def popen(self, *argv: str) -> subprocess.Popen[str]:
         """Start a command on the laptop."""
