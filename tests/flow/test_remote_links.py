@@ -9,7 +9,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -272,31 +271,3 @@ def test_the_socket_of_a_connect_that_was_killed(
     assert list(site.laptop.home.glob("orchestrator/*.sock"))
     assert site("status").code == 0
     assert len(site.calls) == 2
-
-
-@pytest.fixture
-def runtime() -> Iterator[str]:
-    """A folder for a socket, whose path must be short."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield folder
-
-
-def test_one_connection_serves_all_calls(site: Site, runtime: str) -> None:
-    environ = {"XDG_RUNTIME_DIR": runtime}
-    connecting = site.laptop.start("connect", NAME, **environ)
-    assert connecting.stderr is not None
-    try:
-        command_line.read_to(connecting.stderr, "; Ctrl-C ends the connection.\n")
-        done = site("submit", "demo.toml", "--no-snapshot", **environ)
-        assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
-        assert site("show", "77", **environ).code == 4
-        done = site.laptop("connect", NAME, **environ)
-        path = f"{runtime}/orchestrator/mill.sock"
-        error = f"Error: another `orchestrator connect` already listens on {path}\n"
-        assert (done.code, done.err) == (6, error)
-        assert len(site.calls) == 1
-        os.kill(connecting.pid, signal.SIGINT)
-        done = command_line.finish(connecting)
-        assert (done.code, done.err) == (0, "Connection closed.\n")
-    finally:
-        connecting.kill()
