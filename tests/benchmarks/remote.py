@@ -15,8 +15,9 @@ from tests.cluster import laptop, machine, site
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "calls.py"
 HOME = "/home/alice/bench"
-#: What the connection may add to a command, beyond the start of Python on this side.
-BUDGET_SECONDS = 0.15
+#: What the connection may add to a command, beyond the start of Python on this side: in starts of
+#: Python, which other load slows down as much. On a machine that starts it in 15 ms, 0.15 s.
+BUDGET_STARTS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,10 +76,10 @@ def _print(seconds: dict[str, list[float]]) -> int:
     for name in ("status", "config show"):
         there, here = medians[f"{name} there"], medians[f"{name} from here"]
         added = here - there - medians["start"]
-        is_kept = is_kept and added <= BUDGET_SECONDS
+        starts = added / medians["start"]
+        is_kept = is_kept and starts <= BUDGET_STARTS
         print(f"| `orchestrator {name}` on the host | {there:.3f} |")
         print(f"| `orchestrator --host mill {name}` | {here:.3f} |")
-        print(
-            f"| the difference without the start of Python, budget {BUDGET_SECONDS} | {added:.3f} |"
-        )
+        print(f"| the difference without the start of Python: {starts:.1f} starts | {added:.3f} |")
+    print(f"\nBudget of the differences: {BUDGET_STARTS} starts of Python")
     return 0 if is_kept else 1
