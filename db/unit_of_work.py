@@ -10,11 +10,11 @@ import sqlalchemy as sa
 if typing.TYPE_CHECKING:
     from db.stores.baselines import BaselineStore
     from db.stores.changes import ChangeStore
-    from db.stores.dependencies import DependencyStore
-    from db.stores.environments import EnvironmentStore
     from db.stores.graphs import GraphStore
-    from db.stores.job_lists import JobListStore
     from db.stores.jobs import AttemptStore, EventStore, JobStore
+    from db.stores.jobs.dependencies import DependencyStore
+    from db.stores.jobs.environments import EnvironmentStore
+    from db.stores.jobs.job_lists import JobListStore
     from db.stores.leases import LeaseStore
     from db.stores.metrics.log_cursors import LogCursorStore
     from db.stores.metrics.metrics import MetricStore
@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
 #: Modules in db/stores of the stores that are not in NAME.py.
 _MODULES = {
     **dict.fromkeys(("attempts", "events"), "jobs"),
+    **{name: f"jobs.{name}" for name in ("dependencies", "environments", "job_lists")},
     **{name: f"metrics.{name}" for name in ("log_cursors", "metrics")},
 }
 

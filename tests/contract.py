@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 
 from orchestrator.cli import output
-from orchestrator.rows import kinds, schemas
+from orchestrator.rows.contract import kinds, schemas
 
 
 @functools.cache

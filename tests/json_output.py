@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.cli import commands, output
-from orchestrator.rows import kinds, schemas
+from orchestrator.rows.contract import kinds, schemas
 from tests import reference
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/json.md"

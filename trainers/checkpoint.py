@@ -101,9 +101,10 @@ class Store:
         link.symlink_to(path.name)
         os.replace(link, self._best)
 
-    def wait(self) -> None:
-        """Wait until the last checkpoint is on disk, or has failed."""
+    def wait(self) -> errors.CheckpointError | None:
+        """Wait until the last checkpoint is on disk, or has failed; return its error."""
         self._writer.wait()
+        return self.failure
 
     def paths(self) -> dict[int, pathlib.Path]:
         """Return the checkpoints by step, newest first."""
@@ -168,12 +169,11 @@ def open_store(
     sharded: bool,
 ) -> Store | None:
     """Return the checkpoints; None without --checkpoint-dir and without a run folder."""
-    folder = args.checkpoint_dir
-    if folder is None:
-        path = metrics.file_path(args.run_dir, environ)
-        if path is None:
-            return None
+    folder, path = args.checkpoint_dir, metrics.file_path(args.run_dir, environ)
+    if folder is None and path is not None:
         folder = metrics.beside(path, "checkpoints")
+    if folder is None:
+        return None
     check = outputs.check if outputs is not None else lambda: None
     store = Store(folder, keep=args.keep_checkpoints, sharded=sharded, check=check)
     if dist.rank == 0:

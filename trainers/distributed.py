@@ -51,7 +51,6 @@ LOST_PEER = (
     "Timed out waiting",
 )
 
-
 #: What started this process; srun starts one task per rank.
 Launcher = Literal["torchrun", "srun", "single"]
 

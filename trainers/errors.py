@@ -72,9 +72,9 @@ def check_loss(value: float, where: str) -> None:
 
 
 def check_name(option: str, name: str, names: Iterable[str]) -> str:
-    """Return the name; raise UsageError with suggestions if it is not one of `names`."""
+    """Return the name; raise UsageError if `names` have neither it nor, for `A:B`, `A:NAME`."""
     known = {each.lower(): each for each in sorted(names)}
-    if name in known.values():
+    if {name, f"{name[: name.find(':') + 1]}NAME"} & {*known.values()}:
         return name
     similar = difflib.get_close_matches(name.lower(), known, n=1)
     fix = f"did you mean {known[similar[0]]}?" if similar else f"use {', '.join(known.values())}."

@@ -43,6 +43,8 @@ def resolve_mode(args: argparse.Namespace, dist: distributed.DistInfo, num_gpus:
         raise errors.UsageError("--mode dp requires GPUs: use --mode single.")
     # With a single rank of torchrun or srun there is nothing to reduce or to shard.
     if mode != "dp" and dist.world_size == 1:
+        if mode == "fsdp":
+            metrics.warn("--mode fsdp with a single rank is --mode single: nothing is sharded.")
         return "single"
     return "ddp" if mode == "auto" else str(mode)
 

@@ -20,7 +20,6 @@ from trainers.data import batches, loading, memory
 if TYPE_CHECKING:
     from trainers import train
 
-
 #: Arguments that must be the same to resume a run.
 DECISIVE = (
     "dataset", "no_augmentation", "model", "task", "task_options", "seed", "steps_per_epoch",

@@ -103,7 +103,14 @@ def load(args: argparse.Namespace, dist: distributed.DistInfo) -> Task:
     ignored = ", ".join(f"--{name}" for name in names if getattr(args, name) != default(name))
     if ignored and dist.rank == 0:
         metrics.warn(f"Ignored with --task: {ignored.replace('_', '-')}.")
-    return find(args.task)(**parse_options(args.task_options or []))
+    task_class, options = find(args.task), parse_options(args.task_options or [])
+    signature = inspect.signature(task_class)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        names = ", ".join(signature.parameters) or "none"
+        raise errors.UsageError(f"--task-options: {error}. {args.task} has: {names}.") from error
+    return task_class(**options)
 
 
 def losses(
@@ -157,6 +164,8 @@ def find(name: str) -> type[Task]:
         raise errors.UsageError(
             f"--task {name}: {source} has no class {class_name} derived from trainers.tasks.Task."
         )
+    if missing := ", ".join(sorted(task_class.__abstractmethods__)):
+        raise errors.UsageError(f"--task {name}: {class_name} must define {missing}.")
     return task_class
 
 

@@ -352,10 +352,7 @@ class Trainer:
 
     def _close(self, ending: str) -> None:
         """Write result.json and the summary; raise CheckpointError if the last save failed."""
-        failure = None
-        if self.store is not None:
-            self.store.wait()
-            failure = self.store.failure
+        failure = self.store.wait() if self.store is not None else None
         if self.outputs is not None:
             self.outputs.write_result(report.result(self, ending))
         if ending == "complete":

@@ -89,12 +89,16 @@ def described(
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     words: Sequence[str] = ()
     mapping: Mapping[str, object] | None = None
+    arguments = _words("arguments", arguments)
     if isinstance(spec, Mapping):
         mapping = _plain(spec)
     elif isinstance(spec, str | os.PathLike):
         words = [os.fspath(spec)]
+        if args and not arguments and words[0].endswith(".py"):
+            # A program on the command line has its arguments as words.
+            mapping = {"launch": {"script": words[0]}}
     elif spec is not None:
-        arguments = [*map(os.fspath, spec), *arguments]
+        arguments = [*_words("spec", spec), *arguments]
     settings: list[specs.Setting] = [
         (_path(key), _plain(value)) for key, value in (changes or {}).items()
     ]
@@ -102,13 +106,26 @@ def described(
     return requests.Description(
         words=words,
         mapping=mapping,
-        arguments=[str(word) for word in arguments],
+        arguments=arguments,
         settings=settings,
         flags={keys[name]: _plain(value) for name, value in flags.items()},
         # Messages and records show paths as they are given.
         folder=Path() if folder == Path.cwd() else folder,
         argv=sys.argv,
     )
+
+
+def check_count(name: str, count: int | None) -> None:
+    """Raise RequestError for a negative number of lines, values or jobs."""
+    if count is not None and count < 0:
+        raise errors.RequestError(f"{name} must be 0 or more (got {count})")
+
+
+def _words(name: str, given: object) -> list[str]:
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        hint = "" if name == "arguments" else ", or a path or a mapping; a job runs no function"
+        raise TypeError(f'{name} must be a list of words, ["--lr", "0.1"]{hint} (got {given!r})')
+    return [str(word) for word in given]
 
 
 def _path(key: str) -> key_paths.KeyPath:
@@ -122,7 +139,12 @@ def _path(key: str) -> key_paths.KeyPath:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with the types that a TOML file has: paths become text."""
+    """Return a value with the types that a TOML file has.
+
+    Paths become text, and numbers and arrays of NumPy and PyTorch those of Python.
+    """
+    if callable(as_python := getattr(value, "tolist", None)):
+        value = as_python()
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import errors, jobs
+from orchestrator.api.descriptions import check_count
 from orchestrator.api.records import Records, plain, table
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.session import queries
 from orchestrator.rows import action_reports, job_rows
+from orchestrator.rows.contract import jobs as contract
 
 if TYPE_CHECKING:
     from orchestrator.api import actions
@@ -108,7 +110,8 @@ class Job:
     def records(self) -> Records:
         """The fields that `orchestrator status --json` prints, for each task of an array."""
         now = self._now()
-        return Records(plain(job_rows.job_row(job, now)) for job in self._known)
+        rows = (plain(job_rows.job_row(job, now)) for job in self._known)
+        return Records(rows, item=contract.JobRow)
 
     def read(self) -> list[jobs.Job]:
         """Read the job from the database, without asking Slurm.
@@ -194,6 +197,7 @@ class Job:
         """
         from orchestrator.api import log_lines
 
+        check_count("lines", lines)
         if attempt is not None and (follow or stderr):
             raise errors.RequestError("attempt cannot be combined with follow or stderr")
         selected = self.read()
@@ -225,7 +229,9 @@ class Job:
         from orchestrator.controller.metrics import ingest
         from orchestrator.controller.metrics import queries as metric_queries
         from orchestrator.rows import metric_rows
+        from orchestrator.rows.contract import results
 
+        check_count("last", last)
         selected = self.read()
         by_row = {job.row: job for job in selected}
         query = metrics.MetricQuery(
@@ -238,11 +244,12 @@ class Job:
         )
         with self._session.context() as context:
             ingest.ingest_for_command(context, selected)
-            return Records(
+            rows = (
                 plain(metric_rows.metric_row(row, by_row[row.job_row]))
                 for page in metric_queries.pages(context, query)
                 for row in page
             )
+            return Records(rows, item=results.MetricRow)
 
     def explain(self, *, attempt: int | None = None) -> Explanation:
         """Explain why the job failed or is pending, and how to fix it; of an array, failed tasks.
@@ -355,7 +362,7 @@ class Explanation(Records):
     """Why jobs failed or are pending: the items of `explain --json`. `str()` is the text."""
 
     def __init__(self, items: Iterable[dict[str, Any]], *, text: str) -> None:
-        super().__init__(items)
+        super().__init__(items, item=contract.ExplanationRow)
         self._text = text
 
     def __str__(self) -> str:

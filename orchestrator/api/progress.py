@@ -25,9 +25,11 @@ class Bar:
     close: Callable[[], None]
 
 
-def default_bar() -> Bar | None:
-    """Return the bar for the place where this program runs; None: a file or a pipe."""
-    return notebook_bar() or (terminal_bar(sys.stderr) if sys.stderr.isatty() else None)
+def default_bar(*, is_asked_for: bool) -> Bar | None:
+    """Return the bar for the place where this program runs; None: a file, and not asked for."""
+    if bar := notebook_bar():
+        return bar
+    return terminal_bar(sys.stderr) if is_asked_for or sys.stderr.isatty() else None
 
 
 def terminal_bar(stream: TextIO) -> Bar:

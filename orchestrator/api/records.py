@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import html
+import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from orchestrator import errors
 from orchestrator.rows import row_values
@@ -27,8 +29,16 @@ class Records(list[dict[str, Any]]):
     JSON has as text, are numbers here.
     """
 
+    def __init__(self, records: Iterable[dict[str, Any]] = (), *, item: type | None = None) -> None:
+        """Take the records; item: the TypedDict of each, which names columns also without any."""
+        super().__init__(records)
+        self._item = item
+
     def to_pandas(self) -> pandas.DataFrame:
         """Return a DataFrame of pandas; times become timestamps in UTC.
+
+        The columns are the same for all jobs. A column of integers in which some are missing has
+        floats, as usual in pandas.
 
         Raises:
             errors.OrchestratorError: pandas is not installed.
@@ -37,10 +47,19 @@ class Records(list[dict[str, Any]]):
             import pandas
         except ImportError as error:
             raise _missing("pandas", error) from error
-        return pandas.DataFrame(self._with_times(), columns=self._columns())
+        columns = self._columns()
+        frame = pandas.DataFrame(self._with_times(), columns=list(columns))
+        # Columns without any value have them too.
+        dtypes = {name: "datetime64[us, UTC]" for name in columns if _is_time(name)}
+        for name, kind in columns.items():
+            if kind in (int, float) and frame[name].dtype == object:
+                dtypes[name] = "float64"
+        return frame.astype(dtypes)
 
     def to_polars(self) -> polars.DataFrame:
         """Return a DataFrame of polars; times become timestamps in UTC.
+
+        Columns and their types are the same for all jobs, so frames can be concatenated.
 
         Raises:
             errors.OrchestratorError: polars is not installed.
@@ -49,10 +68,19 @@ class Records(list[dict[str, Any]]):
             import polars
         except ImportError as error:
             raise _missing("polars", error) from error
-        return polars.DataFrame(self._with_times(), infer_schema_length=None)
+        dtypes: dict[object, Any] = {int: polars.Int64, float: polars.Float64}
+        dtypes |= {str: polars.String, bool: polars.Boolean}
+        schema = {
+            name: polars.Datetime("us", "UTC") if _is_time(name) else dtypes.get(kind)
+            for name, kind in self._columns().items()
+        }
+        return polars.DataFrame(self._with_times(), schema=schema, infer_schema_length=None)
 
-    def _columns(self) -> list[str]:
-        return list(dict.fromkeys(name for record in self for name in record))
+    def _columns(self) -> dict[str, object]:
+        """Return the names of the columns, with the types of those that have a simple one."""
+        hints = {} if self._item is None else get_type_hints(self._item)
+        others = dict.fromkeys(name for record in self for name in record)
+        return {name: _simple(hints.get(name)) for name in {**hints, **others}}
 
     def _with_times(self) -> list[dict[str, Any]]:
         return [
@@ -67,7 +95,17 @@ class Records(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         more = f"<p>{len(self)} rows</p>" if len(self) > _SHOWN_ROWS else ""
-        return table(self._columns(), self[:_SHOWN_ROWS]) + more
+        return table(list(self._columns()), self[:_SHOWN_ROWS]) + more
+
+
+def _simple(hint: object) -> object:
+    """Return int, float, str or bool if the values of a type are that or None; otherwise None."""
+    if isinstance(hint, types.UnionType):
+        rest = [each for each in get_args(hint) if each is not type(None)]
+        hint = rest[0] if len(rest) == 1 else None
+    if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, enum.StrEnum)):
+        return str
+    return hint if hint in (int, float, str, bool) else None
 
 
 def _is_time(name: str) -> bool:

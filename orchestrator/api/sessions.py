@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from orchestrator import config, errors
-from orchestrator.api import forks, job_handle
-from orchestrator.api.descriptions import Arguments, Flags, Spec, described
+from orchestrator.api import forks, job_handle, variables
+from orchestrator.api.descriptions import Arguments, Flags, Spec, check_count, described
 from orchestrator.controller.session import contexts, listing, selection, stores
 from orchestrator.controller.submission import job_scripts, requests
 from orchestrator.jobs import JobState
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: What the history of a job says of actions of the API.
 _THROUGH = "Python"
-#: Values of ORCHESTRATOR_READ_ONLY, as click reads them for the command line.
-_TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
 class Session:
@@ -66,6 +64,7 @@ class Session:
 
         Raises:
             errors.ConfigurationError: with all problems of the configuration.
+            errors.RequestError: ORCHESTRATOR_READ_ONLY is neither yes nor no.
         """
         self._folder = Path.cwd() if folder is None else Path(folder).absolute()
         overrides = {
@@ -76,7 +75,7 @@ class Session:
         }
         configuration = config.load(os.environ, self._folder, overrides)
         if read_only is None:
-            read_only = os.environ.get("ORCHESTRATOR_READ_ONLY", "").lower() in _TRUE
+            read_only = variables.is_read_only(os.environ)
         self._is_read_only = read_only
         self._store = stores.of(configuration)
         forks.GATE.close_before_fork(self._store)
@@ -96,6 +95,11 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session of {self._folder}, database {self._store.shown_name}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "sessions, jobs and sweeps cannot be pickled: pass job.row, and use orc.job(f'@{row}')"
+        )
 
     def close(self) -> None:
         """Close the database connections; the next use opens new ones."""
@@ -139,7 +143,7 @@ class Session:
         set: Mapping[str, object] | None = None,
         args: Arguments | None = None,
         arguments: Sequence[str] = (),
-        like: str | job_handle.Job | None = None,
+        like: str | int | job_handle.Job | None = None,
         snapshot: bool | None = None,
         queue: bool | None = None,
         **flags: Unpack[Flags],
@@ -155,7 +159,7 @@ class Session:
                 of a spec, as nested mappings.
             set: keys of the spec by dotted name: `{"resources.nodes": 2}`. "" or {} removes a key.
             args: keys of the table [args], the arguments of the program: `{"lr": 0.1}` is --lr 0.1.
-            arguments: words that are passed to the program after its other arguments.
+            arguments: words that are passed to the program after its other arguments: a list.
             like: submit a job like this one, with the same spec, folder and snapshot; the other
                 arguments change it. Without `spec`.
             snapshot: whether the job runs a snapshot of the code, taken now; default: as the spec
@@ -216,7 +220,7 @@ class Session:
 
     def jobs(
         self,
-        *references: str,
+        *references: str | int,
         state: Sequence[str] | str = (),
         name: Sequence[str] | str = (),
         label: Sequence[str] | str = (),
@@ -233,7 +237,7 @@ class Session:
         job of its own.
 
         Args:
-            references: only these: "123", "123_4", "@7" or a name.
+            references: only these: 123, "123_4", "@7" or a name.
             state: only these states, in Slurm's long or short form: ["RUNNING", "PD"].
             name: only jobs with this name, or one of these names.
             label: only jobs with this label, "team=vision", or with all of these.
@@ -249,8 +253,10 @@ class Session:
             errors.NotFoundError: there is no job or sweep with such a reference.
             errors.DamagedRowError: a row of the database is damaged.
         """
+        check_count("limit", limit)
+        named = [str(reference) for reference in references]
         shown = listing.Filter(
-            references=references,
+            references=named,
             states=[_state(word) for word in _words(state)],
             names=_words(name),
             labels=_words(label),
@@ -263,16 +269,16 @@ class Session:
             from orchestrator.controller.refresh import on_demand
 
             on_demand.refresh(context, refresh)
-            listed = listing.read(context, references, shown.query(context, limit))
+            listed = listing.read(context, named, shown.query(context, limit))
         if listed.damage:
             raise listed.damage[0]
         return [job_handle.Job(self, [job.row], [job]) for job in listed.jobs]
 
-    def job(self, reference: str) -> job_handle.Job:
+    def job(self, reference: str | int) -> job_handle.Job:
         """Return the job that a reference names; of an array, all its tasks.
 
         Args:
-            reference: a job ID ("123", "123_4", "local-7"), a row ("@7") or a name, which means the
+            reference: a job ID (123, "123_4", "local-7"), a row ("@7") or a name, which means the
                 newest job with it.
 
         Raises:
@@ -280,7 +286,7 @@ class Session:
             errors.ConflictError: several live jobs have the name.
         """
         with self.context() as context:
-            tasks = selection.jobs_of(context, reference)
+            tasks = selection.jobs_of(context, str(reference))
         return job_handle.Job(self, [job.row for job in tasks], tasks)
 
     def sweep(
@@ -363,9 +369,10 @@ def _sleep(seconds: float) -> None:
 
 
 def _client() -> Client:
-    from orchestrator.slurm import client, variables
+    from orchestrator.slurm import client
+    from orchestrator.slurm import variables as of_slurm
 
-    return client.Client(environ=variables.for_queries(os.environ))
+    return client.Client(environ=of_slurm.for_queries(os.environ))
 
 
 def _logging_reporter() -> contexts.Reporter:

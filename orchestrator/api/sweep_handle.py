@@ -13,6 +13,7 @@ from orchestrator.api.records import Records, plain, table
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.sweeps import queries
 from orchestrator.rows import action_reports, result_rows, sweep_rows
+from orchestrator.rows.contract import sweeps as contract
 
 if TYPE_CHECKING:
     import pandas
@@ -72,7 +73,8 @@ class Sweep:
     def points(self) -> Records:
         """The points, as `orchestrator sweep status --points --json` prints them."""
         now = datetime.datetime.now(datetime.UTC)
-        return Records(plain(sweep_rows.point_row(point, now)) for point in self._points())
+        rows = (plain(sweep_rows.point_row(point, now)) for point in self._points())
+        return Records(rows, item=contract.PointRow)
 
     @property
     def jobs(self) -> list[Job]:
@@ -187,7 +189,9 @@ class Sweep:
             resume.resume(context, self._stored, argv=sys.argv, report=_silent)
         return self._reread()
 
-    def rerun(self, *point: str, failed: bool | None = None, missing: bool | None = None) -> Self:
+    def rerun(
+        self, *point: str | int, failed: bool | None = None, missing: bool | None = None
+    ) -> Self:
         """Submit failed or missing points again, as new jobs.
 
         Args:
@@ -208,7 +212,7 @@ class Sweep:
                 self._stored,
                 failed=bool(failed) or is_default,
                 missing=bool(missing) or is_default,
-                named=point,
+                named=[str(each) for each in point],
                 argv=sys.argv,
                 report=_silent,
             )

@@ -23,7 +23,7 @@ def wait(
     progress: bool | None,
 ) -> list[jobs.Job]:
     """Return the jobs when all have ended, or as they are after the timeout."""
-    bar = None if progress is False else bars.default_bar()
+    bar = None if progress is False else bars.default_bar(is_asked_for=bool(progress))
     if bar is None:
         return waiting.wait(context, rows, timeout_seconds=timeout_seconds)
     shown: dict[int, jobs.Job] = {}

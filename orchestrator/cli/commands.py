@@ -113,7 +113,7 @@ class Effects:
     changes: Literal["nothing", "jobs", "other"]
     #: with which values of its parameters; None: always
     when: Callable[[Mapping[str, Any]], bool] | None = None
-    #: kinds of the JSON that it prints (rows/kinds.py)
+    #: kinds of the JSON that it prints (rows/contract/kinds.py)
     prints: Sequence[str] = ()
 
     def changes_with(self, values: Mapping[str, Any]) -> bool:

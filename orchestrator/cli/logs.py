@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -29,6 +31,8 @@ _LINE_COLUMNS = (
     output.Column("text", "text"),
     output.Column("path", "parts", drop=1),
 )
+#: Of rows, which are printed while the log is read.
+_PAGE_LINES = 10_000
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
 
@@ -73,7 +77,8 @@ def print_logs(
 
     The log of one job is printed unchanged. Logs of several jobs have a heading each; with --follow
     each line starts with the job ID. REGEX is a regular expression of Python. Each match is printed
-    after the job ID and line number, or with --path after the path and line number.
+    after the job ID and line number, or with --path after the path and line number. With --json the
+    whole log is read, also with --lines, because each line has its number.
     """
     grep = shown.grep
     options.refuse(
@@ -82,7 +87,11 @@ def print_logs(
             "specify jobs, or use --sweep, or --all with --grep": not (
                 references or sweeps or all_
             ),
-            "--format and --json require --grep": form and grep is None,
+            "--follow prints lines as they arrive: remove --json and --format": form
+            and shown.follow,
+            "--json includes the path of each line: remove --path": (
+                form and grep is None and shown.show_path
+            ),
             "--grep reads whole logs: remove --follow and --lines": (
                 grep is not None and (shown.follow or shown.lines is not None)
             ),
@@ -107,11 +116,13 @@ def print_logs(
             raise click.UsageError(f"--grep: {grep!r} is not a regular expression: {exc}") from exc
         parts = _parts(context, selected, shown)
         if form is not None:
-            has_matches = _print_match_rows(parts, expression, shown, form)
+            has_matches = _print_rows(context, parts, expression, shown, form)
         else:
             has_matches = _print_matches(parts, expression, shown)
         if not has_matches:
             ctx.exit(1)
+    elif form is not None:
+        _print_rows(context, _parts(context, selected, shown), None, shown, form)
     elif shown.show_path:
         for job in selected:
             if (path := reading.path_of(job, stderr=shown.stderr)) is not None:
@@ -250,17 +261,23 @@ def _print_matches(
     return has_matches
 
 
-def _print_match_rows(
-    parts: Iterator[reading.LogPart], expression: re.Pattern[bytes], shown: LogOptions, form: str
+def _print_rows(
+    context: contexts.Context,
+    parts: Iterator[reading.LogPart],
+    expression: re.Pattern[bytes] | None,
+    shown: LogOptions,
+    form: str,
 ) -> bool:
-    """Print matching lines and their context as rows; return whether there are any."""
+    """Print lines as rows: all, the last ones, or those that match and their context.
+
+    Returns whether there are any.
+    """
     from orchestrator.rows import row_values
     from orchestrator.rows.contract import jobs as contract
 
     def rows(part: reading.LogPart) -> Iterator[dict[str, object]]:
-        for hit in searching.search(
-            part.path, expression, around=shown.context_lines, span=part.span
-        ):
+        hits = searching.search(part.path, expression, around=shown.context_lines, span=part.span)
+        for hit in hits if shown.lines is None else collections.deque(hits, shown.lines):
             yield row_values.row_of(
                 contract.LogLineRow,
                 part.job,
@@ -273,11 +290,14 @@ def _print_match_rows(
 
     def pages() -> Iterator[list[dict[str, object]]]:
         for part in parts:
+            of_part = rows(part)
             try:
-                yield list(rows(part))
+                while page := list(itertools.islice(of_part, _PAGE_LINES)):
+                    yield page
             except errors.NotFoundError:
                 # The job has not started, or the log was deleted meanwhile.
-                continue
+                if expression is None:
+                    output.note(reading.missing(context, part.job, part.path))
             except errors.OrchestratorError as exc:
                 output.note(f"{naming.name_of(part.job)}: {exc}")
 

@@ -37,7 +37,7 @@ COLUMNS = (
     "orchestrator plan cancel 123 124",
     changes="nothing",
     prints=("plans",),
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 def plan(
     ctx: click.Context,
@@ -55,8 +55,12 @@ def plan(
     COMMAND is a command that submits, cancels or changes jobs, with its options: submit, resubmit,
     cancel, hold, release, requeue, and those of sweep and graph. Everything is checked and
     rendered, but nothing is submitted or changed. GPU-hours are those that the jobs may use until
-    their time limits.
+    their time limits, each time they start: rules of [retry] and requeues count.
     """
+    if words[0].startswith("-"):
+        raise click.UsageError(
+            f"{words[0]} is not a command; options of `orchestrator` precede `plan`"
+        )
     argv = [*session.preceding_options(ctx), *words]
     approved = session.Approval(make=lambda context: approval.stop, is_plan=True)
     try:
@@ -93,21 +97,26 @@ def plan(
 def _print(effect: plans.Effect, stored: plans.Plan | None, expires_seconds: int) -> None:
     for action in effect.actions:
         click.echo(action)
-    hours = effect.gpu_hours
-    amount = "an unknown number of GPU-hours" if hours is None else f"{hours:.4g} GPU-hours"
-    click.echo(f"{output.count(effect.jobs, 'job')}, at most {amount}")
+    click.echo(f"{output.count(effect.jobs, 'job')}, {plans.most_hours(effect.gpu_hours)}")
     if stored is not None:
         click.echo(f"To do it within {values.elapsed(expires_seconds)}:")
         click.echo(f"  orchestrator apply {stored.token}")
 
 
-@commands.command("apply", "orchestrator apply 0f343b0931126a20", changes="other")
-def apply(ctx: click.Context, token: str = argument()) -> Any:
+@commands.command(
+    "apply",
+    "orchestrator apply 0f343b0931126a20",
+    changes="other",
+    prints=("jobs", "sweep_states", "submissions", "graph_nodes"),
+)
+def apply(
+    ctx: click.Context, token: str = argument(), form: str | None = options.optional_form
+) -> Any:
     """Do what a plan says, once.
 
     The command of the plan runs in the folder in which it was planned. It is refused if the plan
     was applied before, has expired, or if what it follows from has changed: the spec, the code of
-    the job, the configuration, or the states of the jobs.
+    the job, the configuration, or the states of the jobs. It prints what the command prints.
     """
     planned = approval.find(session.open_context(ctx), token)
     applications: list[approval.Application] = []
@@ -123,7 +132,11 @@ def apply(ctx: click.Context, token: str = argument()) -> Any:
             f"{planned.folder}, where it was planned, cannot be used: {exc.strerror}. "
             "Nothing was done."
         ) from exc
-    code = _run(ctx, planned.argv, session.Approval(make=make, is_plan=False))
+    argv = list(planned.argv)
+    if form is not None:
+        at = argv.index("--") if "--" in argv else len(argv)
+        argv[at:at] = ["--format", form]
+    code = _run(ctx, argv, session.Approval(make=make, is_plan=False))
     if not any(application.is_approved for application in applications):
         raise errors.ConflictError("there is nothing left to do. Nothing was done.")
     for application in applications:

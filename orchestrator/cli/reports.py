@@ -204,7 +204,7 @@ def report(
     efficiency: float = option(
         "--efficiency",
         "Estimate the largest number of GPUs with this parallel efficiency.",
-        click.FloatRange(0.0, 1.0, min_open=True),
+        value_types.FloatRange(0.0, 1.0, min_open=True),
         default=0.8,
     ),
     epochs: int | None = option(

@@ -250,21 +250,7 @@ def show(
         output.print_rows("schedule", [row], (), form)
         return
     if form == "table":
-        jitter = f", up to {values.elapsed(stored.jitter_seconds)} later"
-        planned = f"{stored.cron} in {stored.tz}{jitter if stored.jitter_seconds else ''}"
-        baseline = f"baseline {stored.baseline}" if stored.baseline else "earlier results"
-        fields = (
-            ("Schedule", f"{stored.name} ({stored.state})"),
-            ("Planned", planned),
-            ("Next", schedule_rows.local_time(summary.next_at, stored.tz) or "-"),
-            ("Submits", f"{stored.kind} {stored.source}, from {stored.folder}"),
-            ("Profile", f"{stored.profile}, on {stored.cluster}"),
-            ("Catch-up", f"{stored.catchup}, at most {values.elapsed(stored.grace_seconds)} late"),
-            ("Overlap", stored.overlap),
-            ("Compared with", baseline),
-            ("Added", f"{stored.created_at.astimezone():%Y-%m-%dT%H:%M:%S%z}"),
-        )
-        output.print_fields(fields, width=15)
+        output.print_fields(schedule_rows.fields(summary), width=15)
         if summary.triggers:
             click.echo()
     if summary.triggers or form != "table":

@@ -10,7 +10,8 @@ from orchestrator.cli import commands, output
 from orchestrator.cli.arguments import options
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import Column
-from orchestrator.rows import kinds, row_values, schemas
+from orchestrator.rows import row_values
+from orchestrator.rows.contract import kinds, schemas
 from orchestrator.rows.contract import service as contract
 from orchestrator.text import formats
 

@@ -90,7 +90,12 @@ def submit(
     """
     plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
     options.refuse_format(form, plain)
-    options.refuse({"--save-spec cannot be combined with --like": save_spec and like})
+    options.refuse(
+        {
+            "--save-spec cannot be combined with --like": save_spec and like,
+            "a plan writes no file: remove --save-spec": save_spec and session.approval_of(ctx),
+        }
+    )
     configuration = session.configuration_of(ctx)
     context: contexts.Context | None = None
     if like is not None:

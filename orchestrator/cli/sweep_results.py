@@ -91,13 +91,13 @@ def show_results(
     COMPLETED points are ranked; the others follow, with what they reported so far. A point that
     was continued by further jobs has the metrics of all of them. New log lines are read first.
     """
-    form = options.format_of_file(form, out, FORMATS)
     options.refuse(
         {
             "--each shows single runs: remove --over": each and over,
-            "--plot writes a picture: remove --format and --output": plot and out,
+            "--plot writes a picture: remove --format and --output": plot and (out or form),
         }
     )
+    form = options.format_of_file(form, out, FORMATS)
     context = session.open_context(ctx)
     sweep = queries.find(context, reference)
     on_demand.refresh(context, refresh)

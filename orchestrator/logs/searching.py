@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from orchestrator import jobs
@@ -62,7 +63,7 @@ def compile_expression(text: str, *, ignore_case: bool = False) -> re.Pattern[by
 
 def search(
     path: str,
-    expression: re.Pattern[bytes],
+    expression: re.Pattern[bytes] | None,
     *,
     around: int = 0,
     span: Span = WHOLE,
@@ -70,13 +71,13 @@ def search(
 ) -> Iterator[Hit]:
     """Yield the lines that match, each with `around` context lines before and after it.
 
-    The search ends at the deadline. Raises NotFoundError.
+    expression: None matches all lines; of a progress bar all states are yielded, as one line. The
+    search ends at the deadline. Raises NotFoundError.
     """
     with files.existing(path) as (handle, _):
         window = _Window(around)
         offset, number, carry = span.begin_bytes, span.before_lines, b""
-        crosses = _CROSSES_LINES.search(expression.pattern.decode("latin-1"))
-        find_lines = _matching_lines_one_by_one if crosses else _matching_lines
+        find_lines = _finder(expression)
         more = True
         while more and not deadline.is_over:
             size = _BLOCK_BYTES
@@ -93,7 +94,7 @@ def search(
             if more and len(carry) < _BLOCK_BYTES and not hole_bytes:
                 cut = block.rfind(b"\n") + 1
             block, carry = block[:cut], block[cut:]
-            yield from window.hits(block, begin, number, dict(find_lines(expression, block)))
+            yield from window.hits(block, begin, number, dict(find_lines(block)))
             number += block.count(b"\n")
 
 
@@ -120,8 +121,25 @@ def attempt_span(
     return None if begin is None else Span(begin[0], None, begin[1])
 
 
+def _finder(
+    expression: re.Pattern[bytes] | None,
+) -> Callable[[bytes], Iterator[tuple[int, bytes]]]:
+    """Return what yields the offset of each line that matches, and what to show of it."""
+    if expression is None:
+        return _all_lines
+    crosses = _CROSSES_LINES.search(expression.pattern.decode("latin-1"))
+    return functools.partial(_matching_lines_one_by_one if crosses else _matching_lines, expression)
+
+
+def _all_lines(block: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(block):
+        end = _line_end(block, at)
+        yield at, _whole(block[at:end])
+        at = end + 1
+
+
 def _matching_lines(expression: re.Pattern[bytes], block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset of each line that matches, and what to show of it."""
     at = 0
     while at < len(block) and (match := expression.search(block, at)):
         begin = block.rfind(b"\n", at, match.start()) + 1 or at
@@ -148,6 +166,10 @@ def _matching_lines_one_by_one(
 def _line_end(block: bytes, at: int) -> int:
     end = block.find(b"\n", at)
     return len(block) if end < 0 else end
+
+
+def _whole(line: bytes) -> bytes:
+    return line.rstrip(b"\r")[: lines.LINE_CAP_BYTES]
 
 
 def _shown(line: bytes, first: int, last: int) -> bytes:
@@ -187,7 +209,7 @@ class _Window:
                 yield self._hit(number, begin + at, matching[at], fits=True)
                 self._after = self._around
             else:
-                text = block[at:end].rstrip(b"\r")[: lines.LINE_CAP_BYTES]
+                text = _whole(block[at:end])
                 if self._after:
                     self._after -= 1
                     yield self._hit(number, begin + at, text, fits=False)

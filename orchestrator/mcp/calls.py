@@ -71,6 +71,8 @@ class Caller:
             [*program, *self.options, *read_only, *words],
             timeout_seconds,
             {**self.environ, **_THROUGH},
+            # A wait of minutes must not outlive the agent.
+            die_with_parent=True,
             max_output_bytes=limit_bytes,
         )
 
@@ -82,6 +84,9 @@ def _marked(text: bytes, *, is_cut: bool) -> dict[str, Any]:
 
 def _failure(words: Sequence[str], result: process.Result) -> errors.OrchestratorError:
     if result.timed_out:
-        return errors.OrchestratorError(f"`orchestrator {words[0]}` did not answer in time")
+        return errors.OrchestratorError(
+            f"`orchestrator {words[0]}` did not answer in time and was stopped. list_jobs shows "
+            "what it has done"
+        )
     message = result.stderr.strip()[-4000:] or f"exit code {result.returncode}"
     return errors.OrchestratorError(message)

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import exceptions
 
 import orchestrator
 from orchestrator import errors, jobs
-from orchestrator.mcp import calls
+from orchestrator.mcp import calls, untrusted
 from orchestrator.toml import schema
 
 _INSTRUCTIONS = """\
@@ -102,7 +102,7 @@ def _explained(tool: Tool) -> Tool:
         try:
             return tool(*args, **kwargs)
         except errors.OrchestratorError as error:
-            raise exceptions.ToolError(str(error)) from error
+            raise exceptions.ToolError(untrusted.marked(str(error))) from error
 
     return call
 
@@ -243,7 +243,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
 def _apply(caller: calls.Caller) -> Tool:
     def apply(token: Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16}$")]) -> Answer:
         """Do what a plan says, once. Call it only if a person has agreed to this plan."""
-        return caller.text("apply", token)
+        return caller.items("apply", "--json", token)
 
     return apply
 

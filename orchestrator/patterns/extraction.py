@@ -9,7 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.patterns import aliases, fields, general, numbers, records, vocabulary
+from orchestrator.patterns import (
+    aliases,
+    fields,
+    general,
+    numbers,
+    records,
+    training_phases,
+    vocabulary,
+)
 from orchestrator.text import expressions
 
 #: Name and unit of each metric of a line.
@@ -128,7 +136,7 @@ def in_phase(metrics: Mapping[tuple[str, str], float], phase: str) -> dict[tuple
     """Rename the metrics of a validation line: loss becomes val_loss."""
     renamed: dict[tuple[str, str], float] = {}
     for (name, unit), value in metrics.items():
-        new = vocabulary.in_phase(name, phase)
+        new = training_phases.in_phase(name, phase)
         # A rate is also the throughput, but only of training.
         is_rate = name == "throughput" and any([(r, unit) in metrics for r in aliases.RATES])
         if new == name or not is_rate:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from orchestrator.patterns import training_phases
 
 #: counter: step, epoch. A loss, score or rate shows that a line reports metrics; a time does not.
 Kind: TypeAlias = Literal["counter", "loss", "score", "rate", "time", "other"]
@@ -13,7 +15,6 @@ Kind: TypeAlias = Literal["counter", "loss", "score", "rate", "time", "other"]
 
 #: Kinds that show that a line reports metrics.
 STRONG: frozenset[Kind] = frozenset(("loss", "score", "rate"))
-P = TypeVar("P", str, None)
 #: Programs print few names, and each of them in many lines; garbage has any number of them.
 _CACHED = 4096
 
@@ -35,11 +36,6 @@ _QUALIFIERS = frozenset(
     "avg average averaged mean running current cur curr instant smoothed moving ema batch "
     "minibatch mini epoch step iter iteration total overall final interval window rolling last "
     "reduced value approx".split()
-)
-_TRAINING = frozenset("train training trn tr".split())
-_VALIDATION = frozenset(
-    "val vali valid validate validating validation test testing eval evaluating evaluation "
-    "dev va evaluated".split()
 )
 #: Before a loss these are prose, not its name.
 _PROSE = frozenset(
@@ -223,13 +219,6 @@ def snake(key: str) -> str:
     return f"n{words}"[:64] if words[:1].isdigit() else words[:64]
 
 
-def in_phase(name: str, phase: str) -> str:
-    """Return the name of a metric in this phase: loss is val_loss in "valid"."""
-    if phase.lower() not in _VALIDATION or name in ("step", "epoch") or name.startswith("val_"):
-        return name
-    return f"val_{name}"[:64]
-
-
 @functools.lru_cache(_CACHED)
 def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     """Return what a printed name stands for; None if it is not that of a metric.
@@ -252,8 +241,8 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
     if " " in printed and words[0] in ("loss", "losses") and last and last.kind != "time":
         # lm loss PPL
         return None
-    is_validation = any(word in _VALIDATION for word in words)
-    core = [word for word in words if word not in _TRAINING and word not in _VALIDATION]
+    is_validation = any(word in training_phases.VALIDATION for word in words)
+    core = [word for word in words if word not in training_phases.WORDS]
     found = _unphased("_".join(core)) or _counter("_".join(core))
     if found is None and " " not in printed and (path := _PATH.match(printed)):
         # train/throughput, _timers/_fps, misc/approx_fps, trainer/global_step, runtime.step
@@ -280,7 +269,7 @@ def meaning(printed: str, *, explicit: bool = True) -> Meaning | None:
         found = None if is_setting else Meaning(key, "score")
     if found is None:
         return None
-    name = in_phase(found.name, "val" if is_validation else "")
+    name = training_phases.in_phase(found.name, "val" if is_validation else "")
     return found._replace(name=name)
 
 
@@ -288,7 +277,7 @@ def _in_identifier(words: Sequence[str]) -> Meaning | None:
     """Return the score that a name of several words is about: mse_q0, recon_mse."""
     is_first = len(words) == 2 and words[0] in _MEASURES and _INDEX.fullmatch(words[1])
     is_score = is_first or (len(words) > 1 and words[-1] in _MEASURES)
-    is_other = (_OTHER_WORDS | _PROSE | _VALIDATION | _TRAINING).intersection(words)
+    is_other = (_OTHER_WORDS | _PROSE | training_phases.WORDS).intersection(words)
     return Meaning("_".join(words), "score") if is_score and not is_other else None
 
 
@@ -386,10 +375,6 @@ def last_meaning(words: str, *, explicit: bool = False) -> Meaning | None:
     return None
 
 
-def is_training(word: str) -> bool:
-    return word.lower() in _TRAINING
-
-
 def is_other(key: str, *, is_identifier: bool) -> bool:
     """Tell whether an unknown name is that of a setting, a time or a part of a sentence.
 
@@ -398,12 +383,3 @@ def is_other(key: str, *, is_identifier: bool) -> bool:
     """
     words = frozenset(key.split("_"))
     return bool(words & _OTHER_WORDS or (words & _PROSE and not is_identifier))
-
-
-def last_phase(words: Iterable[str], phase: P) -> str | P:
-    """Return the phase of what follows these words, "val" or ""; the same if they name none."""
-    found: str | P = phase
-    for word in words:
-        lower = word.lower()
-        found = "val" if lower in _VALIDATION else "" if lower in _TRAINING else found
-    return found

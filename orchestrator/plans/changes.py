@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from orchestrator.plans import records
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each entry of Effect.basis that is new, gone or different."""
+def changes(plan: records.Plan, effect: records.Effect) -> list[str]:
+    """Return a sentence for each fact on which a plan is based that is new, gone or different."""
+    before, now = plan.basis, effect.basis
     sentences = []
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)
@@ -22,4 +21,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
             sentences.append(f"{name} has changed")
         else:
             sentences.append(f"{name} was {old} and is {new}")
+    if not sentences and plan.gpu_hours != effect.gpu_hours:
+        was, would_be = map(records.most_hours, (plan.gpu_hours, effect.gpu_hours))
+        sentences.append(f"it was to use {was}, and would use {would_be}")
     return sentences

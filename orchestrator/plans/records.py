@@ -53,6 +53,13 @@ class Budget:
     per_day: float | None = None
 
 
+def most_hours(gpu_hours: float | None) -> str:
+    """Return GPU-hours of Effect or Plan as words."""
+    if gpu_hours is None:
+        return "an unknown number of GPU-hours"
+    return f"at most {gpu_hours:.4g} GPU-hours"
+
+
 def refusal(gpu_hours: float | None, budget: Budget, used: float) -> str:
     """Return why GPU-hours exceed a budget, or "".
 
@@ -64,13 +71,14 @@ def refusal(gpu_hours: float | None, budget: Budget, used: float) -> str:
     if gpu_hours is None:
         return (
             "the GPU-hours of a job are not known, so they cannot be limited: it has no time "
-            "limit (--time-limit, job.time_limit), is a batch file, or requests GPUs in [sbatch]"
+            "limit (--time-limit, job.time_limit), is a batch file, requests GPUs in [sbatch], has "
+            "exclusive nodes with an unknown number of GPUs, or retry.changes that enlarge it"
         )
     if budget.per_plan is not None and gpu_hours > budget.per_plan:
-        return f"at most {gpu_hours:.4g} GPU-hours are more than the limit of {budget.per_plan:.4g}"
+        return f"{most_hours(gpu_hours)} are more than the limit of {budget.per_plan:.4g}"
     if budget.per_day is not None and gpu_hours and used + gpu_hours > budget.per_day:
         return (
-            f"at most {gpu_hours:.4g} GPU-hours, with {used:.4g} of the last 24 hours, are more "
+            f"{most_hours(gpu_hours)}, with {used:.4g} of the last 24 hours, are more "
             f"than agents.max_gpu_hours_per_day = {budget.per_day:.4g}"
         )
     return ""

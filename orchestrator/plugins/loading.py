@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
+import sys
 from collections.abc import Collection
 from importlib import metadata
 from typing import TypeVar
@@ -13,6 +16,10 @@ from orchestrator.text import escaping
 from orchestrator.toml import schema
 
 _Kind = TypeVar("_Kind", bound=records.Plugin)
+
+
+#: A launcher's template is a file of this name.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class PluginError(errors.OrchestratorError):
@@ -29,15 +36,23 @@ def installed(kind: type[records.Plugin]) -> list[str]:
 def load(kind: type[_Kind], name: str) -> _Kind:
     """Return the plugin with this name; no other one is imported.
 
-    Raises PluginError if there is none, if two packages offer it, or if it cannot be imported.
+    Raises PluginError if there is none, if two packages offer it, if its name is a path, or if it
+    cannot be imported.
     """
     entry_point = _entry_point(kind.group, name)
     if entry_point is None:
         raise PluginError(unknown(kind, name))
     shown = f"{kind.noun} {escaping.visible(name)!r} of {_distribution(entry_point)}"
+    if not _NAME.fullmatch(name):
+        raise PluginError(
+            f"the {shown} has a name with other characters than letters, digits, . _ -"
+        )
     try:
-        plugin = entry_point.load()
-    except Exception as error:
+        # Scripts read the data of a command from stdout.
+        with contextlib.redirect_stdout(sys.stderr):
+            plugin = entry_point.load()
+    except (Exception, SystemExit) as error:
+        # sys.exit(0) would look like a command that has done its work.
         raise PluginError(
             f"the {shown} cannot be imported: {type(error).__name__}: "
             f"{escaping.visible(str(error))}. Repair or uninstall that package"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,6 +13,18 @@ class Plugin:
     group: ClassVar[str]
     #: what messages call it
     noun: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the types of the fields; raises TypeError."""
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if get_origin(hint) is Literal:
+                if value not in get_args(hint):
+                    raise TypeError(f"{name} must be one of {', '.join(get_args(hint))}")
+            elif hint in (str, bool) and type(value) is not hint:
+                raise TypeError(f"{name} must be {hint.__name__} (got {value!r})")
+            elif get_origin(hint) is Callable and not callable(value):
+                raise TypeError(f"{name} must be a function (got {value!r})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from orchestrator.controller.schedules import management
 from orchestrator.rows import row_values
 from orchestrator.rows.contract import service as contract
 from orchestrator.schedules import records
+from orchestrator.toml import values
 
 
 def schedule_row(summary: management.Summary) -> dict[str, object]:
@@ -17,6 +18,24 @@ def schedule_row(summary: management.Summary) -> dict[str, object]:
     return row_values.row_of(
         contract.ScheduleRow, summary.stored, next_at=summary.next_at, last=last
     )
+
+
+def fields(summary: management.Summary) -> list[tuple[str, str]]:
+    """Return labels and values for people."""
+    stored = summary.stored
+    jitter = f", up to {values.elapsed(stored.jitter_seconds)} later"
+    baseline = f"baseline {stored.baseline}" if stored.baseline else "earlier results"
+    return [
+        ("Schedule", f"{stored.name} ({stored.state})"),
+        ("Planned", f"{stored.cron} in {stored.tz}{jitter if stored.jitter_seconds else ''}"),
+        ("Next", local_time(summary.next_at, stored.tz) or "-"),
+        ("Submits", f"{stored.kind} {stored.source}, from {stored.folder}"),
+        ("Profile", f"{stored.profile}, on {stored.cluster}"),
+        ("Catch-up", f"{stored.catchup}, at most {values.elapsed(stored.grace_seconds)} late"),
+        ("Overlap", stored.overlap),
+        ("Compared with", baseline),
+        ("Added", f"{stored.created_at.astimezone():%Y-%m-%dT%H:%M:%S%z}"),
+    ]
 
 
 def trigger_row(trigger: records.Trigger) -> dict[str, object]:

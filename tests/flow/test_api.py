@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import math
+import pickle
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 import orchestrator as orc
@@ -104,12 +106,23 @@ def test_a_failed_job_is_explained(
     assert (again.id, again.row, again.name) == ("2", 2, "fails")
 
 
-def test_a_wait_ends_at_its_timeout(session: orc.Session) -> None:
+def test_a_job_cannot_be_pickled(session: orc.Session) -> None:
+    with pytest.raises(TypeError, match=r"^sessions, jobs and sweeps cannot be pickled: pass job"):
+        pickle.dumps(session.submit("job.toml"))
+
+
+def test_a_wait_ends_at_its_timeout(
+    session: orc.Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = session.submit("job.toml")
     with pytest.raises(
         orc.errors.NotEndedError, match=r"^1 of 1 jobs have not ended after 0\.5 s$"
     ):
         job.wait(timeout=0.5)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(orc.errors.NotEndedError):
+        job.wait(timeout=0, progress=True)
+    assert capsys.readouterr().err == "\r1 PENDING (Priority)\x1b[K\n"
 
 
 def test_actions_are_confirmed(session: orc.Session, fake_slurm: FakeSlurm) -> None:
@@ -165,6 +178,25 @@ def test_an_unknown_flag_or_key_is_an_error(session: orc.Session) -> None:
         session.submit()
     with pytest.raises(orc.errors.RequestError, match=r"^'NOPE' is not a state; states are "):
         session.jobs(state="NOPE")
+
+
+def test_arguments_as_python_users_write_them(session: orc.Session) -> None:
+    job = session.submit("train.py", args={"lr": numpy.float64(0.1), "rates": numpy.array([1, 2])})
+    script = Path(job.record["run_dir"], "script.sbatch").read_text().replace(" \\\n   ", "")
+    assert "--lr 0.1 --rates 1 --rates 2" in script
+    words = session.submit(["python", "train.py", "--lr", numpy.float32(0.5)])
+    script = Path(words.record["run_dir"], "script.sbatch").read_text().replace(" \\\n   ", "")
+    assert "python train.py --lr 0.5" in script
+    assert session.job(1) == job == session.jobs(1)[0]
+    with pytest.raises(orc.errors.RequestError, match=r"^nosuch.py: no such script in "):
+        session.submit("nosuch.py", args={"lr": 0.1})
+    with pytest.raises(TypeError, match=r"^arguments must be a list of words, \[\"--lr\", "):
+        session.submit("train.py", arguments="--lr 0.1")
+    with pytest.raises(TypeError, match=r"a job runs no function \(got <built-in function print>"):
+        session.submit(print)  # type: ignore[arg-type]
+    for call in (lambda: session.jobs(limit=-1), lambda: job.metrics(last=-1)):
+        with pytest.raises(orc.errors.RequestError, match=r" must be 0 or more \(got -1\)$"):
+            call()
 
 
 def test_a_job_like_another_is_submitted(session: orc.Session, fake_slurm: FakeSlurm) -> None:
@@ -309,7 +341,7 @@ def test_a_sweep_is_confirmed_and_cancelled(
     sweep = session.sweep(SWEEP)
     assert sweep.cancel().state == "cancelled"
     assert [point["state"] for point in sweep.points] == ["CANCELLED", "CANCELLED"]
-    sweep.rerun("1")
+    sweep.rerun(1)
     assert [point["state"] for point in sweep.points] == ["PENDING", "CANCELLED"]
 
 
@@ -317,6 +349,11 @@ def test_a_read_only_session_changes_nothing(
     session: orc.Session, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, sweep = session.submit("job.toml"), session.sweep(SWEEP)
+    monkeypatch.setenv("ORCHESTRATOR_READ_ONLY", "perhaps")
+    with pytest.raises(
+        orc.errors.RequestError, match=r"^ORCHESTRATOR_READ_ONLY is 'perhaps': set it to 1 or 0$"
+    ):
+        orc.Session()
     monkeypatch.setenv("ORCHESTRATOR_READ_ONLY", "1")
     refused = orc.Session()
     assert len(refused.jobs()) == 3 and refused.sweep("rates").state == "open"

@@ -54,7 +54,7 @@ def run(cli: CommandLine, words: tuple[str, ...]) -> tuple[Done, float]:
 
 @pytest.mark.parametrize(
     "databases",
-    [60, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
+    [24, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_flipped_bytes(filled: CommandLine, databases: int) -> None:
     dice = random.Random(15)
@@ -71,7 +71,7 @@ def test_flipped_bytes(filled: CommandLine, databases: int) -> None:
 
 @pytest.mark.parametrize(
     "columns",
-    [40, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
+    [20, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
     """Values of a wrong type are reported in every column, including new ones."""

@@ -313,7 +313,7 @@ def test_a_killed_shell_and_a_killed_process_of_it(here):
     assert ended(here, job_id) == ("FAILED", "137:0")
 
 
-@pytest.mark.parametrize("count", [22, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.slow)])
 def test_many_at_once_run_one_after_another(here, count):
     """In the order of their IDs, one at a time, none lost; 7 at a time are submitted."""
     ledger = here.home / "ledger"

@@ -16,7 +16,6 @@ import pytest
 from tests.flow import command_line, test_local
 
 LINE = test_local.LINE
-LONG = test_local.LONG
 submit, running, ended, job = (
     test_local.submit,
     test_local.running,
@@ -47,9 +46,14 @@ def request_of(here: command_line.CommandLine, job_id: str) -> Path:
     return local(here) / "requests" / f"{entry.token}.json"
 
 
+def until_go(here: command_line.CommandLine) -> str:
+    """Submit a job that runs until `go`; return its ID."""
+    return submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+
+
 def waiting(here: command_line.CommandLine, *options: str) -> tuple[str, str]:
     """Submit a job that runs until `go`, and one behind it; return their IDs."""
-    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    first = until_go(here)
     second = submit(here, f"touch {here.home}/ran", *options)
     running(here, first)
     return first, second
@@ -59,16 +63,14 @@ def go(here: command_line.CommandLine) -> None:
     (here.home / "go").touch()
 
 
-def refused(here: command_line.CommandLine, job_id: str) -> str:
-    """Return why a job was not started; the next one in the line runs nevertheless."""
+def refused(here: command_line.CommandLine, *job_ids: str) -> str:
+    """Return why jobs were not started, a line each; the next one in the line runs nevertheless."""
     behind = submit(here, f"touch {here.home}/behind")
     go(here)
-    assert ended(here, job_id) == ("FAILED", "0:53")
     assert ended(here, behind) == ("COMPLETED", "0:0")
+    assert [ended(here, job_id) for job_id in job_ids] == [("FAILED", "0:53")] * len(job_ids)
     assert not (here.home / "ran").exists() and not (here.home / "evil").exists()
-    reason = job(here, job_id)["reason"]
-    assert isinstance(reason, str)
-    return reason
+    return "\n".join(str(job(here, job_id)["reason"]) for job_id in job_ids)
 
 
 def evil(here: command_line.CommandLine) -> str:
@@ -78,45 +80,46 @@ def evil(here: command_line.CommandLine) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data, path: data.update(environ={**data["environ"], "BASH_ENV": path}),
-        lambda data, path: data.update(arguments=[path]),
-        lambda data, path: data.update(folder="/"),
-        lambda data, path: data.update(script=path),
-        lambda data, path: data.update(kill_wait_seconds=10**6),
-        lambda data, path: data.update(of_tomorrow=path),
-    ],
-    ids=["environ", "arguments", "folder", "script", "seconds", "unknown"],
-)
-def test_an_edited_request(here, change):
-    _, job_id = waiting(here)
-    path = request_of(here, job_id)
-    rewrite(path, lambda data: change(data, evil(here)))
-    assert refused(here, job_id) == (f"not started: {path} was changed after the submission")
+def test_edited_requests(here):
+    script = evil(here)
+    changes: list[Change] = [
+        lambda data: data.update(environ={**data["environ"], "BASH_ENV": script}),
+        lambda data: data.update(arguments=[script]),
+        lambda data: data.update(folder="/"),
+        lambda data: data.update(script=script),
+        lambda data: data.update(kill_wait_seconds=10**6),
+        lambda data: data.update(of_tomorrow=script),
+    ]
+    until_go(here)
+    job_ids = [submit(here, f"touch {here.home}/ran") for _ in changes]
+    paths = [request_of(here, job_id) for job_id in job_ids]
+    for path, change in zip(paths, changes, strict=True):
+        rewrite(path, change)
+    assert refused(here, *job_ids).splitlines() == [
+        f"not started: {path} was changed after the submission" for path in paths
+    ]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda data, path: data.update(stdout_path=path), "stdout_path"),
-        (lambda data, path: data.update(stderr_path=path), "stderr_path"),
-        (lambda data, path: data.update(time_limit_seconds=1), "time_limit_seconds"),
-        (lambda data, path: data.update(devices=["7"]), "devices, given"),
-        (lambda data, path: data.update(name=f"$(touch {path}).{data['token']}"), "name"),
-        (lambda data, path: data.update(raw_number=999), "raw_number"),
-    ],
-    ids=["stdout", "stderr", "limit", "devices", "name", "raw number"],
-)
-def test_an_edited_entry(here, change, named):
-    _, job_id = waiting(here)
+def test_edited_entries(here):
     keys = here.home / "authorized_keys"
-    path = local(here) / "queue" / f"{job_id.removeprefix('local-')}.json"
-    rewrite(path, lambda data: change(data, str(keys)))
-    assert (
-        refused(here, job_id) == f"not started: {path} was changed after the submission ({named})"
-    )
+    changes: dict[str, Change] = {
+        "stdout_path": lambda data: data.update(stdout_path=str(keys)),
+        "stderr_path": lambda data: data.update(stderr_path=str(keys)),
+        "time_limit_seconds": lambda data: data.update(time_limit_seconds=1),
+        "devices, given": lambda data: data.update(devices=["7"]),
+        "name": lambda data: data.update(name=f"$(touch {keys}).{data['token']}"),
+        "raw_number": lambda data: data.update(raw_number=999),
+    }
+    until_go(here)
+    job_ids = [submit(here, f"touch {here.home}/ran") for _ in changes]
+    queue = local(here) / "queue"
+    paths = [queue / f"{job_id.removeprefix('local-')}.json" for job_id in job_ids]
+    for path, change in zip(paths, changes.values(), strict=True):
+        rewrite(path, change)
+    assert refused(here, *job_ids).splitlines() == [
+        f"not started: {path} was changed after the submission ({named})"
+        for path, named in zip(paths, changes, strict=True)
+    ]
     assert not keys.exists(), "nothing is written to a log that is not the job's"
 
 
@@ -168,7 +171,7 @@ def test_a_dropped_request(here):
 
 
 def test_a_job_is_not_run_again_under_another_number(here):
-    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    first = until_go(here)
     submit(here, f"echo again >>{here.home}/ledger")
     running(here, first)
     path = local(here) / "queue" / "2.json"
@@ -304,7 +307,7 @@ def test_a_requeue_after_the_script_was_replaced(here):
 
 
 def test_a_task_of_an_array(here):
-    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    first = until_go(here)
     array = submit(here, "true", "--array-size", "3")
     running(here, first)
     number = array.removeprefix("local-")

@@ -8,18 +8,8 @@ import threading
 
 import pytest
 
-JOB = """\
-[job]
-name = "demo"
-time_limit = "30"
-[resources]
-nodes = 2
-gpus_per_node = 4
-[launch]
-launcher = "python"
-script = "train.py"
-"""
-SWEEP = f'{JOB}[sweep]\nkind = "grid"\naxes.args.lr = [0.1, 0.01]\n'
+from tests.flow.gpu_job import JOB, SWEEP
+
 GRAPH = '[graph]\nname = "nightly"\n[graph.nodes.first]\nspec = "job.toml"\n'
 AGAIN = "Nothing was done. Make a new plan: `orchestrator plan COMMAND`"
 
@@ -104,6 +94,19 @@ def test_other_commands(project, fake_slurm, words, actions, jobs, hours, result
     assert project("apply", planned["token"]).code == 6
 
 
+def test_apply_prints_json(project, fake_slurm):
+    (project.folder / "run.sh").write_text("sleep 1\n")
+    for words in (
+        "submit run.sh",
+        "submit run.sh -- --json",
+        "sweep submit sweep.toml",
+        "cancel 1",
+    ):
+        planned = plan_of(project, *words.split())
+        assert project("apply", "--json", planned["token"]).items, words
+    assert len(submitted(fake_slurm)) == 3
+
+
 def test_commands_that_act_on_ended_jobs(project, fake_slurm):
     project("submit", "job.toml")
     project("sweep", "submit", "sweep.toml", "--name", "grid")
@@ -115,6 +118,11 @@ def test_commands_that_act_on_ended_jobs(project, fake_slurm):
         assert planned["gpu_hours"] == 4.0 * planned["jobs"], words
         done = project("apply", planned["token"])
         assert done.code == 0, (words, done)
+    planned = plan_of(project, "sweep", "cancel", "grid")
+    assert planned["actions"] == [
+        "Submit no more points of sweep grid (@1)",
+        "Cancel 5_[0-1] (grid, PENDING)",
+    ]
     for words in ("sweep cancel grid", "release 1"):
         planned = plan_of(project, *words.split())
         assert project("apply", planned["token"]).code == 0, words
@@ -151,6 +159,12 @@ def test_a_changed_file_job_or_setting_makes_a_plan_void(project, fake_slurm):
     refused(planned, "1 (@1) was PENDING and is RUNNING")
     assert fake_slurm.job(1)["state"] == "RUNNING"
 
+    planned = plan_of(project, "requeue", "demo")
+    fake_slurm.set_state(1, "RUNNING", minutes=600)
+    assert project("refresh").code == 0
+    reason = "it was to use at most 8 GPU-hours, and would use at most 80 GPU-hours"
+    refused(planned, reason)
+
 
 def test_an_expired_or_unknown_plan(project, fake_slurm):
     planned = plan_of(project, "submit", "job.toml", options=["--expires", "0s"])
@@ -185,6 +199,9 @@ def test_budgets(project, fake_slurm):
         "done.\n",
     )
     assert "apply" not in done.out
+    done = project("plan", "--max-gpu-hours", "nan", "submit", "job.toml")
+    assert done.code == 2
+    assert done.err.endswith("Invalid value for '--max-gpu-hours': 'nan' is not a number\n")
     done = project("plan", "submit", "job.toml", "--time-limit", "")
     assert done.code != 0
 
@@ -205,29 +222,22 @@ def test_budgets(project, fake_slurm):
     assert project("apply", plan_of(project, "cancel", "1")["token"]).code == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "jobs", "hours"),
-    [
-        ({}, 1, 4.0),
-        ({'time_limit = "30"\n': ""}, 1, None),
-        ({'time_limit = "30"\n': "", "gpus_per_node = 4\n": ""}, 1, 0.0),
-        ({"gpus_per_node = 4": 'gres = "gpu:a100:2"'}, 1, 2.0),
-        ({"[launch]": "[array]\nsize = 5\n[launch]"}, 5, 20.0),
-        (
-            {"gpus_per_node = 4\n": "", "[launch]": "[sbatch]\ngpus-per-task = 64\n[launch]"},
-            1,
-            None,
-        ),
-    ],
-)
-def test_the_upper_limit_of_gpu_hours(project, fake_slurm, changes, jobs, hours):
-    text = JOB
-    for old, new in changes.items():
-        text = text.replace(old, new)
-    project.spec(text)
-    for words in ("submit job.toml", "graph submit graph.toml"):
-        planned = plan_of(project, *words.split())
-        assert (planned["jobs"], planned["gpu_hours"]) == (jobs, hours), words
+def test_starts_that_nobody_asks_for_are_counted(project, fake_slurm):
+    words = (
+        "submit",
+        "job.toml",
+        "--exclusive",
+        "--set",
+        "retry.max_retries=2",
+        "--array-size",
+        "3",
+    )
+    done = project("plan", *words)
+    assert "".join(done.out.splitlines(keepends=True)[:2]) == (
+        "Submit demo: 3 tasks, each with 2 nodes with 4 GPUs each, exclusive, time limit 30, at "
+        "most 23 starts, with code in its folder when it starts\n"
+        "3 jobs, an unknown number of GPU-hours\n"
+    )
 
 
 def test_a_batch_file_has_unknown_gpu_hours(project, fake_slurm):
@@ -277,6 +287,26 @@ def test_only_commands_that_change_jobs_can_be_planned(project):
             f"Error: `{command}` cannot be planned: only commands that submit, cancel or change "
             "jobs can"
         )
+
+
+@pytest.mark.parametrize("options", [["--host", "other"], ["--state-dir", "elsewhere"]])
+def test_options_of_the_group_precede_plan(project, options):
+    """Otherwise the command could run on another host, or with a database without the plan."""
+    done = project("--read-only", "plan", *options, "submit", "job.toml")
+    assert done.code == 2
+    assert "No such option" in done.err
+    done = project("--read-only", "plan", "--", *options, "submit", "job.toml")
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == (
+        f"Error: {options[0]} is not a command; options of `orchestrator` precede `plan`"
+    )
+
+
+def test_a_plan_writes_no_file(project):
+    done = project("plan", "submit", "job.toml", "--save-spec", "saved.toml")
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == "Error: a plan writes no file: remove --save-spec"
+    assert not (project.folder / "saved.toml").exists()
 
 
 def test_read_only_allows_plans_but_not_to_apply_them(project, fake_slurm):

@@ -141,9 +141,19 @@ def test_a_broken_plugin_is_named_with_its_package(
 ) -> None:
     site = tmp_path / "broken-site"
     points = "[orchestrator.launchers]\nbad = {}:LAUNCHER\nwrong = json:loads\n"
+    points += "../../up = json:loads\nexits = exits:LAUNCHER\nuntyped = untyped:LAUNCHER\n"
+    points += "[orchestrator.notification_channels]\nleaves = leaves:CHANNEL\n"
     install(site, "broken", points.format("broken"), "import no_such_module\n")
     for name in ("one", "two"):
         install(site, name, "[orchestrator.launchers]\ntwice = json:loads\n")
+    (site / "exits.py").write_text("import sys\nprint('hello')\nsys.exit(0)\n")
+    (site / "untyped.py").write_text(
+        "from orchestrator import plugins\nLAUNCHER = plugins.Launcher(template=3)\n"
+    )
+    (site / "leaves.py").write_text(
+        "import sys\nfrom orchestrator import plugins\n"
+        "CHANNEL = plugins.NotificationChannel(send=lambda *_: sys.exit(0))\n"
+    )
     cli.environ["PYTHONPATH"] += f":{site}"
     (cli.folder / "train.py").touch()
     messages = {
@@ -151,14 +161,28 @@ def test_a_broken_plugin_is_named_with_its_package(
         "module named 'no_such_module'. Repair or uninstall that package",
         "wrong": "the launcher 'wrong' of broken 1.0 is a function, not a plugins.Launcher: its "
         "entry point json:loads is wrong",
+        "../../up": "the launcher '../../up' of broken 1.0 has a name with other characters than "
+        "letters, digits, . _ -",
+        "exits": "the launcher 'exits' of broken 1.0 cannot be imported: SystemExit: 0. Repair or "
+        "uninstall that package",
+        "untyped": "the launcher 'untyped' of broken 1.0 cannot be imported: TypeError: template "
+        "must be str (got 3). Repair or uninstall that package",
         "twice": "one 1.0 and two 1.0 have an entry point 'twice' of orchestrator.launchers each: "
         "uninstall one of them",
     }
     for name, message in messages.items():
         done = run(cli, "submit", "train.py", "--launcher", name)
-        assert (done.code, done.err) == (
+        message = f"--launcher: launch.launcher: {message}\n1 problem; nothing was submitted.\n"
+        # What a plugin prints goes to stderr.
+        assert (done.code, done.out, done.err.replace("hello\n", "")) == (
             3,
-            f"Error: --launcher: launch.launcher: {message}\n1 problem; nothing was submitted.\n",
+            "",
+            f"Error: {message}",
         )
+    folder = cli.home / ".config" / "orchestrator"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "config.toml").write_text('[notices.x]\nkind = "leaves"\n')
+    done = run(cli, "notices", "test", "x")
+    assert (done.code, done.out, done.err) == (1, "", "Error: leaves: SystemExit: 0\n")
     # A name that is built in loads no plugin.
     assert run(cli, "submit", "train.py", "--launcher", "python").code == 0

@@ -23,7 +23,6 @@ from tests.flow.test_local import LINE, here
 
 __all__ = ["here"]
 
-KILLS = 30
 ALL = ("prune", "--rows", "--run-folders", "--checkpoints", "--older-than", "1d", "--yes")
 #: Calls after which a kill leaves something half done.
 FILE_CALLS = frozenset({"os.rename", "os.remove", "os.rmdir", "os.mkdir"})
@@ -220,13 +219,14 @@ def run_and_kill(here: command_line.CommandLine, argv: Sequence[str], kill_at: i
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_killed_anywhere_and_run_again(here):
+@pytest.mark.parametrize("wanted", [12, pytest.param(30, marks=pytest.mark.slow)])
+def test_killed_anywhere_and_run_again(here, wanted):
     here.needs_file()
     seed = random.SystemRandom().randrange(10**9)
     chance = random.Random(seed)
     with world_of(here, copies=1) as world:
         kills = worlds = 0
-        while kills < KILLS:
+        while kills < wanted:
             world.context.store.close()
             code = run_and_kill(here, ALL, chance.randrange(1, 40))
             assert code in (0, -signal.SIGKILL), (seed, kills, code)

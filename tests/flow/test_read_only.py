@@ -157,6 +157,18 @@ def test_states_are_tracked_but_deferred_jobs_are_not_submitted(project, fake_sl
     assert len(fake_slurm.calls("sbatch")) == calls
 
 
+def test_recovery_rules_are_not_applied(project, fake_slurm):
+    assert project("submit", "job.toml", "--set", "retry.max_retries=1").code == 0
+    fake_slurm.set_state(2, "NODE_FAIL")
+    done = project("--read-only", "wait", "2", "--timeout", "1")
+    assert done.code == 1
+    assert (
+        "Nothing applies the recovery rules of 2: no controller is running, and this command may "
+        "change nothing\n"
+    ) in done.err
+    assert len(fake_slurm.jobs()) == 2
+
+
 def test_a_variable_that_is_neither_yes_nor_no_is_refused(cli):
     done = cli("status", ORCHESTRATOR_READ_ONLY="perhaps")
     assert done.code == 2

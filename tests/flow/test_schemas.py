@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 
 import jsonschema
 
-from orchestrator.rows import kinds
+from orchestrator.rows.contract import kinds
 
 STUDY = """\
 [job]
@@ -152,9 +153,9 @@ def test_a_command_without_json_has_no_schema(cli):
     )
 
 
-def test_matching_lines_of_logs_as_json(cli, fake_slurm):
+def test_lines_of_logs_as_json(cli, fake_slurm):
     fake_slurm.run_jobs()
-    (cli.folder / "train.py").write_text('print("a\\nloss 1\\nb\\nloss \\x1b[0m2")\n')
+    (cli.folder / "train.py").write_text('print("a\\nloss 1\\nb\\nloss \\x1b[0m2\\rx")\n')
     assert cli("submit", cli.spec(JOB), "--wait").code == 0
     items = cli("logs", "demo", "--grep", "loss", "-C", "1", "--json").items
     path = cli("logs", "demo", "--path").out.strip()
@@ -166,6 +167,17 @@ def test_matching_lines_of_logs_as_json(cli, fake_slurm):
     assert {(item["job_id"], item["row"], item["path"]) for item in items} == {("1", 1, path)}
     done = cli("logs", "demo", "--grep", "nothing", "--json")
     assert (done.code, done.items) == (1, [])
+    items = cli("logs", "demo", "--json").items
+    assert [item["line"] for item in items] == [1, 2, 3, 4, 5]
+    assert [item["text"] for item in items[1:]] == ["a", "loss 1", "b", "loss \x1b[0m2\rx"]
+    assert {item["is_match"] for item in items} == {True}
+    assert cli("logs", "demo", "--json", "-n", "2").items == items[-2:]
+    pathlib.Path(path).unlink()
     done = cli("logs", "demo", "--json")
-    assert done.code == 2
-    assert done.err.endswith("Error: --format and --json require --grep\n")
+    assert (done.code, done.items, done.err) == (0, [], f"the log {path} was deleted\n")
+    for option, reason in (
+        ("--follow", "--follow prints lines as they arrive: remove --json and --format"),
+        ("--path", "--json includes the path of each line: remove --path"),
+    ):
+        done = cli("logs", "demo", "--json", option)
+        assert (done.code, done.err.splitlines()[-1]) == (2, f"Error: {reason}")

@@ -74,6 +74,21 @@ class Tokens(tasks.Task):
         return losses.mean(dim=1), {"right_share": right.float().mean(dim=1)}
 
 
+class Named(Tokens):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+
+class Unfinished(tasks.Task):
+    """A mistake: two methods are missing."""
+
+    def model(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def train_data(self) -> torch_data.Dataset[Any]:
+        return Sentences()
+
+
 class TokenLosses(Tokens):
     """A mistake: one loss for each token."""
 

@@ -162,6 +162,15 @@ def test_mode_that_does_not_match_the_launch(words: list[str], num_gpus: int, me
         parallel.resolve_mode(args, dist, num_gpus)
 
 
+def test_fsdp_with_one_rank_shards_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    args = arguments.parse_arguments(["--mode=fsdp"])
+    assert parallel.resolve_mode(args, dist_info(1), num_gpus=1) == "single"
+    assert capsys.readouterr().err == (
+        "trainers.train: warning: --mode fsdp with a single rank is --mode single: nothing is"
+        " sharded.\n"
+    )
+
+
 def test_gpu_ids() -> None:
     assert arguments.parse_arguments(["--gpu-ids", "0,1,3"]).gpu_ids == (0, 1, 3)
 

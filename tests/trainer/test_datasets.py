@@ -194,6 +194,7 @@ def test_names_are_checked_and_suggested() -> None:
     for name, fix in (
         ("cifr10", "did you mean cifar10?"),
         ("MNIST", "did you mean mnist?"),
+        ("torchvision", "did you mean torchvision:NAME?"),
         (
             "xyz",
             "use arrays, cifar10, cifar100, digits, har, mnist, synthetic, torchvision:NAME.",

@@ -188,6 +188,20 @@ def test_the_working_directory_does_not_hide_installed_packages(folder: pathlib.
             ["--task", OWN, "--task-options", "a-b=1"],
             "--task-options a-b=1: give name=value.",
         ),
+        (
+            ["--task", OWN, "--task-options", "widht=4"],
+            "--task-options: got an unexpected keyword argument 'widht'."
+            " tests.trainer.own_tasks:Tokens has: data, width.",
+        ),
+        (
+            ["--task", "tests.trainer.own_tasks:Named"],
+            "--task-options: missing a required argument: 'name'. tests.trainer.own_tasks:Named"
+            " has: name.",
+        ),
+        (
+            ["--task", "tests.trainer.own_tasks:Unfinished"],
+            "--task tests.trainer.own_tasks:Unfinished: Unfinished must define eval_data, losses.",
+        ),
     ],
 )
 def test_task_that_cannot_be_used(folder: pathlib.Path, words: list[str], message: str) -> None:

@@ -77,13 +77,12 @@ class Source:
         if self.name == "device":
             reader.chunk_bytes = CHUNK_BYTES
             return reader
-        count = self.num_workers
         return torch_data.DataLoader(
             reader,
             batch_size=None,  # the reader returns whole batches
-            num_workers=count,
-            prefetch_factor=self._args.prefetch_factor if count else None,
-            persistent_workers=count > 0,
+            num_workers=self.num_workers,
+            prefetch_factor=self._args.prefetch_factor if self.num_workers else None,
+            persistent_workers=self.num_workers > 0,
             pin_memory=self._device.type == "cuda",
             worker_init_fn=functools.partial(start_worker, os.getpid()),
             # A separate generator: the state of the default one is part of the checkpoint.

@@ -111,8 +111,6 @@ LOADERS: Mapping[str, Callable[[argparse.Namespace], memory.Splits]] = {
 
 
 def check_name(name: str) -> str:
-    if name.startswith(vision.TORCHVISION):
-        return name  # its class is looked up when the data is loaded
     return errors.check_name("--dataset ", name, [*LOADERS, f"{vision.TORCHVISION}NAME"])
 
 

@@ -31,8 +31,6 @@ MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
 
 
 def check_name(name: str) -> str:
-    if name.startswith(TORCHVISION):
-        return name  # torchvision is imported when the model is built
     return errors.check_name("--model ", name, [*MODELS, f"{TORCHVISION}NAME"])
 
 

@@ -32,8 +32,7 @@ WARM_UP_STEPS = 10
 @torch.no_grad()
 def peak_samples_per_second(trainer: "train.Trainer") -> float | None:
     """Return how many samples a GPU could train on at its peak, if known, before wrapping."""
-    on_gpu = trainer.device.type == "cuda"
-    gpu = torch.cuda.get_device_name(trainer.device) if on_gpu else "cpu"
+    gpu = str(trainer.environment["device"])
     peak = next((flops for name, flops in PEAKS.items() if name in gpu), None)
     batch = None if peak is None else next(trainer.source.eval_batches(), None)
     if peak is None or batch is None:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import array
 import datetime
-import fnmatch
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from db.stores import base
-from db.stores.metrics import log_cursors
+from db.stores.metrics import log_cursors, metric_sets
 from db.tables.metrics import LOG_CURSORS, METRIC_LINES, METRIC_PLACES, METRIC_SETS
 from orchestrator import jobs, metrics
 
@@ -38,20 +37,6 @@ _SELECT_SETS = sa.select(_SET.id, *(_SET[name] for name in (*_SHARED, *_NAMES)))
 _FETCH_ROWS = 10_000
 #: Rows of numbers that are converted at a time.
 _PART_ROWS = 500
-
-
-class _MetricSet(NamedTuple):
-    """What similar lines have in common."""
-
-    id: int
-    job_row: int
-    log_id: int | None
-    attempt: int
-    source: str
-    rank: int | None
-    world_size: int | None
-    #: name and unit of each metric, in their places
-    names: tuple[tuple[str, str], ...]
 
 
 class MetricStore(base.Store):
@@ -113,7 +98,7 @@ class MetricStore(base.Store):
 
     def ids(self, query: metrics.MetricQuery) -> dict[int, Ids]:
         """Return the numbers of metrics by job, in the query's order of jobs and of reading."""
-        selected = _selected(self._sets_of_jobs(query.job_rows), query)
+        selected = metric_sets.selected(self._sets_of_jobs(query.job_rows), query)
         is_thinned = query.last is not None or query.every is not None or query.points is not None
         ids = (self._thinned_ids if is_thinned else self._all_ids)(selected, query)
         sorted_ids = {row: array.array("q", sorted(of_job)) for row, of_job in ids.items()}
@@ -196,7 +181,7 @@ class MetricStore(base.Store):
 
         Of the query only the jobs and the conditions on names, attempt, rank and source count.
         """
-        for metric_set, places in _selected(self._sets_of_jobs(query.job_rows), query):
+        for metric_set, places in metric_sets.selected(self._sets_of_jobs(query.job_rows), query):
             numbers = ["id", *(_VALUES[place] for place in places)]
             times = None
             if axis != "time":
@@ -242,7 +227,9 @@ class MetricStore(base.Store):
         return columns
 
     def _all_ids(
-        self, selected: Sequence[tuple[_MetricSet, list[int]]], query: metrics.MetricQuery
+        self,
+        selected: Sequence[tuple[metric_sets.MetricSet, list[int]]],
+        query: metrics.MetricQuery,
     ) -> dict[int, list[int]]:
         by_id = {metric_set.id: (metric_set.job_row, places) for metric_set, places in selected}
         ids: dict[int, list[int]] = {}
@@ -252,7 +239,9 @@ class MetricStore(base.Store):
         return ids
 
     def _thinned_ids(
-        self, selected: Sequence[tuple[_MetricSet, list[int]]], query: metrics.MetricQuery
+        self,
+        selected: Sequence[tuple[metric_sets.MetricSet, list[int]]],
+        query: metrics.MetricQuery,
     ) -> dict[int, list[int]]:
         """Apply `last`, `every` and `points` to each job, name and rank."""
         lines: dict[int, list[int]] = {metric_set.id: [] for metric_set, _ in selected}
@@ -306,22 +295,22 @@ class MetricStore(base.Store):
         parts = self._connection.execute(statement).partitions(_FETCH_ROWS)
         return itertools.chain.from_iterable(parts)
 
-    def _sets_of_jobs(self, job_rows: Iterable[int]) -> list[_MetricSet]:
+    def _sets_of_jobs(self, job_rows: Iterable[int]) -> list[metric_sets.MetricSet]:
         return self._sets(base.among(_SET.job_row, list(job_rows)))
 
-    def _sets_of_file(self, row: int, path: str) -> dict[int, _MetricSet]:
+    def _sets_of_file(self, row: int, path: str) -> dict[int, metric_sets.MetricSet]:
         cursor = LOG_CURSORS.c
         log_ids = sa.select(cursor.id).where(cursor.job_row == row, cursor.path == path)
         sets = self._sets(sa.and_(_SET.job_row == row, _SET.log_id.in_(log_ids)))
         return {metric_set.id: metric_set for metric_set in sets}
 
-    def _sets(self, condition: sa.ColumnElement[bool]) -> list[_MetricSet]:
+    def _sets(self, condition: sa.ColumnElement[bool]) -> list[metric_sets.MetricSet]:
         sets = []
         for row in self._rows(_SELECT_SETS.where(condition)):
             shared, names = row[: len(_SHARED) + 1], row[len(_SHARED) + 1 :]
             pairs = zip(names[::2], names[1::2], strict=True)
             named = tuple((name, unit) for name, unit in pairs if name is not None)
-            sets.append(_MetricSet._make((*shared, named)))
+            sets.append(metric_sets.MetricSet._make((*shared, named)))
         return sets
 
 
@@ -347,35 +336,6 @@ def _line_conditions(query: metrics.MetricQuery) -> Iterator[sa.ColumnElement[bo
             yield column >= least
         if most is not None:
             yield column <= most
-
-
-def _selected(
-    sets: Sequence[_MetricSet], query: metrics.MetricQuery
-) -> list[tuple[_MetricSet, list[int]]]:
-    """Return the sets that a query selects, each with the places of the metrics in it."""
-    in_jsonl = {
-        (metric_set.job_row, name, metric_set.attempt)
-        for metric_set in sets
-        if metric_set.source == "jsonl"
-        for name, _ in metric_set.names
-    }
-    selected = []
-    for metric_set in sets:
-        job_row, attempt, rank = metric_set.job_row, metric_set.attempt, metric_set.rank
-        is_log = metric_set.source != "jsonl"
-        if query.attempt not in (None, attempt) or query.rank not in (None, rank):
-            continue
-        if not (is_log if query.source == "log" else query.source in (None, metric_set.source)):
-            continue
-        places = [
-            place
-            for place, (name, _) in enumerate(metric_set.names)
-            if not query.names or any(fnmatch.fnmatchcase(name, each) for each in query.names)
-            if not (query.prefer_jsonl and is_log and (job_row, name, attempt) in in_jsonl)
-        ]
-        if places:
-            selected.append((metric_set, places))
-    return selected
 
 
 def _spread(items: Sequence[int], most: int) -> list[int]:

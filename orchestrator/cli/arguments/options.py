@@ -135,7 +135,7 @@ max_gpu_hours = option(
     "--max-gpu-hours",
     "Give no token to a plan that may use more. It cannot exceed agents.max_gpu_hours of the "
     "configuration.",
-    click.FloatRange(min=0.0),
+    value_types.FloatRange(min=0.0),
     metavar="HOURS",
 )
 

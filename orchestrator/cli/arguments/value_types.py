@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,6 +32,18 @@ _AGO = re.compile(
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
 #: sacct's words for an hour of the day (man sacct, "Time values"); `today` is midnight.
 _HOURS = {"midnight": 0, "today": 0, "noon": 12, "teatime": 16}
+
+
+class FloatRange(click.FloatRange):
+    """A range that refuses `nan`, which click accepts because it is not outside of any range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 def seconds(*, least: float = 0) -> Callable[[str], float]:

@@ -138,7 +138,8 @@ def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
 
 def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
     """Apply the recovery rules, unless a controller is running or nothing may be changed."""
-    if context.is_read_only or not any(job.recovers for job in current):
+    waiting = [job for job in current if job.recovers and job.ended and not job.is_over]
+    if not waiting:
         return
     context = clock_check.checked(context)
     if context.clock.doubt:
@@ -146,6 +147,12 @@ def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
     with context.store.reading() as work:
         lease = work.leases.read(context.clock.now())
     if lease is not None and lease.holder is not None and not lease.lapsed:
+        return
+    if context.is_read_only:
+        context.reporter.warn(
+            f"Nothing applies the recovery rules of {naming.names_of(waiting)}: no controller is "
+            "running, and this command may change nothing"
+        )
         return
     from orchestrator.controller.recovery import recover_jobs
 

@@ -283,8 +283,8 @@ def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job
             of_nodes = [submit_later.jobs_of(work, each) for each in work.graphs.nodes(graph.row)]
         return [job for of_node in of_nodes for job in of_node if not job.is_over]
 
-    verb = f"Submit no more nodes of graph {graph.name} (@{graph.row}), and cancel"
-    agreement.on_change(context, verb, not_over)
+    before = f"Submit no more nodes of graph {graph.name} (@{graph.row})"
+    agreement.on_change(context, "Cancel", not_over, before=before)
     with context.store.writing() as work:
         if has_ended(work, graph):
             return None

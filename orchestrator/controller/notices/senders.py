@@ -332,8 +332,8 @@ def _plugin(channel: config.Channel, message: Message, environ: Mapping[str, str
         _within(seconds, deliver, lambda: [])
     except TimeoutError as error:
         raise SendError(f"{channel.kind}: {error}", may_have_it=True) from error
-    except Exception as error:
-        # Its own code: anything may be wrong.
+    except (Exception, SystemExit) as error:
+        # Its own code: anything may be wrong. It must not end the controller.
         text = f"{channel.kind}: {type(error).__name__}: {error}"
         raise SendError(_short(text), may_have_it=True) from error
     return ""

@@ -61,18 +61,26 @@ def on_change(
     objection: Callable[[jobs.Job], str] = lambda job: "",
     runs: bool = False,
     submits: bool = False,
+    before: str = "",
 ) -> None:
     """Agree on a change of jobs.
 
     verb: "Cancel". objection: why a job cannot be changed; "": it can. runs: the jobs may use
-    resources afterwards. submits: they are submitted again.
+    resources afterwards. submits: they are submitted again. before: what is done first, as a
+    sentence.
     """
 
     def effect() -> plans.Effect:
         from orchestrator.controller.planning import effects
 
         return effects.of_change(
-            context, verb, selected(), runs=runs, submits=submits, objection=objection
+            context,
+            verb,
+            selected(),
+            runs=runs,
+            submits=submits,
+            objection=objection,
+            before=before,
         )
 
     context.guard.agree(effect)

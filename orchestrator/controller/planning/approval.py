@@ -72,7 +72,8 @@ def find(context: contexts.Context, token: str) -> plans.Plan:
         raise errors.NotFoundError(
             f"there is no plan {token!r}: `orchestrator plan COMMAND` makes one"
         )
-    _refuse_used(plan)
+    if plan.applied_at is not None:
+        raise _not_taken(plan, token)
     if context.clock.now() >= plan.expires_at:
         at = plan.expires_at.astimezone().isoformat(timespec="seconds")
         raise errors.ConflictError(f"plan {token} expired at {at}. {_AGAIN}")
@@ -82,13 +83,14 @@ def find(context: contexts.Context, token: str) -> plans.Plan:
 _AGAIN = "Nothing was done. Make a new plan: `orchestrator plan COMMAND`"
 
 
-def _refuse_used(plan: plans.Plan) -> None:
-    if plan.applied_at is not None:
-        at = plan.applied_at.astimezone().isoformat(timespec="seconds")
-        raise errors.ConflictError(
-            f"plan {plan.token} was applied at {at}, and a plan is applied only once. "
-            "`orchestrator status` shows the jobs"
-        )
+def _not_taken(plan: plans.Plan | None, token: str) -> errors.ConflictError:
+    if plan is None or plan.applied_at is None:
+        return errors.ConflictError(f"its command uses a database without plan {token}. {_AGAIN}")
+    at = plan.applied_at.astimezone().isoformat(timespec="seconds")
+    return errors.ConflictError(
+        f"plan {token} was applied at {at}, and a plan is applied only once. "
+        "`orchestrator status` shows the jobs"
+    )
 
 
 def _refuse_expensive(
@@ -119,7 +121,7 @@ class Application:
         if self.is_approved:
             return
         actual = effect()
-        if changed := plans.changes(self.plan.basis, actual.basis):
+        if changed := plans.changes(self.plan, actual):
             raise errors.ConflictError(
                 f"plan {self.plan.token} is out of date: {'; '.join(changed)}. {_AGAIN}"
             )
@@ -130,7 +132,7 @@ class Application:
             # What follows from the options of the plan was checked when it was made.
             _refuse_expensive(work, actual, budget(self.context.configuration.agents), now)
             if not work.plans.take(self.plan.token, now):
-                _refuse_used(work.plans.get(self.plan.token) or self.plan)
+                raise _not_taken(work.plans.get(self.plan.token), self.plan.token)
 
         if actual.submits:
             self.context.store.join_next_durable(take)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files, graphs, jobs, plans, specs
+from orchestrator.controller.planning import hours
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import job_scripts
 from orchestrator.controller.sweeps import plan
 from orchestrator.jobs import naming
 from orchestrator.specs import ranks
-from orchestrator.sweeps import resources
 from orchestrator.text import nouns
 
 #: Of a program: a larger file is not part of the plan.
 _FILE_LIMIT_BYTES = 64 * 1024 * 1024
-#: In options of sbatch that request GPUs: gpus, gpus-per-task, gres, tres-per-task, ...
-_GPU_WORDS = ("gpu", "gres", "tres")
 
 
 def of_request(
@@ -29,17 +26,22 @@ def of_request(
 ) -> plans.Effect:
     """Return what submitting one job, or a job array, would do."""
     spec = request.spec
-    tasks = _tasks(spec)
+    tasks = hours.tasks(spec)
     size = f"{tasks} tasks, each with " if tasks > 1 else ""
     nodes = nouns.count(spec.resources.nodes, "node")
-    gpus = spec.resources.gpus_per_node or 0
+    gpus = ranks.gpus_per_node(spec)
     what = f"{nodes} with {nouns.count(gpus, 'GPU')} each" if gpus else nodes
+    exclusive = ", exclusive" if spec.exclusive else ""
     limit = f", time limit {spec.time_limit}" if spec.time_limit else ", no time limit"
-    action = f"Submit {spec.name}: {size}{what}{limit}, with code {_code(spec.code)}"
+    starts = hours.starts(spec)
+    again = f", at most {starts} starts" if starts > 1 else ""
+    action = (
+        f"Submit {spec.name}: {size}{what}{exclusive}{limit}{again}, with code {_code(spec.code)}"
+    )
     return plans.Effect(
         actions=(action,),
         jobs=tasks,
-        gpu_hours=_hours_of_spec(context, spec),
+        gpu_hours=hours.by_spec(context)(spec),
         basis={
             **_settings(context),
             f"the spec of {spec.name}": _digest(specs.to_json(spec)),
@@ -54,7 +56,7 @@ def of_points(
     context: contexts.Context, name: str, prepared: plan.Prepared, resent: Sequence[jobs.Job] = ()
 ) -> plans.Effect:
     """Return what submitting points of a sweep would do; resent: jobs that Slurm never had."""
-    hours = [_hours_of_spec(context, point.spec) for point in prepared.points]
+    of_each = map(hours.by_spec(context), (point.spec for point in prepared.points))
     actions = [
         f"Submit {nouns.count(len(points), 'point')} of {name}: "
         + " ... ".join(dict.fromkeys([points[0].name, points[-1].name]))
@@ -65,7 +67,7 @@ def of_points(
     return plans.Effect(
         actions=tuple(actions),
         jobs=len(prepared.points) + len(resent),
-        gpu_hours=_total([*hours, *(_hours_of_job(context, job) for job in resent)]),
+        gpu_hours=hours.total([*of_each, *(hours.of_job(context, job) for job in resent)]),
         basis={
             **_settings(context),
             **{
@@ -92,11 +94,11 @@ def of_graph(
     return plans.Effect(
         actions=tuple(
             f"Submit {node.name} of graph {name}: "
-            + nouns.count(sum(map(_tasks, of_nodes[node.name])), "job")
+            + nouns.count(sum(map(hours.tasks, of_nodes[node.name])), "job")
             for node, _ in nodes
         ),
-        jobs=sum(map(_tasks, of_jobs)),
-        gpu_hours=_total(_hours_of_spec(context, spec) for spec in of_jobs),
+        jobs=sum(map(hours.tasks, of_jobs)),
+        gpu_hours=hours.total(map(hours.by_spec(context), of_jobs)),
         basis={
             **_settings(context),
             **{
@@ -117,18 +119,21 @@ def of_change(
     runs: bool = False,
     submits: bool = False,
     objection: Callable[[jobs.Job], str] = lambda job: "",
+    before: str = "",
 ) -> plans.Effect:
     """Return what a change of jobs would do.
 
     verb: "Cancel". runs: the jobs may use resources afterwards. objection: why a job cannot be
-    changed. Raises ConflictError if no job can be changed.
+    changed. before: what is done first, as a sentence. Raises ConflictError if no job can be
+    changed.
     """
     impossible = {job.row: why for job in selected if (why := objection(job))}
     possible = [job for job in selected if job.row not in impossible]
     if selected and not possible:
         raise errors.ConflictError("\n".join(dict.fromkeys(impossible.values())))
-    hours = [_hours_of_job(context, job) for job in possible] if runs else []
-    actions = [
+    of_each = [hours.of_job(context, job) for job in possible] if runs else []
+    actions = [before] if before else []
+    actions += [
         f"{verb} {naming.names_of(tasks)} ({tasks[0].name}, {_states_of(tasks)})"
         for tasks in naming.by_submission(possible)
     ]
@@ -136,7 +141,7 @@ def of_change(
     return plans.Effect(
         actions=tuple(actions),
         jobs=len(possible),
-        gpu_hours=_total(hours),
+        gpu_hours=hours.total(of_each),
         basis={**_settings(context), **_states(selected)},
         submits=submits,
     )
@@ -180,40 +185,6 @@ def _files(
 
 def _code(code: jobs.Code) -> str:
     return f"snapshot {code.tree[:12]}" if code.tree else "in its folder when it starts"
-
-
-def _tasks(spec: jobs.JobSpec) -> int:
-    return 1 if spec.array.task_ids is None else len(spec.array.task_ids)
-
-
-def _hours_of_spec(context: contexts.Context, spec: jobs.JobSpec) -> float | None:
-    """Return the GPU-hours of all tasks of a job at most; None: unknown."""
-    # What #SBATCH lines and further options of sbatch ask for is not part of the spec.
-    options = " ".join(spec.sbatch)
-    if spec.launch.batch_file is not None or any(word in options for word in _GPU_WORDS):
-        return None
-    hours = resources.hours_of(spec, context.profile)
-    if hours is None:
-        return None if ranks.gpus_per_node(spec) else 0.0
-    return hours[0] * _tasks(spec)
-
-
-def _hours_of_job(context: contexts.Context, job: jobs.Job) -> float | None:
-    if job.gpus is not None and job.time_limit_seconds is not None:
-        return job.gpus * job.time_limit_seconds / 3600
-    if job.tracked_name is not None:
-        return 0.0 if job.gpus == 0 else None
-    with context.store.reading() as work:
-        spec = specs.from_json(work.jobs.submission_of(job.row).spec)
-    hours = _hours_of_spec(context, spec)
-    return None if hours is None else hours / _tasks(spec)
-
-
-def _total(hours: Iterable[float | None]) -> float | None:
-    known = list(hours)
-    if any(number is None for number in known):
-        return None
-    return math.fsum(number for number in known if number is not None)
 
 
 def _digest(content: str | bytes) -> str:

@@ -62,8 +62,8 @@ def carry_out(context: contexts.Context, plan: Plan) -> Result:
         groups.sort(key=lambda group: -group.jobs[-1].row)
         for number in range(0, len(groups), _MARKED_AT_ONCE):
             _carry_out(context, groups[number : number + _MARKED_AT_ONCE], result)
-    if any(group.kind is Kind.ROWS for group in plan.groups):
-        _in_batches(context, lambda work: work.prune.delete_environments(_ENVIRONMENTS_AT_ONCE) > 0)
+    # Not only with rows: an interrupted removal may have left some.
+    _in_batches(context, lambda work: work.prune.delete_environments(_ENVIRONMENTS_AT_ONCE) > 0)
     if plan.code:
         _remove_snapshots(context, result)
     return result

@@ -28,7 +28,7 @@ class Description:
 
     #: a spec, a batch file or a program, and nothing more; none: the arguments are the program
     words: Sequence[str] = ()
-    #: the keys of a spec, instead of a file
+    #: the keys of a spec, instead of a file; with `words` these name its script, which must exist
     mapping: Mapping[str, object] | None = None
     #: what follows `--` on the command line
     arguments: Sequence[str] = ()
@@ -71,6 +71,8 @@ class Description:
         Raises RequestError if there are several files, or a program that is no script.
         """
         words, arguments = self.words, self.arguments
+        if self.mapping is not None:
+            return None, [*arguments]
         if len(words) > 1:
             raise errors.RequestError(
                 f"at most one script or spec is allowed, got {shlex.join(words)}; write a program "

@@ -94,8 +94,8 @@ def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, li
         with context.store.reading() as work:
             return [job for job in work.sweeps.jobs(sweep.row) if not job.is_over]
 
-    verb = f"Submit no more points of sweep {sweep.name} (@{sweep.row}), and cancel"
-    agreement.on_change(context, verb, not_over)
+    before = f"Submit no more points of sweep {sweep.name} (@{sweep.row})"
+    agreement.on_change(context, "Cancel", not_over, before=before)
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "cancelled")
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import training_phases, vocabulary
 from orchestrator.patterns.general import junk, prose, readings
 from orchestrator.patterns.general.readings import Value
 from orchestrator.patterns.vocabulary import Meaning
@@ -126,7 +126,7 @@ def counted(
         name
         and is_end
         and readings.is_count(match)
-        and vocabulary.is_training(before.strip(" \1|:-"))
+        and training_phases.is_training(before.strip(" \1|:-"))
     ):
         # Train: 1/3 (33%) [49/323 (15%)], train 3: 50%|#####     | 5/10
         is_epoch = behind.strip(" ") == "[" or junk.BEFORE_BAR.match(behind)

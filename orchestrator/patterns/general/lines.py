@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.patterns import regexes, vocabulary
+from orchestrator.patterns import regexes, training_phases, vocabulary
 from orchestrator.patterns.general import counters, junk, phrases, prose, readings, tables
 from orchestrator.patterns.general.readings import Reading, Value
 from orchestrator.patterns.vocabulary import Meaning
@@ -147,7 +147,7 @@ def _values(text: str, is_old: bool = False, frame: str = "") -> list[Value]:
         name = _name(before, is_first=index == 0)
         beginning = before if name is None else before[: len(before) - len(name[0])]
         group = readings.group(beginning, group, values)
-        phase = vocabulary.last_phase(prose.WORDS.findall(before), phase)
+        phase = training_phases.last_phase(prose.WORDS.findall(before), phase)
         other_words += prose.other_words(_prose(before, name))
         if at_step is not None and (at_step.kind != "other" or "." in match["number"]):
             value: Value | None = Value(at_step, match["number"], match["unit"], explicit=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import training_phases, vocabulary
 from orchestrator.patterns.general.readings import Value
 from orchestrator.patterns.vocabulary import Meaning
 
@@ -46,6 +46,6 @@ def metric_at_step(before: str) -> Meaning | None:
     phase, _, rest = metric[1].partition(" ")
     unknown = vocabulary.snake(rest)
     is_unknown = unknown and not vocabulary.is_other(unknown, is_identifier=False)
-    if not is_unknown or " " in rest or vocabulary.last_phase([phase], None) is None:
+    if not is_unknown or " " in rest or training_phases.last_phase([phase], None) is None:
         return None
-    return Meaning(vocabulary.in_phase(unknown, phase), "other")
+    return Meaning(training_phases.in_phase(unknown, phase), "other")

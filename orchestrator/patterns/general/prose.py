@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import training_phases, vocabulary
 
 WORDS = re.compile(r"[A-Za-z][A-Za-z_]+")
 #: Words beside metrics that are no prose.
@@ -39,7 +39,7 @@ def is_other(word: str) -> bool:
     return (
         word.lower() not in _USUAL
         and vocabulary.meaning(word) is None
-        and vocabulary.last_phase([word], None) is None
+        and training_phases.last_phase([word], None) is None
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.patterns import vocabulary
+from orchestrator.patterns import training_phases, vocabulary
 from orchestrator.patterns.general import tables
 from orchestrator.patterns.vocabulary import Meaning
 
@@ -88,7 +88,7 @@ def in_phase(value: Value, phase: str) -> Value:
         return value._replace(meaning=Meaning("batch", "counter"))
     if not phase or value.meaning.kind not in ("loss", "score"):
         return value
-    name = vocabulary.in_phase(value.meaning.name, phase)
+    name = training_phases.in_phase(value.meaning.name, phase)
     return value._replace(meaning=value.meaning._replace(name=name))
 
 
@@ -178,11 +178,11 @@ def in_other_phase(
     name: re.Match[str], match: re.Match[str], values: Sequence[Value]
 ) -> Value | None:
     """Return the value of `valid` in `loss train 0.5 valid 0.6`."""
-    phase = vocabulary.last_phase([name["words"].rpartition(" ")[2]], None)
+    phase = training_phases.last_phase([name["words"].rpartition(" ")[2]], None)
     if phase is None or not values or values[-1].meaning.kind not in ("loss", "score"):
         return None
     # In "loss 0.5, train: 0.9, val: 0.8" they are something else.
-    if vocabulary.last_phase(values[-1].printed_name.split("_"), None) is None:
+    if training_phases.last_phase(values[-1].printed_name.split("_"), None) is None:
         return None
     bare = values[-1].meaning.name.removeprefix("val_")
     return Value(values[-1].meaning._replace(name=bare), match["number"], match["unit"])
@@ -191,7 +191,7 @@ def in_other_phase(
 def is_of_phase(value: Value) -> bool:
     """Tell whether this is a decimal number that only its phase names: train 0.51 val 0.62."""
     name = value.meaning.name.removeprefix("val_")
-    return "." in value.number and vocabulary.last_phase([name], None) is not None
+    return "." in value.number and training_phases.last_phase([name], None) is not None
 
 
 def is_step_time(value: Value) -> bool:
@@ -221,7 +221,7 @@ def named(
         # 12/20 correct
         return None
     in_name = extra.strip(" ()[]")
-    if not unit and vocabulary.last_phase([in_name], None) is None:
+    if not unit and training_phases.last_phase([in_name], None) is None:
         unit = in_name
     if found.kind in ("rate", "time"):
         number += scale(match)
@@ -266,7 +266,7 @@ def unknown(
         return None
     if name["words"].endswith(f" {words[0]}"):
         # train si-snr: -21.1, valid si-snr: -20.6
-        printed = vocabulary.in_phase(printed, name["words"].split(" ")[-2])
+        printed = training_phases.in_phase(printed, name["words"].split(" ")[-2])
     if not printed or vocabulary.is_other(printed, is_identifier=is_identifier):
         return None
     if not sign and not (is_alone and len(words) == 1 and _BEHIND_CELL.match(behind)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.patterns import regexes, vocabulary
+from orchestrator.patterns import regexes, training_phases, vocabulary
 
 _MAX_COLUMNS = 80
 SCALES = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
@@ -120,9 +120,9 @@ def header(text: str, above: Sequence[str] = ()) -> tuple[str, ...]:
             )
     text = _COMMENT.sub("", text.strip(_BORDERS))
     cells = _CELL_END.split(text)
-    phases = [cell for cell in cells if vocabulary.last_phase([cell], None) is not None]
-    if "|" in text and len(cells) - 1 <= len(phases) >= 2:
-        return (_NAMES, *phases)
+    columns = [cell for cell in cells if training_phases.last_phase([cell], None) is not None]
+    if "|" in text and len(cells) - 1 <= len(columns) >= 2:
+        return (_NAMES, *columns)
     # Only some columns may be more than one blank apart.
     for names in (cells, text.split()) if len(cells) > 2 else (text.split(),):
         known = [found for found in map(_meaning, names, [names] * len(names)) if found is not None]
@@ -212,7 +212,7 @@ def _with_joined_numbers(text: str) -> str:
 
 
 def _phase_before(match: re.Match[str]) -> str | None:
-    return vocabulary.last_phase([(match[1] or "").strip()], None)
+    return training_phases.last_phase([(match[1] or "").strip()], None)
 
 
 def _both(match: re.Match[str]) -> str:
@@ -261,7 +261,7 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
         if is_text or 2 * numbers < len(names):
             continue
         cells: list[Cell] = []
-        phase = vocabulary.last_phase(texts, "")
+        phase = training_phases.last_phase(texts, "")
         for column, cell in zip(names, texts, strict=True):
             found, number = _meaning(column, names), _NUMBER.search(cell)
             if found is not None and cell[:1] == "[":
@@ -277,7 +277,7 @@ def row(text: str, columns: Sequence[str]) -> tuple[list[Cell], str]:
                     # 31.26 M
                     unit, value = "", value + exponent(value, unit)
                 if phase and found.kind in ("loss", "score"):
-                    found = found._replace(name=vocabulary.in_phase(found.name, phase))
+                    found = found._replace(name=training_phases.in_phase(found.name, phase))
                 cells.append((found, value, unit))
             elif found is not None and found.kind == "counter":
                 break

@@ -210,7 +210,7 @@ class LogLineRow(TypedDict):
     path: Annotated[str, "Of the log."]
     is_stderr: Annotated[bool, "Whether it is the separate error log."]
     line: Annotated[int, "Counted from 1."]
-    is_match: Annotated[bool, "Otherwise it is beside a match."]
+    is_match: Annotated[bool, "Otherwise it is beside a match. Without --grep: true."]
     text: Annotated[str, "Untrusted: what a program printed."]
 
 

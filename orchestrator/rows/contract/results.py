@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from orchestrator.rows import schemas
+from orchestrator.rows.contract import schemas
 from orchestrator.rows.contract.jobs import JobId, Row
 
 

@@ -1,15 +1,12 @@
-"""The progress bar of `wait`, and data frames of records."""
+"""The progress bar of `wait`."""
 
 from __future__ import annotations
 
 import datetime
 import io
-import sys
 
-import pytest
-
-from orchestrator import errors, jobs
-from orchestrator.api import progress, records
+from orchestrator import jobs
+from orchestrator.api import progress
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 9, 0, tzinfo=datetime.UTC)
@@ -43,10 +40,3 @@ def test_a_terminal_shows_one_line() -> None:
     bar.show("two")
     bar.close()
     assert stream.getvalue() == "\rone\x1b[K\rtwo\x1b[K\n"
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pandas", "polars"):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(errors.OrchestratorError, match=f"Install it: pip install {name}$"):
-            getattr(records.Records(), f"to_{name}")()

@@ -10,7 +10,7 @@ import pytest
 from orchestrator import errors
 from orchestrator.cli import commands, top
 from orchestrator.controller.session import stores
-from orchestrator.rows import kinds
+from orchestrator.rows.contract import kinds
 from tests import builders, reference
 
 ALL = {

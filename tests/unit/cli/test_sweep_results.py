@@ -264,6 +264,7 @@ def test_plot(run: Run, home: Path) -> None:
             "use --format, or one of .tsv, .csv, .json, .jsonl, .md, .parquet\n",
         ),
         (("--plot", "x.svg", "--output", "x.csv"), 2, "remove --format and --output\n"),
+        (("--plot", "x.svg", "--format", "csv"), 2, "remove --format and --output\n"),
     ],
 )
 def test_invalid_options(run: Run, options: tuple[str, ...], code: int, message: str) -> None:

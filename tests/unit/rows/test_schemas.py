@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from orchestrator.jobs import JobState
-from orchestrator.rows import kinds, row_values, schemas
+from orchestrator.rows import row_values
+from orchestrator.rows.contract import kinds, schemas
 
 
 class Inner(TypedDict, total=False):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from db.stores import prune as prune_store
 from orchestrator import jobs, prune
 from orchestrator.controller.prune import plan, removal
 from orchestrator.controller.session import contexts, stores
@@ -131,7 +132,9 @@ def test_a_job_on_which_one_depends_meanwhile_stays(context: contexts.Context) -
     assert [*context.store.check()] == []
 
 
-def test_environments_that_no_attempt_names_go_with_the_rows(context: contexts.Context) -> None:
+def test_environments_that_no_attempt_names_go_with_the_rows(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = pruning.World(context)
     (old,) = world.add("old", goes=True)
     (live,) = world.add("live", goes=False, state=jobs.JobState.RUNNING)
@@ -143,9 +146,21 @@ def test_environments_that_no_attempt_names_go_with_the_rows(context: contexts.C
                 (live.row, 0, ("b" * 64, "{}"), "{}"),
             ]
         )
+
+    def stored() -> set[str]:
+        with context.store.reading() as work:
+            found = work.environments.documents(["a" * 64, "b" * 64])
+        return {sha256[0] for sha256 in found}
+
+    def kill(*arguments: object) -> int:
+        raise Killed
+
     assert remove(context, Kind.RUN_FOLDER) == []
-    with context.store.reading() as work:
-        assert work.environments.documents(["a" * 64, "b" * 64]).keys() == {"a" * 64, "b" * 64}
-    assert remove(context, Kind.ROWS) == []
-    with context.store.reading() as work:
-        assert work.environments.documents(["a" * 64, "b" * 64]).keys() == {"b" * 64}
+    assert stored() == {"a", "b"}
+    # Killed when the rows are gone: the next call removes them, whatever it is asked for.
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(prune_store.PruneStore, "delete_environments", kill)
+        remove(context, Kind.ROWS)
+    assert (stored(), len(world.remaining())) == ({"a", "b"}, 1)
+    assert remove(context, Kind.CHECKPOINTS) == []
+    assert stored() == {"b"}
