@@ -38,6 +38,10 @@ class Piped:
         self._pipes = (self._process.stdin, self._process.stdout)
         self.stdin, self.stdout = (pipe.fileno() for pipe in self._pipes)
 
+    def stop(self) -> None:
+        """Let it end, from another thread than the one that reads its output."""
+        self._process.terminate()
+
     def end(self, *, at_once: bool = False) -> int:
         """Close its pipes, wait for its end, and return its exit code; negative: a signal.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -252,3 +253,21 @@ def test_a_host_that_does_not_answer_in_time(site: Site, monkeypatch: pytest.Mon
         assert gathered.answers(["status", "--json"]) == [
             gathering.Answer(name="mill", error="did not answer within 0 s")
         ]
+
+
+def test_ctrl_c_does_not_wait_for_a_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.set_host(noise="exec sleep 600; ")
+    remotes = [connection.Remote(name=name, host=config.Host()) for name in ("mill", "forge")]
+    waiting = gathering._Asked.answer
+
+    def answer(self: gathering._Asked, words: list[str], deadline: float) -> gathering.Answer:
+        if self._remote.name == "forge":
+            return waiting(self, words, deadline)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gathering._Asked, "answer", answer)
+    with contextlib.closing(gathering.Gathering(remotes, site.laptop.environ)) as gathered:
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            gathered.answers(["status", "--json"])
+        assert time.monotonic() - began < gathering.SECONDS / 2

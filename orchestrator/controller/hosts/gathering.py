@@ -59,7 +59,14 @@ class Gathering:
     def answers(self, words: Sequence[str]) -> list[Answer]:
         """Return what a command that prints JSON answers on each host, in the given order."""
         with concurrent.futures.ThreadPoolExecutor(max(1, len(self._asked))) as pool:
-            return list(pool.map(lambda asked: asked.answer(words, self._deadline), self._asked))
+            try:
+                asking = [pool.submit(each.answer, words, self._deadline) for each in self._asked]
+                return [each.result() for each in asking]
+            except BaseException:
+                # Ctrl-C: the threads are not to wait for their hosts.
+                for each in self._asked:
+                    each.stop()
+                raise
 
     def close(self) -> None:
         """End all connections."""
@@ -75,6 +82,7 @@ class _Asked:
         self._stderr = tempfile.TemporaryFile()
         self._started: connections.Started | None = None
         self._error = ""
+        self._is_answered = False
         try:
             self._started = connections.start(remote, environ, self._stderr)
         except connections.ConnectionFailedError as error:
@@ -82,11 +90,11 @@ class _Asked:
 
     def answer(self, words: Sequence[str], deadline: float) -> Answer:
         name = self._remote.name
-        started, self._started = self._started, None
-        if started is None:
+        if self._started is None:
             return Answer(name=name, error=self._error)
+        self._is_answered = True
         try:
-            with connections.greeted(self._remote, started, deadline) as connection:
+            with connections.greeted(self._remote, self._started, deadline) as connection:
                 run = _run(self._remote, words)
                 _, code, pieces = settling.ask(connection.channel, run.message(), deadline)
                 connection.channel.send(messages.of_request("done", run.request))
@@ -108,8 +116,12 @@ class _Asked:
         lines = [line for line in text.splitlines() if line.strip()]
         return escaping.one_line(lines[-1]) if lines else ""
 
-    def close(self) -> None:
+    def stop(self) -> None:
         if self._started is not None:
+            self._started.stop()
+
+    def close(self) -> None:
+        if self._started is not None and not self._is_answered:
             self._started.end(at_once=True)
         self._stderr.close()
 
