@@ -245,7 +245,7 @@ def test_options_hold_on_all_hosts(site: Site) -> None:
 
 def test_a_host_that_does_not_answer_in_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "SECONDS", 0.2)
-    site.set_host(noise="exec sleep 600; ")
+    site.set_host(noise="exec cat >/dev/null; ")
     gathered = gathering.Gathering(
         [connection.Remote(name="mill", host=config.Host())], site.laptop.environ
     )
@@ -256,7 +256,7 @@ def test_a_host_that_does_not_answer_in_time(site: Site, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_does_not_wait_for_a_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.set_host(noise="exec sleep 600; ")
+    site.set_host(noise="exec cat >/dev/null; ")
     remotes = [connection.Remote(name=name, host=config.Host()) for name in ("mill", "forge")]
     waiting = gathering._Asked.answer
 
