@@ -74,11 +74,14 @@ def code_of(counter: int) -> str:
     return f"{(int.from_bytes(digest[at : at + 4]) & 0x7FFFFFFF) % 1_000_000:06d}"
 
 
-@pytest.mark.parametrize(
-    "sshd",
-    ["UsePAM yes\nKbdInteractiveAuthentication yes\n"
-     "AuthenticationMethods publickey,keyboard-interactive"],
-)  # fmt: skip
+CODES = """\
+UsePAM yes
+KbdInteractiveAuthentication yes
+AuthenticationMethods publickey,keyboard-interactive
+"""
+
+
+@pytest.mark.parametrize("sshd", [CODES], ids=["PAM"])
 def test_one_time_codes(remote: Remote, lab: cluster.Lab) -> None:
     folder = f"{remote.folder}/otp"
     lab.write(f"{folder}/codes", "".join(f"{code_of(n)}\n" for n in range(40)))
