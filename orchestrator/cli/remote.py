@@ -146,7 +146,7 @@ def setup(
     done = installation.install(
         remote,
         os.environ,
-        files=installation.files_of(folder, os.environ),
+        sent=installation.files_of(folder, os.environ),
         python=python,
         extras=extras or None,
         wheels_folder=folder,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.controller.hosts import checks as host_checks
 from orchestrator.controller.hosts import wheels
 from orchestrator.controller.remote import connection as connections
@@ -53,7 +53,10 @@ def files_of(folder: Path | None, environ: Mapping[str, str]) -> dict[str, bytes
             (folder / name).write_bytes(data)
             ours = [folder / name]
         others = [path for path in folder.glob("*.whl") if path.name[:13] != "orchestrator-"]
-        return {path.name: path.read_bytes() for path in [ours[0], *sorted(others)]}
+        return {
+            path.name: files.read_bytes(path, limit_bytes=wheels.MAX_BYTES)
+            for path in [ours[0], *sorted(others)]
+        }
     except OSError as error:
         raise errors.OrchestratorError(f"{folder}: {error.strerror}") from error
 
@@ -62,7 +65,7 @@ def install(
     remote: Remote,
     environ: Mapping[str, str],
     *,
-    files: Mapping[str, bytes],
+    sent: Mapping[str, bytes],
     python: str | None,
     extras: Sequence[str] | None,
     wheels_folder: Path | None,
@@ -70,13 +73,13 @@ def install(
     """Install these wheels on a host, and what they need. One call of ssh.
 
     python: path on the host; None: the best one. extras: None: those of the last installation.
-    wheels_folder: where the files are from, which are then all that is used; None: pip downloads
+    wheels_folder: where they are from, which are then all that is used; None: pip downloads
     the others there. Raises OrchestratorError, with the cure.
     """
     request = {
         "version": orchestrator.__version__,
-        "digest": _digest(files),
-        "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
+        "digest": _digest(sent),
+        "files": {name: base64.b64encode(data).decode() for name, data in sent.items()},
         "extras": None if extras is None else sorted(set(extras)),
         "offline": wheels_folder is not None,
     }
@@ -113,10 +116,10 @@ def report(remote: Remote, done: Installation) -> list[str]:
     return [*lines, f"To remove it: {shlex.join(['ssh', remote.address, remove])}"]
 
 
-def _digest(files: Mapping[str, bytes]) -> str:
+def _digest(sent: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(f"{name} {hashlib.sha256(files[name]).hexdigest()}\n".encode())
+    for name in sorted(sent):
+        digest.update(f"{name} {hashlib.sha256(sent[name]).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

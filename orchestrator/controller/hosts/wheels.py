@@ -16,9 +16,11 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.processes import process
 
+#: Of a wheel.
+MAX_BYTES = 512 * 1024**2
 _BUILD_SECONDS = 120.0
 #: Of the installation, not of the wheel.
 _NOT_IN_WHEEL = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_build.json")
@@ -66,7 +68,8 @@ def packed(distribution: importlib.metadata.Distribution) -> tuple[str, bytes]:
     rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(names):
-            data = Path(str(distribution.locate_file(names[name]))).read_bytes()
+            path = Path(str(distribution.locate_file(names[name])))
+            data = files.read_bytes(path, limit_bytes=MAX_BYTES)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.writerow([name, f"sha256={digest}", len(data)])
             _add(archive, name, data)
@@ -94,4 +97,4 @@ def _built(checkout: Path, environ: Mapping[str, str]) -> tuple[str, bytes]:
                 f"cannot build the wheel of {checkout}: {last}. Build it (`pip wheel --no-deps "
                 f"{checkout}`), and name its folder: --wheels"
             )
-        return wheels[0].name, wheels[0].read_bytes()
+        return wheels[0].name, files.read_bytes(wheels[0], limit_bytes=MAX_BYTES)
