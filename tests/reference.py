@@ -12,8 +12,11 @@ from collections.abc import Iterator
 import click
 
 from orchestrator import cli
+from orchestrator.cli import commands
 from tests import keys, python_reference
 
+#: What `orchestrator --host` needs to know without importing the commands.
+READING = pathlib.Path(__file__).parents[1] / "orchestrator/remote/reading.py"
 PAGE = pathlib.Path(__file__).parents[1] / "docs/reference.md"
 #: As wide as the help may get (cli's max_content_width), so that lines break in one place only.
 WIDTH = 100
@@ -57,6 +60,23 @@ def _below(
             yield from _below(inner, click.Context(inner, info_name=name, parent=above))
 
 
+def reading() -> str:
+    """Return the module that names the commands that change nothing, as they declare it."""
+    names = sorted(
+        context.command_path.removeprefix("orchestrator ")
+        for command, context in everything()
+        if (effects := commands.effects_of(command)) and effects.changes == "nothing"
+    )
+    return "".join(
+        [
+            '"""Commands that change nothing. Written by `python -m tests.reference`."""\n\n',
+            "from __future__ import annotations\n\nCOMMANDS = frozenset(\n    {\n",
+            *(f'        "{name}",\n' for name in names),
+            "    }\n)\n",
+        ]
+    )
+
+
 if __name__ == "__main__":
     from tests import json_output
 
@@ -64,3 +84,4 @@ if __name__ == "__main__":
     keys.PAGE.write_text(keys.page(), encoding="utf-8")
     python_reference.PAGE.write_text(python_reference.page(), encoding="utf-8")
     json_output.PAGE.write_text(json_output.page(), encoding="utf-8")
+    READING.write_text(reading(), encoding="utf-8")

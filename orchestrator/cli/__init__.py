@@ -22,7 +22,7 @@ from orchestrator.cli.output import terminal
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from orchestrator.controller.session import contexts
+    from orchestrator.controller.session import callers
 
 #: Command -> (module, first sentence of its help).
 COMMANDS = {
@@ -69,6 +69,7 @@ COMMANDS = {
     "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
     "schema": ("schemas", "Print the JSON Schema of what a command prints with --json."),
     "completion": ("completion", "Print the shell code that completes commands and job IDs."),
+    "setup": ("remote", "Install or upgrade orchestrator on a host, without root."),
     "connect": ("remote", "Keep a connection to a host open for later calls with --host."),
     "agent": ("remote", "Answer `orchestrator --host` of another computer."),
     "db": ("database", "Check, back up, restore, upgrade or move the database."),
@@ -125,10 +126,10 @@ class LazyGroup(suggestions.Group):
                 return super().invoke(ctx)
             if not ctx.meta[_WORDS]:
                 ctx.fail("Missing command.")
-            from orchestrator.cli import remote
+            from orchestrator.cli import on_host
 
             options = {key: value for key, value in ctx.params.items() if value is not None}
-            return remote.run_on_host(ctx, options, ctx.meta[_WORDS])
+            return on_host.run_on_host(ctx, options, ctx.meta[_WORDS])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -205,7 +206,7 @@ def cli(
     ctx.obj = {key: value for key, value in given.items() if value is not None}
 
 
-def main(caller: contexts.Caller | None = None) -> None:
+def main(caller: callers.Caller | None = None) -> None:
     """Run the command line. Errors become a message and an exit code.
 
     caller: the computer that sent it.
@@ -244,7 +245,7 @@ def main(caller: contexts.Caller | None = None) -> None:
     sys.exit(code)
 
 
-def run(caller: contexts.Caller | None = None) -> int:
+def run(caller: callers.Caller | None = None) -> int:
     """Run the command and return its exit code. OSError if the output cannot be written."""
     from orchestrator import errors
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import typing
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,6 +19,9 @@ from orchestrator.config import trust as trust_records
 from orchestrator.rows import row_values
 from orchestrator.text import escaping
 from orchestrator.toml import documents, key_paths, schema
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller.setup import site_checks
 
 #: A probe that is pending for longer says more about the queue than about the node.
 PROBE_TIMEOUT_SECONDS = 120.0
@@ -93,6 +98,7 @@ def init(print_: bool = option("--print", "Print the draft instead of writing a 
     "doctor",
     "orchestrator doctor",
     "orchestrator doctor --job --gpus-per-node 1",
+    "orchestrator doctor --host mill",
     changes="other",
     when=lambda given: given["with_job"],
     prints=("checks",),
@@ -111,14 +117,27 @@ def doctor(
         metavar="SECONDS",
         default=PROBE_TIMEOUT_SECONDS,
     ),
+    host: str | None = option(
+        "--host", "Check instead what `orchestrator --host NAME` needs of this host.", "NAME"
+    ),
     form: str = options.form,
 ) -> None:
     """Check this machine and the configuration.
 
     Each problem is shown with its fix. --job submits a job of at most one minute. It checks on a
     compute node that runs_dir is visible and the clock is right, and finds its container runtime,
-    GPU driver and torch. Exit code 1 if a check fails; warnings do not count.
+    GPU driver and torch. --host checks ssh, start-up files, Python, orchestrator, Slurm's commands
+    and the clock of a host, in one call of ssh; orchestrator need not be installed there. Exit code
+    1 if a check fails; warnings do not count.
     """
+    if host is not None:
+        options.refuse({"--host: not with --job": with_job})
+        from orchestrator.controller.hosts import checks as host_checks
+        from orchestrator.controller.remote import connection
+
+        remote = connection.remote(host, session.configuration_of(ctx, with_project=False))
+        _print_checks(list(host_checks.examine(remote, os.environ)), form)
+        return
     from orchestrator.controller.setup import node_checks, site_checks
 
     refused: list[site_checks.Check] = []
@@ -138,6 +157,13 @@ def doctor(
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
             checks.append(site_checks.bad("compute node", str(exc), fix))
+    _print_checks(checks, form)
+
+
+def _print_checks(checks: Sequence[site_checks.Check], form: str) -> None:
+    """Print checks. Raises OrchestratorError if one of them failed."""
+    from orchestrator.controller.setup import site_checks
+
     rows = [{"check": check.name, **row_values.fields_of(check, _CHECK_FIELDS)} for check in checks]
     output.print_rows("checks", rows, _CHECK_COLUMNS, form)
     failed = sum(check.outcome == site_checks.BAD for check in checks)

@@ -19,7 +19,7 @@ from orchestrator.cli import output
 
 if typing.TYPE_CHECKING:
     from orchestrator import plans
-    from orchestrator.controller.session import contexts
+    from orchestrator.controller.session import callers, contexts
     from orchestrator.processes import process
     from orchestrator.slurm.client import Client
 
@@ -86,7 +86,7 @@ def refuse_if_read_only(ctx: click.Context) -> None:
         )
 
 
-def set_caller(ctx: click.Context, caller: contexts.Caller | None) -> None:
+def set_caller(ctx: click.Context, caller: callers.Caller | None) -> None:
     """Set which computer sent the command; None: it was called here."""
     ctx.meta[_CALLER] = caller
 
@@ -131,7 +131,7 @@ def open_context(
     from orchestrator.controller.session import contexts, stores
 
     configuration = configuration_of(ctx, with_project=with_project)
-    caller: contexts.Caller | None = ctx.meta.get(_CALLER)
+    caller: callers.Caller | None = ctx.meta.get(_CALLER)
     store = stores.of(configuration)
     ctx.call_on_close(store.close)
     ctx.with_resource(store.explained())

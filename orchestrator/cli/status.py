@@ -7,9 +7,10 @@ import dataclasses
 import datetime
 import sys
 import time
+from typing import Any
 
 from orchestrator import errors, jobs
-from orchestrator.cli import commands, output
+from orchestrator.cli import all_hosts, commands, output
 from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_tables, terminal
@@ -25,9 +26,11 @@ _WATCH_SECONDS = 2
     "status",
     "orchestrator status",
     "orchestrator status -t RUNNING,PENDING --json",
+    "orchestrator status --all-hosts",
     table=job_tables.JOB_COLUMNS,
     changes="nothing",
-    prints=("jobs",),
+    prints=("jobs", "host_jobs"),
+    kind=all_hosts.StatusCommand,
 )
 def status(
     context: contexts.Context,
@@ -49,14 +52,31 @@ def status(
         "queried now, and later as without --watch.",
     ),
     refresh: bool | None = options.refresh,
+    on_all_hosts: bool = option(
+        "--all-hosts",
+        "Jobs of this computer and of all hosts in the configuration, [hosts.NAME]. --limit is for "
+        "each host.",
+    ),
     form: str = options.form,
-) -> None:
+) -> int:
     """List jobs and their states.
 
     By default these are live jobs and jobs that ended within the last day, newest first. A table
     shows array tasks with the same state in one row: 41_[0-499]. Slurm is asked only if the stored
     state is older than the profile's poll_floor_seconds.
+    --all-hosts asks all hosts at the same time, without prompts for passwords. A host that does not
+    answer within 20 s is named on stderr, the others are shown, and the exit code is 255.
     """
+    is_folded = form == "table" and not expand
+    gathering = None
+    if on_all_hosts:
+        options.refuse(
+            {
+                "--all-hosts: not with jobs or sweeps, which are of one host": references or sweeps,
+                "--all-hosts: not with --watch": watch,
+            }
+        )
+        gathering = all_hosts.start(context)
     shown = listing.Filter(
         references=references,
         states=job_states or (),
@@ -76,12 +96,17 @@ def status(
         error = ""
         if refresh and fresh is not None and fresh.failing_since is not None:
             error = fresh.last_error or ""
+        if gathering is not None:
+            here = _read_jobs(context, (), query, is_folded=is_folded, error=error)
+            return all_hosts.print_jobs(
+                gathering, here.rows, here.messages, limit, form, is_folded=is_folded
+            )
         is_empty = not _print_jobs(
             context,
             references,
             query,
             form,
-            expand=expand,
+            is_folded=is_folded,
             is_watched=watch,
             is_asked=refresh is not False,
             error=error,
@@ -89,9 +114,56 @@ def status(
         if is_empty and form == "table" and sys.stdout.isatty():
             output.note(_next_step(context, is_filtered=shown.has_conditions))
         if not watch:
-            return
+            return 0
         refresh = None if refresh else refresh
         time.sleep(_WATCH_SECONDS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Read:
+    """The jobs of a list."""
+
+    jobs: list[jobs.Job]
+    rows: list[dict[str, Any]]
+    #: how old the states are, and what is wrong
+    staleness: str
+    warnings: list[str]
+    damage: list[errors.DamagedRowError]
+
+    @property
+    def messages(self) -> list[str]:
+        return [*filter(None, [self.staleness, *self.warnings]), *map(str, self.damage[:1])]
+
+
+def _read_jobs(
+    context: contexts.Context,
+    references: tuple[str, ...],
+    query: jobs.JobQuery,
+    *,
+    is_folded: bool,
+    error: str,
+) -> _Read:
+    """Return the jobs, and one row more than the limit, which shows whether there are more."""
+    limit = None if references else query.limit
+    # An array is folded as a whole: the limit then counts lines.
+    one_more = dataclasses.replace(
+        query, limit=None if limit is None else limit + 1, whole_arrays=is_folded
+    )
+    with context.store.reading() as work:
+        listed = listing.read(context, references, one_more)
+        doubt = clock_check.stored_doubt(work)
+    now = context.clock.now()
+    if is_folded:
+        rows = job_rows.folded_rows(listed.jobs, now)
+    else:
+        rows = [job_rows.job_row(job, now) for job in listed.jobs]
+    return _Read(
+        jobs=listed.jobs,
+        rows=rows,
+        staleness=_staleness(listed.jobs, error or listed.slurm_error),
+        warnings=[*filter(None, [doubt, _late_controller(context, now)])],
+        damage=listed.damage,
+    )
 
 
 def _print_jobs(
@@ -100,42 +172,27 @@ def _print_jobs(
     query: jobs.JobQuery,
     form: str,
     *,
-    expand: bool,
+    is_folded: bool,
     is_watched: bool,
     is_asked: bool,
     error: str,
 ) -> bool:
     """Print jobs and what is wrong; return whether there are any."""
-    is_folded = form == "table" and not expand
-    # One more shows whether there are more. An array is folded as a whole: the limit then counts
-    # lines.
-    limit = None if references else query.limit
-    one_more = dataclasses.replace(
-        query, limit=None if limit is None else limit + 1, whole_arrays=is_folded
-    )
-    with context.store.reading() as work:
-        listed = listing.read(context, references, one_more)
-        doubt = clock_check.stored_doubt(work)
-    matching = listed.jobs
-    now = context.clock.now()
+    read = _read_jobs(context, references, query, is_folded=is_folded, error=error)
     if is_watched and form == "table" and output.is_drawable():
         terminal.clear()
-    if is_folded:
-        rows = job_rows.folded_rows(matching, now)
-    else:
-        rows = [job_rows.job_row(job, now) for job in matching]
-    job_tables.print_job_rows(rows[:limit], form)
-    staleness = _staleness(matching, error or listed.slurm_error)
+    limit = None if references else query.limit
+    job_tables.print_job_rows(read.rows[:limit], form)
+    staleness = read.staleness
     if is_watched and not is_asked and not staleness:
-        staleness = _not_asked(context, matching, now)
-    messages = [staleness, doubt, _late_controller(context, now)]
-    for message in filter(None, messages):
+        staleness = _not_asked(context, read.jobs, context.clock.now())
+    for message in filter(None, [staleness, *read.warnings]):
         output.note(message)
     if limit is not None:
-        output.note_limit(rows, limit)
-    if listed.damage:
-        raise listed.damage[0]
-    return bool(rows)
+        output.note_limit(read.rows, limit)
+    if read.damage:
+        raise read.damage[0]
+    return bool(read.rows)
 
 
 def _next_step(context: contexts.Context, *, is_filtered: bool) -> str:

@@ -9,6 +9,10 @@ from typing import Any, Literal
 from orchestrator.config import channels, paths, profiles
 from orchestrator.toml import schema
 
+#: ssh joins the words for the login shell, which may be tcsh. `setup --host` installs a link in
+#: ~/.local/bin, which is often not on PATH of a command that ssh runs.
+REMOTE_COMMAND = ("sh", "-c", "PATH=$PATH:$HOME/.local/bin; exec orchestrator agent --stdio")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Agents:
@@ -28,8 +32,9 @@ class Host:
     address: str | None = None
     #: options of ssh, such as ["-o", "ConnectTimeout=10"]
     ssh_options: tuple[str, ...] = ()
-    #: command that starts the agent there, for the login shell of that host
-    remote_command: tuple[str, ...] = ("orchestrator", "agent", "--stdio")
+    #: command that starts the agent there, for the login shell of that host; the default finds
+    #: orchestrator on PATH or in ~/.local/bin
+    remote_command: tuple[str, ...] = REMOTE_COMMAND
     #: profile there, unless --profile is given
     profile: str | None = None
     #: folder there in which commands run; default: the home folder

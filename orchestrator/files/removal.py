@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +67,7 @@ def _empty(folder: int, top: int) -> OSError | None:
 
 
 def _move(name: str, folder: int, top: int) -> None:
-    new = secrets.token_hex(8)
+    new = os.urandom(8).hex()
     try:
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
     except PermissionError:

@@ -1,25 +1,11 @@
 """Jobs: the specification (JobSpec) and the records (Job, Attempt, JobEvent, Metric). No I/O."""
 
+import importlib
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orchestrator
-from orchestrator.jobs.records import (
-    ORDERS,
-    Alert,
-    Attempt,
-    Job,
-    JobEvent,
-    JobGroup,
-    JobQuery,
-    Metric,
-    Reported,
-    Submission,
-    Submitter,
-    Task,
-    UnreadEnvironment,
-)
 from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
     SET_BY_US,
@@ -38,12 +24,39 @@ from orchestrator.jobs.spec import (
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 
+if TYPE_CHECKING:
+    from orchestrator.jobs.records import (
+        ORDERS,
+        Alert,
+        Attempt,
+        Job,
+        JobEvent,
+        JobGroup,
+        JobQuery,
+        Metric,
+        Reported,
+        Submission,
+        Submitter,
+        Task,
+        UnreadEnvironment,
+    )
 
-class _CallablePackage(types.ModuleType):
-    """This package, which can be called: `orc.jobs(...)` of the Python API has the same name."""
+
+class _Package(types.ModuleType):
+    """This package: `orc.jobs(...)` of the Python API has the same name, so it can be called.
+
+    The records are imported when one is used: the configuration needs only the specification.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(importlib.import_module("orchestrator.jobs.records"), name)
+        self.__dict__[name] = value
+        return value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return orchestrator.list_jobs(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _CallablePackage
+sys.modules[__name__].__class__ = _Package

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 from orchestrator.processes import process
 
@@ -16,8 +17,10 @@ _END_SECONDS = 2.0
 class Piped:
     """A running program. Its stderr and terminal are ours: ssh asks for passwords there."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it; raises CommandNotFound."""
+    def __init__(
+        self, argv: Sequence[str], environ: Mapping[str, str], stderr: IO[bytes] | None = None
+    ) -> None:
+        """Start it; raises CommandNotFound. stderr: a file instead of ours."""
         # Ctrl-C on the terminal must not end it: we decide what Ctrl-C does.
         with _ignored(signal.SIGINT):
             try:
@@ -26,14 +29,18 @@ class Piped:
                     env=dict(environ),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
+                    stderr=stderr,
                     bufsize=0,
                 )
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise process.CommandNotFound(f"{argv[0]} could not be started: {why}") from error
+                raise _not_started(argv, error) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._pipes = (self._process.stdin, self._process.stdout)
         self.stdin, self.stdout = (pipe.fileno() for pipe in self._pipes)
+
+    def stop(self) -> None:
+        """Let it end, from another thread than the one that reads its output."""
+        self._process.terminate()
 
     def end(self, *, at_once: bool = False) -> int:
         """Close its pipes, wait for its end, and return its exit code; negative: a signal.
@@ -50,6 +57,25 @@ class Piped:
             stop()
             at_once = False
         return self._process.wait()
+
+
+def converse(argv: Sequence[str], environ: Mapping[str, str], sent: bytes) -> tuple[int, bytes]:
+    """Run a program that reads `sent`; return its exit code and stdout, however long it takes.
+
+    Its stderr and terminal are ours. Ctrl-C on the terminal ends it too. Raises CommandNotFound.
+    """
+    try:
+        done = subprocess.run(
+            list(argv), env=dict(environ), input=sent, stdout=subprocess.PIPE, check=False
+        )
+    except (OSError, ValueError) as error:
+        raise _not_started(argv, error) from error
+    return done.returncode, done.stdout
+
+
+def _not_started(argv: Sequence[str], error: Exception) -> process.CommandNotFound:
+    why = getattr(error, "strerror", None) or error
+    return process.CommandNotFound(f"{argv[0]} could not be started: {why}")
 
 
 @contextlib.contextmanager

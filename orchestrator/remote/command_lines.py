@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Commands that change nothing: if the connection breaks, nothing is lost when they end too.
-#: Commands of a group are "sweep status".
-READING = frozenset(
-    {
-        *("render", "refresh", "status", "show", "logs", "metrics", "explain", "diff", "usage"),
-        *("patterns list", "patterns test", "wait", "config show"),
-        *("sweep render", "sweep list", "sweep status", "sweep results", "sweep report"),
-        *("schedule list", "schedule show", "schedule next", "schedule history"),
-        *("graph status", "graph list", "baseline show", "baseline compare"),
-        *("notices list", "db path", "db check", "schema"),
-    }
-)
+from orchestrator.remote import reading
+
+#: Commands that change nothing here, but write files there: they run to their end.
+_WRITING_FILES = frozenset({"checkout", "db backup", "web export"})
+#: If the connection breaks, nothing is lost when these end too. Commands of a group are
+#: "sweep status".
+READING = reading.COMMANDS - _WRITING_FILES
 #: Groups whose own name is a command too, which reads.
 _ALSO_COMMANDS = {"metrics": ("reparse",)}
 #: Commands that describe jobs: they run in a copy of the client's working tree.
@@ -39,6 +34,7 @@ REFUSED = {
     "completion": "completes the commands of this computer: call it without --host",
     "top": "needs the terminal: ssh -t ADDRESS orchestrator top",
     "serve": "runs until it is stopped: start it on NAME itself (docs/howto/service.md)",
+    "setup": "is called without the option before it: orchestrator setup --host NAME",
     "connect": "opens the connection itself: orchestrator connect NAME",
     "agent": "is what --host starts on NAME: call a command",
 }

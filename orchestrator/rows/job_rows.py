@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import typing
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from orchestrator import jobs
 from orchestrator.jobs import naming
@@ -47,32 +48,37 @@ def folded_rows(shown: Sequence[jobs.Job], now: datetime.datetime) -> list[dict[
 
     squeue folds pending tasks only; this also folds tasks that ended.
     """
-    groups: dict[tuple[object, ...], list[jobs.Job]] = {}
-    for job in shown:
-        is_folded = job.array_task_id is not None and (
-            job.state in jobs.TERMINAL or job.started_at is None
+    keys = [(*job.fold_key, job.array_job_id is None) for job in shown]
+    return fold([job_row(job, now) for job in shown], keys)
+
+
+def fold(rows: Sequence[dict[str, Any]], keys: Sequence[Hashable]) -> list[dict[str, Any]]:
+    """Return rows of jobs for a table: array tasks with the same key, one for each row, are one.
+
+    Tasks that run are not folded.
+    """
+    groups: dict[Hashable, list[dict[str, Any]]] = {}
+    for number, (row, key) in enumerate(zip(rows, keys, strict=True)):
+        is_folded = row["array_task_id"] is not None and (
+            row["state"] in jobs.TERMINAL or row["started_at"] is None
         )
-        key: tuple[object, ...] = (job.row,)
-        if is_folded:
-            key = (*job.fold_key, job.array_job_id is None)
-        groups.setdefault(key, []).append(job)
-    return [_folded_row(group, now) for group in groups.values()]
+        groups.setdefault((True, key) if is_folded else (False, number), []).append(row)
+    return [_folded_row(group) for group in groups.values()]
 
 
-def _folded_row(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str, object]:
-    first, *rest = (job_row(job, now) for job in tasks)
+def _folded_row(tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first, *rest = tasks
     if not rest:
         return first
     common = {
         name: value if all(row[name] == value for row in rest) else None
         for name, value in first.items()
     }
-    rows = sorted(job.row for job in tasks)
-    has_id = tasks[0].array_job_id is not None
-    numbers = naming.fold_tasks(job.array_task_id or 0 for job in tasks)
+    rows = sorted(row["row"] for row in tasks)
+    numbers = naming.fold_tasks(row["array_task_id"] for row in tasks)
     return {
         **common,
-        "job_id": naming.names_of(tasks) if has_id else f"_[{numbers}]",
+        "job_id": f"{first['array_job_id'] or ''}_[{numbers}]",
         "row": f"@{rows[0]}-{rows[-1]}" if rows[-1] - rows[0] == len(rows) - 1 else "",
     }
 

@@ -20,6 +20,7 @@ MEASURED = {
         "CPU of web pages with 10,000 jobs, and of pages that are only open",
     ),
     "top": ("top", "CPU of `top` until its first list of jobs, and while nothing changes"),
+    "remote": ("remote", "calls with --host over an open connection of ssh, relative to the host"),
     "snapshots": ("snapshots", "snapshots of code, relative to git add"),
     "trainer": ("trainer", "the trainer, relative to a loop written like source S2"),
 }

@@ -19,7 +19,7 @@ from tests.cluster import configuration, machine
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
 PACKAGES = (
     *("slurm-wlm", "slurm-wlm-basic-plugins", "slurmdbd", "munge", "mariadb-server"),
-    *("postgresql", "prometheus", "openssh-server", "tmux"),
+    *("postgresql", "prometheus", "openssh-server", "libpam-oath", "tcsh", "tmux"),
     *("chromium-headless-shell", "fonts-dejavu-core"),
     *("python3", "python3-venv", "ca-certificates", "procps", "iproute2", "iputils-ping"),
     *("squashfuse", "fuse2fs", "fuse3", "uidmap", "squashfs-tools", "git", "less", "faketime"),

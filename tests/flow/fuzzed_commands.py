@@ -44,9 +44,9 @@ _CAPABILITY_VERSION_3 = 0x20080522
 #: They write to given paths, communicate with other programs, or run until they are stopped.
 LEFT_OUT = {
     *(("schedule", "install"), ("serve",), ("web",), ("top",), ("notices", "test")),
-    *(("completion",), ("mcp",), ("agent",), ("connect",)),
+    *(("completion",), ("mcp",), ("agent",), ("connect",), ("setup",)),
 }
-_LEFT_OUT_OPTIONS = {"--follow", "--watch", "--write", "--help", "--version"}
+_LEFT_OUT_OPTIONS = {"--host", "--follow", "--watch", "--write", "--help", "--version"}
 #: Otherwise they wait for what does not happen.
 _ALWAYS = {("wait",): ["--timeout", "0"]}
 _POOLS: Mapping[str, Sequence[str]] = {

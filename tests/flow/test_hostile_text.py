@@ -201,6 +201,7 @@ DONE: dict[str, list[list[str]]] = {
     "mcp": [["mcp", WHOLE]],
     "plan": [["plan", WHOLE], ["plan", "submit", "{spec}", "--set", f"job.name={WHOLE}"]],
     "schema": [["schema", WHOLE]],
+    "setup": [["setup", WHOLE]],
     "doctor": [["doctor", *extra] for extra in HEAD],
     "config init": [["config", "init", "--print"]],
     "notices retry": [["notices", "retry"]],

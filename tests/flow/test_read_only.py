@@ -50,6 +50,7 @@ CHANGES = [
     "trust .",
     "trust --remove .",
     "doctor --job",
+    "setup --host mill",
     "db upgrade",
     "db restore backup.db",
     "db copy --to sqlite:////tmp/other.db",

@@ -19,6 +19,7 @@ from tests import zygote
 from tests.flow import command_line
 from tests.flow.remote_site import NAME, Peer, Site, run, text_of
 
+AGENT = "sh -c 'PATH=$PATH:$HOME/.local/bin; exec orchestrator agent --stdio'"
 FIRST, SECOND = "1" * 32, "2" * 32
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
 
@@ -45,8 +46,15 @@ def test_output_and_exit_codes_are_those_of_the_host(site: Site) -> None:
 def test_nothing_of_the_command_is_on_the_command_line_of_ssh(site: Site) -> None:
     site.configure(address="alice@mill1", ssh_options=["-o", "ConnectTimeout=5"])
     assert site("show", "a b").code == 4
-    words = ["-T", "-o", "ConnectTimeout=5", "--", "alice@mill1", "orchestrator agent --stdio"]
-    assert site.calls == [words]
+    assert site.calls == [["-T", "-o", "ConnectTimeout=5", "--", "alice@mill1", AGENT]]
+
+
+def test_orchestrator_in_the_users_own_bin_folder_is_found(site: Site) -> None:
+    site.set_host(PATH=os.environ["PATH"])
+    (site.host.home / ".local" / "bin").mkdir(parents=True)
+    program = Path(site.path.partition(":")[0], "orchestrator")
+    program.rename(site.host.home / ".local" / "bin" / "orchestrator")
+    assert site("status").code == 0
 
 
 def test_options_of_all_commands_go_to_the_host(site: Site) -> None:
@@ -84,7 +92,7 @@ def test_without_a_command(site: Site) -> None:
 
 def test_the_host_need_not_be_in_the_configuration(site: Site) -> None:
     assert site.laptop("--host", "bob@other", "status").code == 0
-    assert site.calls[0][-2:] == ["bob@other", "orchestrator agent --stdio"]
+    assert site.calls[0][-2:] == ["bob@other", AGENT]
     done = site.laptop("--host", "-oProxyCommand=x", "status")
     assert (done.code, done.err) == (
         1,
@@ -124,8 +132,8 @@ def test_start_up_files_may_print(site: Site) -> None:
     assert (done.code, done.items, done.err) == (0, [], "")
 
 
-INSTALL = 'install it there ("Install" in README.md)'
 OWN = 'set remote_command = ["/path/of/orchestrator", "agent", "--stdio"] in [hosts.mill]'
+SETUP = "`orchestrator setup --host mill`"
 
 
 @pytest.mark.parametrize(
@@ -137,15 +145,22 @@ OWN = 'set remote_command = ["/path/of/orchestrator", "agent", "--stdio"] in [ho
         ),
         (
             ("Welcome\n", 127),
-            "orchestrator is not installed on mill, or not on PATH of a command that ssh runs: "
-            f"{INSTALL}; if it is elsewhere, {OWN}\nmill printed:\n    Welcome",
+            "orchestrator is not installed on mill, or neither in ~/.local/bin nor on PATH of a "
+            f"command that ssh runs: {SETUP} installs it; if it is elsewhere, {OWN}\n"
+            "mill printed:\n    Welcome",
         ),
-        (("", 126), f"orchestrator on mill cannot be executed: {INSTALL}, or {OWN}"),
-        (("", 2), "orchestrator on mill is too old to have the command `agent`: upgrade it there"),
+        (
+            ("", 126),
+            f"orchestrator on mill cannot be executed: {SETUP} installs it anew, or {OWN}",
+        ),
+        (
+            ("", 2),
+            f"orchestrator on mill is too old to have the command `agent`: {SETUP} upgrades it",
+        ),
         (
             ("", 1),
             "orchestrator on mill ended with exit code 1 before it answered, see its messages "
-            "above. It needs Python 3.11 or newer",
+            "above: `orchestrator doctor --host mill` looks for the reason",
         ),
         (
             ('\norchestrator-agent: {"protocols": [7, 8], "version": "9.0", "host": "m", "store": '

@@ -135,7 +135,9 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
         check(command="db restore")
     unseen = set(kinds.KINDS) - set(seen)
     # Tests of notices, damaged databases and clean-up have rows of these (command_line.Done.items).
-    assert unseen == {"notices", "problems", "pruned"}, os.linesep.join(map(str, seen.items()))
+    assert unseen == {"host_jobs", "notices", "problems", "pruned"}, os.linesep.join(
+        map(str, seen.items())
+    )
 
 
 def test_a_command_without_json_has_no_schema(cli):

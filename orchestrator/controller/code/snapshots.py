@@ -16,7 +16,7 @@ from orchestrator import errors, jobs, sweeps
 from orchestrator.code import contents
 from orchestrator.controller.code import python_paths, worktree
 from orchestrator.controller.code import store as stores
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import callers, contexts
 from orchestrator.controller.submission import job_scripts, provenance
 from orchestrator.specs import programs
 from orchestrator.text import escaping, nouns
@@ -210,7 +210,7 @@ def _origin(context: contexts.Context, root: Path) -> str:
     return str(root) if carried is None else carried.origin
 
 
-def _carried(context: contexts.Context, root: Path) -> contexts.Carried | None:
+def _carried(context: contexts.Context, root: Path) -> callers.Carried | None:
     """Return the working tree of another computer if `root` is its copy."""
     carried = context.carried
     return carried if carried is not None and root == carried.root else None

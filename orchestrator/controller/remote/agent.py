@@ -12,13 +12,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import orchestrator
 from orchestrator import errors
 from orchestrator.controller.remote import channel as channels
-from orchestrator.controller.remote import keeper, requests, transfer
+from orchestrator.controller.remote import keeper, requests
 from orchestrator.remote import messages
 from orchestrator.remote.framing import FramingError, Message
+
+if TYPE_CHECKING:
+    from orchestrator.controller.remote import transfer
 
 #: How often a spool is looked at whose keeper another agent has started.
 _POLL_SECONDS = 0.2
@@ -56,12 +60,13 @@ def serve(
     reading: int,
     writing: int,
     store: requests.Requests,
-    receiver: transfer.Receiver,
+    make_receiver: Callable[[], transfer.Receiver],
     jobs_of: Callable[[str], Sequence[str]],
 ) -> keeper.Command | None:
     """Answer one client until the connection ends.
 
-    jobs_of: returns the jobs that a request has submitted or changed.
+    make_receiver: makes what takes snapshots, when the first comes: it loads the database's
+    libraries. jobs_of: returns the jobs that a request has submitted or changed.
 
     Returns a command in the process that is to run it, and None in the agent. Raises
     OrchestratorError if the state folder cannot be used.
@@ -75,13 +80,14 @@ def serve(
         store=store.store_id(),
     )
     channel.send_raw(greeting.encoded())
+    agent = _Agent(channel, store, make_receiver, jobs_of)
     with contextlib.suppress(channels.ClosedError):
         try:
-            return _Agent(channel, store, receiver, jobs_of).serve()
+            return agent.serve()
         except FramingError as error:
             channel.send(Message({"type": "refused", "reason": str(error)}))
             channel.exchange(0, is_reading=False)
-    receiver.close()
+    agent.close()
     return None
 
 
@@ -90,10 +96,12 @@ class _Agent:
         self,
         channel: channels.Channel,
         store: requests.Requests,
-        receiver: transfer.Receiver,
+        make_receiver: Callable[[], transfer.Receiver],
         jobs_of: Callable[[str], Sequence[str]],
     ) -> None:
-        self._channel, self._store, self._receiver = channel, store, receiver
+        self._channel, self._store = channel, store
+        self._make_receiver = make_receiver
+        self._receiver: transfer.Receiver | None = None
         self._jobs_of = jobs_of
         self._relays: dict[str, _Relay] = {}
 
@@ -130,6 +138,11 @@ class _Agent:
                 except (errors.OrchestratorError, OSError) as error:
                     self._end(relay, Message({"type": "refused", "reason": str(error)}))
 
+    def close(self) -> None:
+        """Drop what has not arrived completely."""
+        if self._receiver is not None:
+            self._receiver.close()
+
     def _wakes(self) -> list[int]:
         if self._channel.is_full:
             return []
@@ -158,6 +171,8 @@ class _Agent:
             case "ack":
                 self._acknowledge(messages.request_id(message), message.number("offset"))
             case "tree" | "pack" | "packed" | "keep":
+                if self._receiver is None:
+                    self._receiver = self._make_receiver()
                 if (answer := self._receiver.answer(message)) is not None:
                     self._channel.send(answer)
             case "done":

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
+import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, TypeAlias
 
 import orchestrator
 from orchestrator import config, errors
@@ -49,10 +50,17 @@ def remote(name: str, configuration: config.Configuration) -> Remote:
     return Remote(name=name, host=configuration.hosts.get(name, config.Host()))
 
 
-def ssh_command(remote: Remote) -> list[str]:
-    """Return the words that start the agent: nothing of the request is in them."""
-    command = shlex.join(remote.host.remote_command)
+def ssh_command(remote: Remote, command: str | None = None) -> list[str]:
+    """Return the words that run a command on the host, by default the agent.
+
+    Nothing of a request is in them: the login shell may be any, also tcsh.
+    """
+    command = shlex.join(remote.host.remote_command) if command is None else command
     return ["ssh", "-T", *remote.host.ssh_options, "--", remote.address, command]
+
+
+#: What greeted() waits for.
+Started: TypeAlias = piped.Piped | sharing.Shared
 
 
 class Connection:
@@ -60,7 +68,7 @@ class Connection:
 
     def __init__(
         self,
-        started: piped.Piped | sharing.Shared,
+        started: Started,
         channel: channels.Channel,
         greeting: messages.Greeting,
     ) -> None:
@@ -89,29 +97,44 @@ def connect(remote: Remote, environ: Mapping[str, str]) -> Connection:
     """
     if (shared := sharing.joined(sharing.path_of(remote.name, environ))) is not None:
         with contextlib.suppress(ConnectionFailedError):
-            return _greeted(remote, shared)
+            return greeted(remote, shared)
     return connect_by_ssh(remote, environ)
 
 
 def connect_by_ssh(remote: Remote, environ: Mapping[str, str]) -> Connection:
     """Connect to the agent of a host through a call of ssh. Raises ConnectionFailedError."""
+    return greeted(remote, _started(remote, environ, None))
+
+
+def start(remote: Remote, environ: Mapping[str, str], stderr: IO[bytes]) -> Started:
+    """Begin to connect, and return at once; greeted() waits. Raises ConnectionFailedError.
+
+    stderr: where the messages of ssh go.
+    """
+    shared = sharing.joined(sharing.path_of(remote.name, environ))
+    return shared or _started(remote, environ, stderr)
+
+
+def _started(remote: Remote, environ: Mapping[str, str], stderr: IO[bytes] | None) -> Started:
     try:
-        started = piped.Piped(ssh_command(remote), environ)
+        return piped.Piped(ssh_command(remote), environ, stderr)
     except process.CommandNotFound as error:
         raise ConnectionFailedError(f"{error}. --host needs the OpenSSH client") from error
-    return _greeted(remote, started)
 
 
-def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connection:
-    """Return the connection after the agent's greeting."""
+def greeted(remote: Remote, started: Started, deadline: float | None = None) -> Connection:
+    """Return the connection after the agent's greeting. Raises ConnectionFailedError.
+
+    deadline: by time.monotonic(); then ClosedError is raised.
+    """
     try:
         channel = channels.Channel(started.stdout, started.stdin)
-        greeting = _greeting(remote, started, channel)
+        greeting = _greeting(remote, started, channel, deadline)
         protocol = messages.common_protocol(messages.PROTOCOLS, greeting.protocols)
         if protocol is None:
-            raise ConnectionFailedError(
-                explanations.no_common_protocol(remote.name, orchestrator.__version__, greeting)
-            )
+            version = orchestrator.__version__
+            problem = explanations.no_common_protocol(remote.name, version, greeting)
+            raise ConnectionFailedError(str(problem))
     except BaseException:
         started.end(at_once=True)
         raise
@@ -121,26 +144,34 @@ def _greeted(remote: Remote, started: piped.Piped | sharing.Shared) -> Connectio
 
 
 def _greeting(
-    remote: Remote, started: piped.Piped | sharing.Shared, channel: channels.Channel
+    remote: Remote, started: Started, channel: channels.Channel, deadline: float | None
 ) -> messages.Greeting:
     search = framing.MarkerSearch()
     received: list[Message] = []
+
+    def read() -> bytes:
+        return channel.read_raw(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
     try:
         rest: bytes | None = None
         while rest is None:
-            rest = search.feed(channel.read_raw())
+            if not (data := read()):
+                raise channels.ClosedError
+            rest = search.feed(data)
         received = channel.decoded(rest)
         while not received:
-            received = channel.decoded(channel.read_raw())
+            received = channel.decoded(read())
         return messages.Greeting.of(received[0])
     except channels.ClosedError:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise
         code = started.end()
-        noise = bytes(search.noise)
-        raise ConnectionFailedError(
-            explanations.no_agent(remote.name, remote.address, code, noise)
-        ) from None
+        problem = explanations.no_agent(remote.name, remote.address, code)
+        shown = explanations.instead(remote.name, bytes(search.noise))
+        raise ConnectionFailedError(f"{problem}{shown}") from None
     except framing.FramingError as error:
-        text = explanations.too_much_noise(remote.name, bytes(search.noise))
-        if len(search.noise) <= framing.MAX_NOISE_BYTES:
-            text = f"the agent on {remote.name} does not speak our protocol: {error}"
+        text = f"the agent on {remote.name} does not speak our protocol: {error}"
+        if (size_bytes := len(search.noise)) > framing.MAX_NOISE_BYTES:
+            text = explanations.too_much_noise(remote.name, size_bytes)
+            text += explanations.instead(remote.name, bytes(search.noise))
         raise ConnectionFailedError(text) from error

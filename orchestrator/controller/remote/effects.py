@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator import config, errors
-from orchestrator.controller.session import contexts, stores
+from orchestrator.controller.session import callers, contexts, stores
 
 _MAX_JOBS = 20
 
@@ -13,7 +13,7 @@ def jobs_of(configuration: config.Configuration, request: str) -> list[str]:
 
     None are returned if the database cannot be read.
     """
-    source = contexts.source_through(contexts.Caller(request=request).through)
+    source = contexts.source_through(callers.Caller(request=request).through)
     try:
         with stores.of(configuration) as store:
             if not store.exists():

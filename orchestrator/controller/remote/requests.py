@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -62,7 +61,7 @@ class Request:
 
         is_durable: it is on disk.
         """
-        draft = self.folder / f".claim.{secrets.token_hex(4)}"
+        draft = self.folder / f".claim.{os.urandom(4).hex()}"
         files.replace(draft, json.dumps(content).encode(), durable=is_durable)
         try:
             with contextlib.suppress(OSError):
@@ -110,7 +109,7 @@ class Request:
         if claim["host"] == socket.gethostname() and claim["boot_id"] == processes.boot_id():
             return keeper.is_alive()
         # By the clock of the file system, whatever the clocks of the hosts show.
-        probe = self.folder / f".now.{secrets.token_hex(4)}"
+        probe = self.folder / f".now.{os.urandom(4).hex()}"
         try:
             probe.touch()
             now = probe.stat().st_mtime
@@ -242,9 +241,9 @@ class Requests:
     def store_id(self) -> str:
         """Return the ID of this folder, which is made at the first call."""
         path = self.folder / "id"
-        draft = self.folder / f".id.{secrets.token_hex(4)}"
+        draft = self.folder / f".id.{os.urandom(4).hex()}"
         if not path.exists():
-            files.replace(draft, secrets.token_hex(16).encode(), durable=True)
+            files.replace(draft, os.urandom(16).hex().encode(), durable=True)
             try:
                 with contextlib.suppress(FileExistsError):
                     os.link(draft, path)

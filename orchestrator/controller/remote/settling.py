@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shlex
 import time
 from collections.abc import Callable
@@ -16,6 +17,10 @@ from orchestrator.remote.framing import Message
 
 #: What a command printed is shown up to here.
 _MAX_BYTES = 1024 * 1024
+
+
+class RefusedError(errors.OrchestratorError):
+    """The host refuses to answer; the message is its reason."""
 
 
 def settle(
@@ -33,9 +38,16 @@ def settle(
             if request.store != connection.greeting.store:
                 report(_elsewhere(request, remote, connection.greeting))
                 continue
-            answer, code, output = _ask(connection.channel, request.request)
+            asking = messages.of_request("settle", request.request)
+            try:
+                answer, code, pieces = ask(connection.channel, asking)
+            except RefusedError as error:
+                raise errors.OrchestratorError(
+                    f"the host refuses to say what became of an earlier command: {error}"
+                ) from error
             if answer.text("standing") == "ended":
                 report(f"{_subject(request)} has run on {remote.name} (exit code {code}):")
+                output = b"".join(data for _, data in pieces)[:_MAX_BYTES]
                 report(output.decode(errors="backslashreplace").rstrip("\n"))
             else:
                 report(not_ended(answer, remote.name, _subject(request)))
@@ -77,33 +89,36 @@ def _elsewhere(request: pending.Pending, remote: Remote, greeting: messages.Gree
     )
 
 
-def _ask(channel: channels.Channel, request: str) -> tuple[Message, int, bytes]:
-    """Return the answer to `settle`, the exit code, and what the command printed."""
-    channel.send(messages.of_request("settle", request))
-    spool, output = framing.Decoder(), bytearray()
+def ask(
+    channel: channels.Channel, asking: Message, deadline: float = math.inf
+) -> tuple[Message, int, list[tuple[object, bytes]]]:
+    """Return the answer to `settle` or `run`, the exit code, and what the command printed.
+
+    What it printed are pieces, each with the number of its stream. deadline: by time.monotonic().
+    Raises ClosedError, also at the deadline, and RefusedError.
+    """
+    channel.send(asking)
+    request = asking.text("request")
+    spool, pieces = framing.Decoder(), list[tuple[object, bytes]]()
     answer = Message({})
     heard_at = time.monotonic()
-    while time.monotonic() - heard_at < messages.SILENT_SECONDS:
-        received, _ = channel.exchange(1.0)
+    while (now := time.monotonic()) < min(deadline, heard_at + messages.SILENT_SECONDS):
+        received, _ = channel.exchange(min(1.0, deadline - now))
         for message in received:
-            heard_at = time.monotonic()
+            heard_at = now
             if message.keys.get("request") != request:
                 continue
             if message.kind == "standing":
                 answer = message
                 if answer.text("standing") != "ended":
-                    return answer, 0, b""
+                    return answer, 0, []
             elif message.kind == "output":
                 for piece in spool.feed(message.payload):
-                    output += piece.payload[: _MAX_BYTES - len(output)]
+                    pieces.append((piece.keys.get("stream"), piece.payload))
                 end = message.number("offset") + len(message.payload)
                 channel.send(messages.of_request("ack", request, offset=end))
             elif message.kind == "ended":
-                return answer, message.number("code"), bytes(output)
+                return answer, message.number("code"), pieces
             elif message.kind == "refused":
-                raise errors.OrchestratorError(_refusal(message))
+                raise RefusedError(message.text("reason"))
     raise channels.ClosedError
-
-
-def _refusal(message: Message) -> str:
-    return f"the host refuses to say what became of an earlier command: {message.text('reason')}"

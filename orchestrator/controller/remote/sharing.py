@@ -38,6 +38,11 @@ class Shared:
         self._socket = connected
         self.stdin = self.stdout = connected.fileno()
 
+    def stop(self) -> None:
+        """Let who reads see the end of the stream."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def end(self, *, at_once: bool = False) -> int:
         """Close it."""
         self._socket.close()

@@ -16,6 +16,7 @@ from orchestrator.controller.session import stores
 
 if TYPE_CHECKING:
     from orchestrator import plans, tracking
+    from orchestrator.controller.session import callers
     from orchestrator.local.machine import Machine
     from orchestrator.slurm.client import Client
 
@@ -91,34 +92,6 @@ class Guard:
             self.approve(effect)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Carried:
-    """The working tree of another computer, in a copy of which a command runs here."""
-
-    #: ID of its snapshot, which is stored
-    tree: str
-    #: the copy, which is removed when the command ends
-    root: Path
-    #: where the tree is from, for people
-    origin: str
-    #: where jobs start: it stays
-    start_folder: Path
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Caller:
-    """Another computer, which sent a command."""
-
-    #: ID of its request
-    request: str
-    carried: Carried | None = None
-
-    @property
-    def through(self) -> str:
-        """By what the user acts, for the jobs' history."""
-        return f"--host, request {self.request[:12]}"
-
-
 #: a change of jobs: scontrol's command
 Change: TypeAlias = Literal["hold", "release", "requeue", "requeuehold"]
 
@@ -144,7 +117,7 @@ class Context:
     #: by what the user acts, for the jobs' history, if not by a command: "the web page"
     through: str = ""
     #: set if the command and its working tree came from another computer
-    carried: Carried | None = None
+    carried: callers.Carried | None = None
     #: deferred jobs are not submitted; commands that change something refuse to start
     is_read_only: bool = False
     #: jobs run on this machine, without Slurm

@@ -59,6 +59,10 @@ class JobRow(TypedDict):
     continues: Annotated[int | None, "Row of the job that this one continues."]
 
 
+class HostJobRow(JobRow):
+    host: Annotated[str, "Name of the host in [hosts.NAME]; localhost: this computer."]
+
+
 class AttemptRow(TypedDict):
     number: Annotated[int, "From 0."]
     state: JobState

@@ -9,6 +9,7 @@ from orchestrator.rows.contract import jobs, results, service, sweeps
 #: kind of an envelope -> a TypedDict
 KINDS: Mapping[str, type] = {
     "jobs": jobs.JobRow,
+    "host_jobs": jobs.HostJobRow,
     "job": jobs.JobDetails,
     "array": jobs.ArrayRow,
     "environment": jobs.EnvironmentRow,

@@ -28,6 +28,11 @@ def test_each_command_declares_what_it_changes() -> None:
     assert silent == []
 
 
+def test_the_list_of_commands_that_change_nothing_is_up_to_date() -> None:
+    written = reference.READING.read_text()
+    assert written == reference.reading(), "python -m tests.reference writes it"
+
+
 def test_each_command_with_json_declares_its_kinds() -> None:
     for path, command in ALL.items():
         has_json = any("--json" in parameter.opts for parameter in command.params)

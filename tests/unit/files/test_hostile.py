@@ -35,6 +35,11 @@ _ALLOWED = {
     "orchestrator/controller/remote/requests.py:output": "a spool in our private folder",
     "orchestrator/controller/remote/requests.py:settled": "a request by its ID",
     "orchestrator/controller/remote/transfer.py": "packs in our private folder",
+    "orchestrator/controller/hosts/installation.py:install": "a file of the package",
+    "orchestrator/controller/hosts/wheels.py:_checkout": "a file of our installation",
+    "orchestrator/controller/hosts/wheels.py:packed": "a file of our installation",
+    "orchestrator/remote/probe.py:script": "a file of the package",
+    "orchestrator/remote/installer.py": "runs elsewhere, with the standard library alone",
     "orchestrator/files/writing.py:sync": "syncs what was just written, reads nothing",
     "orchestrator/processes/process.py": "pipes and memory of its own, and /dev/null",
 }

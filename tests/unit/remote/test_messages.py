@@ -76,7 +76,8 @@ def test_the_newest_common_protocol(
     [
         (
             (0, 0),
-            "orchestrator 9 on mill is too old for orchestrator 5 here: upgrade it there",
+            "orchestrator 9 on mill is too old for orchestrator 5 here: `orchestrator setup --host "
+            "mill` upgrades it",
         ),
         (
             (7, 8),
@@ -86,14 +87,13 @@ def test_the_newest_common_protocol(
 )
 def test_the_side_that_has_to_be_upgraded(protocols: tuple[int, int], expected: str) -> None:
     greeting = messages.Greeting(protocols=protocols, version="9", host="mill1", store="")
-    assert explanations.no_common_protocol("mill", "5", greeting) == expected
+    assert str(explanations.no_common_protocol("mill", "5", greeting)) == expected
 
 
 def test_noise_is_shown_with_its_first_lines() -> None:
     noise = b"Welcome\n\n\x1b[31mred\n" + b"more\n" * 9
-    assert explanations.no_agent("mill", "bob@mill", 255, noise) == (
-        "ssh cannot connect to bob@mill, see its message above: `ssh bob@mill` has to work first\n"
-        "mill printed:\n    Welcome\n    \\x1b[31mred\n    more\n    more\n    more\n    ..."
+    assert explanations.instead("mill", noise) == (
+        "\nmill printed:\n    Welcome\n    \\x1b[31mred\n    more\n    more\n    more\n    ..."
     )
 
 

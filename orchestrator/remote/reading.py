@@ -1,0 +1,47 @@
+"""Commands that change nothing. Written by `python -m tests.reference`."""
+
+from __future__ import annotations
+
+COMMANDS = frozenset(
+    {
+        "agent",
+        "baseline compare",
+        "baseline show",
+        "checkout",
+        "completion",
+        "config show",
+        "connect",
+        "db backup",
+        "db check",
+        "db path",
+        "diff",
+        "explain",
+        "graph list",
+        "graph status",
+        "logs",
+        "mcp",
+        "metrics",
+        "notices list",
+        "patterns list",
+        "patterns test",
+        "plan",
+        "refresh",
+        "render",
+        "schedule history",
+        "schedule list",
+        "schedule next",
+        "schedule show",
+        "schema",
+        "show",
+        "status",
+        "sweep list",
+        "sweep render",
+        "sweep report",
+        "sweep results",
+        "sweep status",
+        "top",
+        "usage",
+        "wait",
+        "web export",
+    }
+)
