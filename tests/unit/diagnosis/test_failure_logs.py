@@ -85,6 +85,7 @@ def test_real_logs(real_logs: Path) -> None:
         ("join", "drop_last=True"),
         ("conditional", "inside `if rank == 0`"),
         ("mismatch", "inside `if rank == 0`"),
+        ("exit_gloo_threads", "gloo's threads were running when Python exited"),
     ],
 )
 def test_fixes_for_the_problems_of_the_guides(log: str, text: str) -> None:
