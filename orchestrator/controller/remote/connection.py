@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import IO, Self, TypeAlias
 
@@ -29,6 +29,22 @@ class ConnectionFailedError(errors.OrchestratorError):
 
     #: That of ssh.
     exit_code = 255
+
+
+@contextlib.contextmanager
+def understood(name: str, advice: str = "") -> Iterator[None]:
+    """Explain what is no message of the protocol. Raises ConnectionFailedError.
+
+    name: of the host. advice: what else to do.
+    """
+    try:
+        yield
+    except framing.FramingError as error:
+        doctor = shlex.join(["orchestrator", "doctor", "--host", name])
+        raise ConnectionFailedError(
+            f"{name} sent what is no message of orchestrator ({error}): `{doctor}` looks for the "
+            f"reason. {advice}".rstrip()
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

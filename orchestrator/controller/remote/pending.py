@@ -48,7 +48,7 @@ class Folder:
             files.make_private_folder(
                 self._folder, shared_folders=self._shared_folders, setting="state_dir"
             )
-            path = self._path(pending.request)
+            path = self.path(pending.request)
             files.replace(path, json.dumps(dataclasses.asdict(pending)).encode(), durable=True)
             files.sync(self._folder)
             lock = _locked(path)
@@ -66,7 +66,7 @@ class Folder:
 
     def remove(self, request: str) -> None:
         """Forget a request whose end is known."""
-        self._path(request).unlink(missing_ok=True)
+        self.path(request).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def unattended(self) -> Iterator[list[Pending]]:
@@ -83,7 +83,8 @@ class Folder:
                     found.append(Pending(**stored))
             yield sorted(found, key=lambda pending: pending.at)
 
-    def _path(self, request: str) -> Path:
+    def path(self, request: str) -> Path:
+        """Return the file of a request."""
         return self._folder / f"{request}.json"
 
 
