@@ -114,3 +114,15 @@ def test_only_the_code_of_the_snapshot_is_sent(hostile: Hostile) -> None:
     why = "(it asks for objects that are not in the snapshot)"
     assert done.err.startswith(f"{NO_MESSAGE} {why}: ")
     assert {message["type"] for message in hostile.received} == {"hello", "tree"}
+
+
+def test_only_a_plain_path_is_forwarded(hostile: Hostile) -> None:
+    """ssh would send the value of a variable of the laptop to the host."""
+    text = "  ssh -N -L 8765:/run/${SECRET}/web.sock alice@mill\n"
+    done = hostile({"run": spool(text)}, "--host", "mill", "web")
+    assert (done.code, done.err) == (
+        1,
+        "Error: ssh cannot forward the socket /run/${SECRET}/web.sock of mill: its path may have "
+        "only letters, digits and _./@+,=-; set XDG_RUNTIME_DIR there to another folder\n",
+    )
+    assert all("-N" not in call for call in hostile.site.calls)

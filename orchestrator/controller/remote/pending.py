@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files
+from orchestrator.config import hosts
 
 _MAX_FILE_BYTES = 16 * 1024**2
 
@@ -38,7 +39,7 @@ class Folder:
     """The pending requests to one host."""
 
     def __init__(self, state_dir: Path, name: str, shared_folders: Sequence[Path]) -> None:
-        self._folder = state_dir / "remote" / name
+        self._folder = state_dir / "remote" / hosts.file_name(name)
         self._shared_folders = shared_folders
 
     @contextlib.contextmanager
