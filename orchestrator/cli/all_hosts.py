@@ -13,6 +13,8 @@ from orchestrator import errors
 from orchestrator.cli import output
 from orchestrator.cli.output import Column, job_tables
 from orchestrator.rows import job_rows
+from orchestrator.rows.contract import jobs as contract
+from orchestrator.rows.contract import reading
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.hosts import gathering
@@ -67,7 +69,10 @@ def print_jobs(
     words = [word for word in click.get_current_context().meta[_WORDS] if word != "--all-hosts"]
     # One more shows whether there are more.
     asked = _MAX_FOLDED if is_folded else limit + 1
-    answers = gathered.answers(["status", *words, "--format", "json", "--limit", str(asked)])
+    answers = gathered.answers(
+        ["status", *words, "--format", "json", "--limit", str(asked)],
+        lambda row: reading.row(row, contract.JobRow),
+    )
     rows = [{"host": HERE, **row} for row in here[:limit]]
     shortened = [HERE] if len(here) > limit else []
     for answer in answers:

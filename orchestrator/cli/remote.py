@@ -99,7 +99,8 @@ def connect(ctx: click.Context, name: str = argument(metavar="NAME")) -> None:
             is_stopped=lambda: signal.SIGINT in signals.received(),
         )
         try:
-            proxy.serve(signals.descriptor)
+            with connection.understood(remote.name):
+                proxy.serve(signals.descriptor)
         except channels.ClosedError:
             raise client.LinkLostError(
                 f"the connection to {remote.name} broke; call `orchestrator connect {name}` again"

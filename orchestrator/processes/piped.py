@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,18 +60,35 @@ class Piped:
         return self._process.wait()
 
 
-def converse(argv: Sequence[str], environ: Mapping[str, str], sent: bytes) -> tuple[int, bytes]:
+def converse(
+    argv: Sequence[str], environ: Mapping[str, str], sent: bytes, *, limit_bytes: int
+) -> tuple[int, bytes]:
     """Run a program that reads `sent`; return its exit code and stdout, however long it takes.
 
-    Its stderr and terminal are ours. Ctrl-C on the terminal ends it too. Raises CommandNotFound.
+    Its stderr and terminal are ours. Ctrl-C on the terminal ends it too. Raises CommandNotFound,
+    and TooMuchOutputError if it prints more than `limit_bytes`: it is stopped then.
     """
-    try:
-        done = subprocess.run(
-            list(argv), env=dict(environ), input=sent, stdout=subprocess.PIPE, check=False
-        )
-    except (OSError, ValueError) as error:
-        raise _not_started(argv, error) from error
-    return done.returncode, done.stdout
+    # A file and not a pipe: what does not read it delays nobody.
+    with open(os.memfd_create("stdin"), "w+b") as file:
+        file.write(sent)
+        file.seek(0)
+        try:
+            started = subprocess.Popen(
+                list(argv), env=dict(environ), stdin=file, stdout=subprocess.PIPE
+            )
+        except (OSError, ValueError) as error:
+            raise _not_started(argv, error) from error
+    assert started.stdout is not None
+    # Popen waits for its end.
+    with started:
+        try:
+            received = started.stdout.read(limit_bytes + 1)
+            if len(received) > limit_bytes:
+                raise process.TooMuchOutputError(argv[0], bytearray(received[:limit_bytes]))
+        except BaseException:
+            started.kill()
+            raise
+    return started.returncode, received
 
 
 def _not_started(argv: Sequence[str], error: Exception) -> process.CommandNotFound:

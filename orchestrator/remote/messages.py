@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from orchestrator.remote import framing
 from orchestrator.remote.framing import FramingError, Message
@@ -38,6 +38,11 @@ ALIVE_SECONDS = 10.0
 SILENT_SECONDS = 35.0
 _TREE_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
+#: Of a greeting: it is shown in sentences and stored.
+_NAME = re.compile(r"[!-~]{1,255}")
+_JOB = re.compile(r"@[0-9]{1,19}")
+#: The largest exit status of a process.
+_MAX_CODE = 255
 
 #: What became of a request: it can never run; its keeper runs it; it ended; its keeper disappeared,
 #: for example when its host crashed.
@@ -70,12 +75,11 @@ class Greeting:
                 pass
             case _:
                 raise FramingError("the greeting has no protocols")
-        return cls(
-            protocols=(oldest, newest),
-            version=message.text("version"),
-            host=message.text("host"),
-            store=message.text("store"),
-        )
+        names = {key: message.text(key) for key in ("version", "host", "store")}
+        for key, text in names.items():
+            if _NAME.fullmatch(text) is None:
+                raise FramingError(f"the greeting's {key} is no name: {text[:80]!r}")
+        return cls(protocols=(oldest, newest), **names)
 
 
 def common_protocol(ours: tuple[int, int], theirs: tuple[int, int]) -> int | None:
@@ -158,7 +162,11 @@ class Run:
             and isinstance(terminal, dict)
             and isinstance(changes, bool)
             and (folder is None or isinstance(folder, str))
-            and all(isinstance(text, str) for text in [*words, *variables.values()])
+            # No argument, variable or path of a process contains NUL.
+            and all(
+                isinstance(text, str) and "\0" not in text
+                for text in [*words, *variables.values(), folder or ""]
+            )
         ):
             raise FramingError("run: a key is missing or has the wrong type")
         of_terminal = Message({"type": "terminal", **terminal})
@@ -186,6 +194,30 @@ def request_id(message: Message) -> str:
     if _REQUEST_ID.fullmatch(text) is None:
         raise FramingError(f"{message.kind}: request must be 32 hexadecimal digits")
     return text
+
+
+def standing(message: Message) -> Standing:
+    """Return what became of a request, from the answer to `settle`. Raises FramingError."""
+    text: Any = message.text("standing")
+    if text not in get_args(Standing):
+        raise FramingError(f"{message.kind}: unknown standing {text[:80]!r}")
+    known: Standing = text
+    return known
+
+
+def jobs_of(message: Message) -> list[str]:
+    """Return the jobs that `standing` names, as commands accept them."""
+    jobs = message.keys.get("jobs")
+    names = jobs if isinstance(jobs, list) else []
+    return [name for name in names if isinstance(name, str) and _JOB.fullmatch(name)]
+
+
+def exit_code(message: Message) -> int:
+    """Return the exit code of a request. Raises FramingError."""
+    code = message.number("code")
+    if code > _MAX_CODE:
+        raise FramingError(f"{message.kind}: code must be at most {_MAX_CODE}")
+    return code
 
 
 def of_request(kind: str, request: str, payload: bytes = b"", **keys: Any) -> Message:

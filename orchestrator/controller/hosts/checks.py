@@ -18,13 +18,22 @@ from orchestrator.text import escaping, nouns
 #: A larger difference of clocks makes the ages of jobs and files misleading.
 _MAX_CLOCK_SECONDS = 5
 _SHOWN_CHARACTERS = 60
+#: Of what a host prints: more than start-up files that still do no harm.
+_MAX_BYTES = 4 * framing.MAX_NOISE_BYTES
 _QUIET = "let it print only on a terminal; for bash: `[[ $- == *i* ]] || return` before it"
+
+
+class NoisyHostError(connections.ConnectionFailedError):
+    """The host prints without end."""
 
 
 def examine(remote: Remote, environ: Mapping[str, str]) -> Iterator[Check]:
     """Yield the checks of a host; one call of ssh, which may ask for a password."""
     try:
         code, output = ask(remote, environ, probe.script(remote.host.remote_command))
+    except NoisyHostError as error:
+        yield bad("start-up files", str(error), _QUIET)
+        return
     except connections.ConnectionFailedError as error:
         yield bad("ssh", str(error), "install the OpenSSH client")
         return
@@ -34,12 +43,16 @@ def examine(remote: Remote, environ: Mapping[str, str]) -> Iterator[Check]:
 def ask(remote: Remote, environ: Mapping[str, str], script: bytes) -> tuple[int, bytes]:
     """Run a script on a host; return the exit code of ssh, and what came.
 
-    Raises ConnectionFailedError without ssh.
+    Raises NoisyHostError, and ConnectionFailedError without ssh.
     """
+    command = connections.ssh_command(remote, probe.COMMAND)
     try:
-        return piped.converse(connections.ssh_command(remote, probe.COMMAND), environ, script)
+        return piped.converse(command, environ, script, limit_bytes=_MAX_BYTES)
     except process.CommandNotFound as error:
         raise connections.ConnectionFailedError(str(error)) from error
+    except process.TooMuchOutputError as error:
+        noise = explanations.too_much_noise(remote.name, _MAX_BYTES)
+        raise NoisyHostError(noise) from error
 
 
 def checks(remote: Remote, code: int, facts: probe.Facts, now: float) -> Iterator[Check]:

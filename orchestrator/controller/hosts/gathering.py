@@ -6,9 +6,10 @@ import concurrent.futures
 import dataclasses
 import json
 import secrets
+import shlex
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator import errors
@@ -22,6 +23,8 @@ from orchestrator.text import escaping
 #: One that has not answered by then is left out.
 SECONDS = 20.0
 _MAX_STDERR_BYTES = 64 * 1024
+#: Of what a command prints on a host.
+_MAX_BYTES = 64 * 1024**2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +59,19 @@ class Gathering:
             for remote in remotes
         ]
 
-    def answers(self, words: Sequence[str]) -> list[Answer]:
-        """Return what a command that prints JSON answers on each host, in the given order."""
+    def answers(
+        self, words: Sequence[str], read_row: Callable[[object], dict[str, Any]]
+    ) -> list[Answer]:
+        """Return what a command that prints JSON answers on each host, in the given order.
+
+        read_row: checks a row from JSON; raises ValueError.
+        """
         with concurrent.futures.ThreadPoolExecutor(max(1, len(self._asked))) as pool:
             try:
-                asking = [pool.submit(each.answer, words, self._deadline) for each in self._asked]
+                asking = [
+                    pool.submit(each.answer, words, read_row, self._deadline)
+                    for each in self._asked
+                ]
                 return [each.result() for each in asking]
             except BaseException:
                 # Ctrl-C: the threads are not to wait for their hosts.
@@ -88,7 +99,9 @@ class _Asked:
         except connections.ConnectionFailedError as error:
             self._error = str(error)
 
-    def answer(self, words: Sequence[str], deadline: float) -> Answer:
+    def answer(
+        self, words: Sequence[str], read_row: Callable[[object], dict[str, Any]], deadline: float
+    ) -> Answer:
         name = self._remote.name
         if self._started is None:
             return Answer(name=name, error=self._error)
@@ -96,7 +109,9 @@ class _Asked:
         try:
             with connections.greeted(self._remote, self._started, deadline) as connection:
                 run = _run(self._remote, words)
-                _, code, pieces = settling.ask(connection.channel, run.message(), deadline)
+                _, code, pieces = settling.ask(
+                    connection.channel, run.message(), deadline, limit_bytes=_MAX_BYTES
+                )
                 connection.channel.send(messages.of_request("done", run.request))
                 connection.channel.exchange(0)
         except connections.ConnectionFailedError as error:
@@ -108,7 +123,7 @@ class _Asked:
             return Answer(name=name, error=late if is_late else "the connection broke")
         except (framing.FramingError, errors.OrchestratorError, OSError) as error:
             return Answer(name=name, error=str(error))
-        return _answer(name, code, pieces)
+        return _answer(name, code, pieces, read_row)
 
     def _last_line_of_ssh(self) -> str:
         self._stderr.seek(0)
@@ -139,12 +154,23 @@ def _run(remote: Remote, words: Sequence[str]) -> messages.Run:
     )
 
 
-def _answer(name: str, code: int, pieces: Sequence[tuple[object, bytes]]) -> Answer:
+def _answer(
+    name: str,
+    code: int,
+    pieces: Sequence[tuple[object, bytes]],
+    read_row: Callable[[object], dict[str, Any]],
+) -> Answer:
     out, err = (b"".join(data for stream, data in pieces if stream == n) for n in (1, 2))
     notes = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
     try:
-        rows = json.loads(out)["items"]
+        items = json.loads(out)["items"]
     except (ValueError, KeyError, TypeError, RecursionError):
         reason = notes[-1] if notes else f"the command ended with exit code {code}"
         return Answer(name=name, error=reason.removeprefix("Error: "))
+    try:
+        rows = [read_row(item) for item in items]
+    except (ValueError, TypeError) as error:
+        doctor = shlex.join(["orchestrator", "doctor", "--host", name])
+        reason = f"its rows cannot be read ({error}): `{doctor}` compares the versions"
+        return Answer(name=name, error=reason)
     return Answer(name=name, rows=rows, notes=notes)

@@ -101,7 +101,8 @@ class _Agent:
     ) -> None:
         self._channel, self._store = channel, store
         self._make_receiver = make_receiver
-        self._receiver: transfer.Receiver | None = None
+        #: by request: `connect` passes several snapshots on at the same time
+        self._receivers: dict[str, transfer.Receiver] = {}
         self._jobs_of = jobs_of
         self._relays: dict[str, _Relay] = {}
 
@@ -140,8 +141,12 @@ class _Agent:
 
     def close(self) -> None:
         """Drop what has not arrived completely."""
-        if self._receiver is not None:
-            self._receiver.close()
+        for request in list(self._receivers):
+            self._drop_snapshot(request)
+
+    def _drop_snapshot(self, request: str) -> None:
+        if (receiver := self._receivers.pop(request, None)) is not None:
+            receiver.close()
 
     def _wakes(self) -> list[int]:
         if self._channel.is_full:
@@ -171,15 +176,21 @@ class _Agent:
             case "ack":
                 self._acknowledge(messages.request_id(message), message.number("offset"))
             case "tree" | "pack" | "packed" | "keep":
-                if self._receiver is None:
-                    self._receiver = self._make_receiver()
-                if (answer := self._receiver.answer(message)) is not None:
-                    self._channel.send(answer)
+                self._receive(messages.request_id(message), message)
             case "done":
+                self._drop_snapshot(messages.request_id(message))
                 self._forget(messages.request_id(message))
             case kind:
                 raise FramingError(f"unknown message {kind!r}")
         return None
+
+    def _receive(self, request: str, message: Message) -> None:
+        if request not in self._receivers:
+            self._receivers[request] = self._make_receiver()
+        if (answer := self._receivers[request].answer(message)) is not None:
+            self._channel.send(answer)
+        if message.kind == "keep":
+            self._drop_snapshot(request)
 
     def _run(self, run: messages.Run) -> keeper.Command | None:
         request = self._store.open(run.request)

@@ -136,7 +136,8 @@ class Client:
         """
         connection = connections.connect(self.remote, self.environ)
         try:
-            settling.settle(connection, self.remote, self.pending, self.report)
+            with connections.understood(self.remote.name):
+                settling.settle(connection, self.remote, self.pending, self.report)
         except channels.ClosedError:
             # Nothing of this command was sent; _Call connects again.
             pass
@@ -186,13 +187,18 @@ class _Call:
         """Pass the output on until the exit code comes, over as many connections as it takes."""
         while True:
             try:
-                with connection:
+                with connections.understood(self._name, self._advice), connection:
                     return self._follow(connection.channel)
             except channels.ClosedError:
                 pass
-            except framing.FramingError as error:
-                raise errors.OrchestratorError(f"{self._name} sent no message: {error}") from error
             connection = self._connect_again()
+
+    @property
+    def _advice(self) -> str:
+        """What to do if it is not known what became of the command."""
+        if self._run.changes:
+            return f"The next `orchestrator --host {self._name}` says what became of the command."
+        return "Call the command again."
 
     @property
     def _name(self) -> str:
@@ -248,7 +254,7 @@ class _Call:
                 for piece in self._spool.feed(message.payload):
                     self._output.add(piece.keys.get("stream"), piece.payload)
             case "ended":
-                return message.number("code")
+                return messages.exit_code(message)
             case "standing":
                 self._output.write_all()
                 if self._run.changes:
@@ -317,11 +323,4 @@ class _Call:
             )
             with connection:
                 pass
-        raise LinkLostError(
-            f"the connection to {self._name} broke ({reason}). "
-            + (
-                f"The next `orchestrator --host {self._name}` says what became of the command."
-                if self._run.changes
-                else "Call the command again."
-            )
-        )
+        raise LinkLostError(f"the connection to {self._name} broke ({reason}). {self._advice}")

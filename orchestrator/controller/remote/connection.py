@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import IO, Self, TypeAlias
 
@@ -22,6 +22,7 @@ from orchestrator.controller.remote import sharing
 from orchestrator.processes import piped, process
 from orchestrator.remote import explanations, framing, messages
 from orchestrator.remote.framing import Message
+from orchestrator.text import escaping
 
 
 class ConnectionFailedError(errors.OrchestratorError):
@@ -29,6 +30,22 @@ class ConnectionFailedError(errors.OrchestratorError):
 
     #: That of ssh.
     exit_code = 255
+
+
+@contextlib.contextmanager
+def understood(name: str, advice: str = "") -> Iterator[None]:
+    """Explain what is no message of the protocol. Raises ConnectionFailedError.
+
+    name: of the host. advice: what else to do.
+    """
+    try:
+        yield
+    except framing.FramingError as error:
+        doctor = shlex.join(["orchestrator", "doctor", "--host", name])
+        raise ConnectionFailedError(
+            f"{name} sent what is no message of orchestrator ({error}): `{doctor}` looks for the "
+            f"reason. {advice}".rstrip()
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +62,10 @@ class Remote:
 
 def remote(name: str, configuration: config.Configuration) -> Remote:
     """Return a host of the configuration, else one that ssh knows by this name."""
-    if name not in configuration.hosts and hosts.is_option(name):
-        raise errors.OrchestratorError(f"--host {name}: must be a host or a name of [hosts.NAME]")
+    if name not in configuration.hosts and not hosts.is_address(name):
+        raise errors.OrchestratorError(
+            f"--host {escaping.visible(name)}: must be a host or a name of [hosts.NAME]"
+        )
     return Remote(name=name, host=configuration.hosts.get(name, config.Host()))
 
 
@@ -96,8 +115,9 @@ def connect(remote: Remote, environ: Mapping[str, str]) -> Connection:
     password.
     """
     if (shared := sharing.joined(sharing.path_of(remote.name, environ))) is not None:
-        with contextlib.suppress(ConnectionFailedError):
-            return greeted(remote, shared)
+        # It asks for nothing: one that does not answer hangs.
+        with contextlib.suppress(ConnectionFailedError, channels.ClosedError):
+            return greeted(remote, shared, time.monotonic() + sharing.ANSWER_SECONDS)
     return connect_by_ssh(remote, environ)
 
 

@@ -11,12 +11,18 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Self
 
+from orchestrator import errors
 from orchestrator.controller.remote import client
 from orchestrator.controller.remote.connection import Remote
 from orchestrator.processes import piped
+from orchestrator.text import escaping
 
 #: What `orchestrator web` prints.
-_FORWARD = re.compile(rb"^  ssh -N -L \d+:(/\S+) \S+$", re.MULTILINE)
+_FORWARD = re.compile(rb"^  ssh -N -L \d+:(/.+) \S+$", re.MULTILINE)
+#: ssh would replace ${NAME} by a variable of this computer, %h by a name, and split at a colon.
+_SOCKET = re.compile(r"/[A-Za-z0-9_./@+,=-]+")
+#: It comes in the first lines.
+_MAX_BYTES = 64 * 1024
 _PORT = 8765
 
 
@@ -47,10 +53,19 @@ class Pages(client.Output):
         if stream != 1:
             super().add(stream, data)
             return
-        self._text += data
-        if self._tunnel is None and (match := _FORWARD.search(self._text)):
+        if self._tunnel is not None:
+            return
+        self._text = (self._text + data)[-_MAX_BYTES:]
+        if match := _FORWARD.search(self._text):
+            path = match[1].decode(errors="replace")
+            if _SOCKET.fullmatch(path) is None:
+                raise errors.OrchestratorError(
+                    f"ssh cannot forward the socket {escaping.visible(path)} of {self._remote.name}"
+                    ": its path may have only letters, digits and _./@+,=-; set XDG_RUNTIME_DIR "
+                    "there to another folder"
+                )
             port = _free_port()
-            command = forward_command(self._remote, port, match[1].decode(errors="replace"))
+            command = forward_command(self._remote, port, path)
             self._tunnel = piped.Piped(command, self._environ)
             self._report(f"Open http://localhost:{port}/ (Ctrl-C ends the server)")
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files
+from orchestrator.config import hosts
 
 _MAX_FILE_BYTES = 16 * 1024**2
 
@@ -38,7 +39,7 @@ class Folder:
     """The pending requests to one host."""
 
     def __init__(self, state_dir: Path, name: str, shared_folders: Sequence[Path]) -> None:
-        self._folder = state_dir / "remote" / name
+        self._folder = state_dir / "remote" / hosts.file_name(name)
         self._shared_folders = shared_folders
 
     @contextlib.contextmanager
@@ -48,7 +49,7 @@ class Folder:
             files.make_private_folder(
                 self._folder, shared_folders=self._shared_folders, setting="state_dir"
             )
-            path = self._path(pending.request)
+            path = self.path(pending.request)
             files.replace(path, json.dumps(dataclasses.asdict(pending)).encode(), durable=True)
             files.sync(self._folder)
             lock = _locked(path)
@@ -66,7 +67,7 @@ class Folder:
 
     def remove(self, request: str) -> None:
         """Forget a request whose end is known."""
-        self._path(request).unlink(missing_ok=True)
+        self.path(request).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def unattended(self) -> Iterator[list[Pending]]:
@@ -83,7 +84,8 @@ class Folder:
                     found.append(Pending(**stored))
             yield sorted(found, key=lambda pending: pending.at)
 
-    def _path(self, request: str) -> Path:
+    def path(self, request: str) -> Path:
+        """Return the file of a request."""
         return self._folder / f"{request}.json"
 
 

@@ -40,18 +40,21 @@ def settle(
                 continue
             asking = messages.of_request("settle", request.request)
             try:
-                answer, code, pieces = ask(connection.channel, asking)
+                answer, code, pieces = ask(connection.channel, asking, limit_bytes=_MAX_BYTES)
             except RefusedError as error:
-                raise errors.OrchestratorError(
-                    f"the host refuses to say what became of an earlier command: {error}"
-                ) from error
-            if answer.text("standing") == "ended":
+                # Later commands do not depend on it.
+                report(
+                    f"{remote.name} refuses to say what became of {_subject(request)}: {error}. "
+                    f"To ask no more: {shlex.join(['rm', str(folder.path(request.request))])}"
+                )
+                continue
+            if messages.standing(answer) == "ended":
                 report(f"{_subject(request)} has run on {remote.name} (exit code {code}):")
-                output = b"".join(data for _, data in pieces)[:_MAX_BYTES]
+                output = b"".join(data for _, data in pieces)
                 report(output.decode(errors="backslashreplace").rstrip("\n"))
             else:
                 report(not_ended(answer, remote.name, _subject(request)))
-            if answer.text("standing") != "running":
+            if messages.standing(answer) != "running":
                 folder.remove(request.request)
                 connection.channel.send(messages.of_request("done", request.request))
 
@@ -61,16 +64,16 @@ def not_ended(answer: Message, name: str, subject: str) -> str:
 
     answer: the host's message. subject: what to call the command.
     """
-    standing, jobs = answer.text("standing"), answer.keys.get("jobs")
+    standing, jobs = messages.standing(answer), messages.jobs_of(answer)
     if standing == "never":
         return f"{subject} was never run on {name}: the connection broke before."
     if standing == "running":
         return f"{subject} is still running on {name}."
     began = f"{subject} began on {name}, but the process that ran it disappeared."
     shown = ["orchestrator", "--host", name, "status"]
-    if isinstance(jobs, list) and jobs:
-        shown = [*shown, *map(str, jobs)]
-        began += f" It submitted or changed {', '.join(map(str, jobs))}."
+    if jobs:
+        shown = [*shown, *jobs]
+        began += f" It submitted or changed {', '.join(jobs)}."
     return f"{began} `{shlex.join(shown)}` shows what it has done."
 
 
@@ -90,35 +93,41 @@ def _elsewhere(request: pending.Pending, remote: Remote, greeting: messages.Gree
 
 
 def ask(
-    channel: channels.Channel, asking: Message, deadline: float = math.inf
+    channel: channels.Channel,
+    asking: Message,
+    deadline: float = math.inf,
+    *,
+    limit_bytes: int,
 ) -> tuple[Message, int, list[tuple[object, bytes]]]:
     """Return the answer to `settle` or `run`, the exit code, and what the command printed.
 
-    What it printed are pieces, each with the number of its stream. deadline: by time.monotonic().
-    Raises ClosedError, also at the deadline, and RefusedError.
+    What it printed are pieces, each with the number of its stream; what is beyond `limit_bytes` is
+    left out. deadline: by time.monotonic(). Raises ClosedError, also at the deadline, RefusedError
+    and FramingError.
     """
     channel.send(asking)
     request = asking.text("request")
     spool, pieces = framing.Decoder(), list[tuple[object, bytes]]()
-    answer = Message({})
+    answer, left_bytes = Message({}), limit_bytes
     heard_at = time.monotonic()
     while (now := time.monotonic()) < min(deadline, heard_at + messages.SILENT_SECONDS):
         received, _ = channel.exchange(min(1.0, deadline - now))
         for message in received:
-            heard_at = now
             if message.keys.get("request") != request:
                 continue
+            heard_at = now
             if message.kind == "standing":
                 answer = message
-                if answer.text("standing") != "ended":
+                if messages.standing(answer) != "ended":
                     return answer, 0, []
             elif message.kind == "output":
                 for piece in spool.feed(message.payload):
-                    pieces.append((piece.keys.get("stream"), piece.payload))
+                    pieces.append((piece.keys.get("stream"), piece.payload[:left_bytes]))
+                    left_bytes -= len(pieces[-1][1])
                 end = message.number("offset") + len(message.payload)
                 channel.send(messages.of_request("ack", request, offset=end))
             elif message.kind == "ended":
-                return answer, message.number("code"), pieces
+                return answer, messages.exit_code(message), pieces
             elif message.kind == "refused":
                 raise RefusedError(message.text("reason"))
     raise channels.ClosedError

@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator import errors, files
+from orchestrator.config import hosts
 from orchestrator.controller.remote import channel as channels
 from orchestrator.remote import messages
 from orchestrator.remote.framing import FramingError, Message
 
+#: The process that shares its connection answers within this time, or hangs.
+ANSWER_SECONDS = 5.0
 _TICK_SECONDS = 1.0
 _BACKLOG = 32
 #: The path of a socket has at most 107 bytes (man 7 unix).
@@ -28,7 +32,7 @@ def path_of(name: str, environ: Mapping[str, str]) -> Path:
     """Return the path of the socket for a host."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(runtime) if runtime.startswith("/") else Path(f"/tmp/orchestrator-{os.getuid()}")
-    return folder / "orchestrator" / f"{name}.sock"
+    return folder / "orchestrator" / f"{hosts.file_name(name)}.sock"
 
 
 class Shared:
@@ -54,13 +58,26 @@ def joined(path: Path) -> Shared | None:
     if not path.exists() or files.exposure(path) is not None:
         return None
     connected = socket.socket(socket.AF_UNIX)
+    connected.settimeout(ANSWER_SECONDS)
     try:
         connected.connect(str(path))
+        # In /tmp another user may make the folder between the check and the call.
+        is_own = _user_of(connected) == os.geteuid()
     except OSError:
         # Of a process that was killed.
+        is_own = False
+    if not is_own:
         connected.close()
         return None
     return Shared(connected)
+
+
+def _user_of(connected: socket.socket) -> int:
+    """Return the user who listens (man 7 unix, SO_PEERCRED)."""
+    size = struct.calcsize("3i")
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
 
 
 @contextlib.contextmanager
