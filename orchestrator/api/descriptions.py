@@ -54,6 +54,7 @@ class Flags(TypedDict, total=False):
     mem_per_gpu: str
     gpus_per_node: int
     gpu_type: str
+    gpu_vendor: Literal["nvidia", "amd", "intel"]
     gres: str
     tmp: str
     module: Sequence[str]
@@ -65,6 +66,16 @@ class Flags(TypedDict, total=False):
     image: str
     bind: Sequence[str]
     container_gpu: Literal["nv", "rocm", "none"]
+    framework: Literal[
+        "accelerate",
+        "deepspeed",
+        "jax",
+        "lightning",
+        "megatron",
+        "ray",
+        "torchtitan",
+        "transformers",
+    ]
     launcher: str
     rendezvous: Literal["auto", "standalone", "c10d", "static"]
     nproc_per_node: int | Literal["auto"]

@@ -48,6 +48,8 @@ class Profile:
     gres_style: Literal["gpus_per_node", "gres"] = "gpus_per_node"
     #: environment modules, used if the spec sets none
     modules: tuple[str, ...] = ()
+    #: maker of the GPUs, used if the spec sets none
+    gpu_vendor: Literal["nvidia", "amd", "intel"] | None = None
     #: files and folders bound into every container, before those of the spec
     binds: tuple[str, ...] = ()
     #: variables exported into every job; those of the spec override them
@@ -156,6 +158,9 @@ def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
         account=profile.account if spec.account is None else spec.account,
         partition=profile.partition if spec.partition is None else spec.partition,
         qos=profile.qos if spec.qos is None else spec.qos,
+        resources=dataclasses.replace(
+            spec.resources, gpu_vendor=spec.resources.gpu_vendor or profile.gpu_vendor
+        ),
         environment=environment,
         container=container,
         retry=spec.retry.over(profile.retry),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orchestrator
 from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
+    CONTAINER_GPU,
     SET_BY_US,
     SET_BY_US_MESSAGE,
     Alerts,

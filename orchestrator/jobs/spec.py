@@ -12,6 +12,13 @@ from orchestrator.jobs.retry import ArgumentValue, Retry
 SET_BY_US = ("tree", "root", "folder", "python_paths")
 SET_BY_US_MESSAGE = "is set when a snapshot is taken: remove it, and set code.snapshot = true"
 
+#: `container.gpu` by the maker of the GPUs. Those of Intel are files in /dev/dri, which is there.
+CONTAINER_GPU: Mapping[str, Literal["nv", "rocm", "none"]] = {
+    "nvidia": "nv",
+    "amd": "rocm",
+    "intel": "none",
+}
+
 SbatchValue: TypeAlias = str | int | bool
 
 
@@ -34,6 +41,9 @@ class Resources:
     #: GPUs per node: --gpus-per-node, or --gres if the profile says so
     gpus_per_node: int | None = None
     gpu_type: str | None = None
+    #: maker of the GPUs: which variables say what a task may use (amd: ROCR_VISIBLE_DEVICES alone;
+    #: intel: ZE_AFFINITY_MASK), and how GPUs reach a container; default: the profile's
+    gpu_vendor: Literal["nvidia", "amd", "intel"] | None = None
     #: generic resources (--gres), instead of gpus_per_node and gpu_type: "gpu:a100:4"
     gres: str | None = None
     tmp: str | None = None
@@ -76,18 +86,35 @@ class Container:
     image: str | None = None
     #: files and folders to bind, after the profile's; an empty list: none, not even the profile's
     binds: tuple[str, ...] | None = None
-    #: how GPUs reach the container: --nv, --rocm
-    gpu: Literal["nv", "rocm", "none"] = "none"
+    #: how GPUs reach the container: --nv, --rocm; default: as resources.gpu_vendor needs it,
+    #: otherwise none. GPUs of Intel need no option
+    gpu: Literal["nv", "rocm", "none"] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
     """`[launch]`: how the program is started. Exactly one of module, script, program, command."""
 
-    #: auto: torchrun for a Python script or module that wants more than one rank (nodes times GPUs
-    #: per node; without GPUs, tasks), otherwise the program runs as it is, once, on the first node.
-    #: torchrun; srun: one task per rank; python: as it is; or a plugin of orchestrator.launchers
-    launcher: Literal["auto", "torchrun", "srun", "python"] | PluginName = "auto"
+    #: training framework of the script or module: chooses launcher, tasks and variables, which
+    #: other keys override, and refuses jobs whose ranks would wait for each other
+    framework: (
+        Literal[
+            "accelerate",
+            "deepspeed",
+            "jax",
+            "lightning",
+            "megatron",
+            "ray",
+            "torchtitan",
+            "transformers",
+        ]
+        | None
+    ) = None
+    #: auto: that of the framework; without one torchrun for a Python script or module that wants
+    #: more than one rank (nodes times GPUs per node; without GPUs, tasks), otherwise the program
+    #: runs as it is, once, on the first node. torchrun; srun: one task per rank; python: as it is;
+    #: ray: `ray symmetric-run`, one task per node; or a plugin of orchestrator.launchers
+    launcher: Literal["auto", "torchrun", "srun", "python", "ray"] | PluginName = "auto"
     #: how torchrun's nodes meet; auto: standalone on one node, c10d on several
     rendezvous: Literal["auto", "standalone", "c10d", "static"] = "auto"
     #: ranks that torchrun starts per node; auto: one per GPU of the node, otherwise 1

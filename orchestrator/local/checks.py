@@ -58,8 +58,8 @@ def ignored_keys(spec: jobs.JobSpec) -> list[str]:
 
 
 def _needs_slurm(launcher: str) -> bool:
-    if launcher in ("auto", "torchrun", "srun", "python"):
-        return launcher == "srun"
+    if launcher in ("auto", "torchrun", "srun", "python", "ray"):
+        return launcher in ("srun", "ray")
     from orchestrator import plugins
 
     return plugins.load(plugins.Launcher, launcher).needs_slurm
@@ -73,11 +73,12 @@ def _problems(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             f"{spec.resources.nodes} nodes requested, but this is one machine: "
             f"use --set resources.nodes=1, {on_a_cluster}",
         )
-    if _needs_slurm(spec.launch.launcher):
+    if _needs_slurm(launcher := ranks.launcher_of(spec.launch)):
+        framework = ranks.framework_of(spec.launch)
+        instead = "torchrun" if framework is None else framework.local_launcher
         yield (
             "launch.launcher",
-            f"{spec.launch.launcher} needs Slurm: use --set launch.launcher=torchrun, "
-            f"{on_a_cluster}",
+            f"{launcher} needs Slurm: use --set launch.launcher={instead}, {on_a_cluster}",
         )
     if spec.container.runtime == "pyxis":
         yield (

@@ -159,7 +159,9 @@ def command_line(
     `given` are the dotted keys of `spec` that the command line or a variable set. Raises SpecError
     for keys that cannot override a batch file.
     """
-    if foreign := sorted(key for key in given if not key.startswith(_TABLES)):
+    if foreign := sorted(
+        key for key in given if not key.startswith(_TABLES) or key == "resources.gpu_vendor"
+    ):
         message = "a batch file sets this up itself: change the file, or write a spec"
         raise errors.SpecError(
             [errors.Problem(source="command line", key=key, message=message) for key in foreign]

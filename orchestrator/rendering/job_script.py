@@ -6,6 +6,7 @@ add, remove or change a directive.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 import re
@@ -47,12 +48,17 @@ def render(
     runtime = spec.container.runtime
     binds = list(dict.fromkeys(spec.container.binds or ()))
     has_container = runtime != "none"
+    if spec.container.gpu is None:
+        gpu = jobs.CONTAINER_GPU.get(spec.resources.gpu_vendor or "", "none")
+        spec = dataclasses.replace(spec, container=dataclasses.replace(spec.container, gpu=gpu))
     if has_container:
         _check_bind_names([str(runs_dir), str(trainers_dir)], ",:")
         _check_bind_names(binds, ",")
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
     intended = directives.intended(spec, profile)
     choice = ranks.choose(spec)
+    framework = ranks.framework_of(spec.launch)
+    framework_variables = {} if framework is None else dict(framework.variables)
     # docs/howto/templates.md describes these variables.
     context = {
         "spec": spec,
@@ -64,7 +70,11 @@ def render(
         "modules": modules,
         "purge_modules": bool(modules) if purge is None else purge,
         "variables": variables,
-        "image_variables": list(dict.fromkeys([*image_variables, *variables])),
+        "framework_variables": framework_variables,
+        "ignored_signal": framework.requeue_signal if framework and spec.retry.is_on else "",
+        "image_variables": list(
+            dict.fromkeys([*image_variables, *framework_variables, *variables])
+        ),
         "runtime": runtime,
         "container_part": f"container/{runtime}.sh.j2" if has_container else None,
         "binds": binds,
@@ -181,7 +191,8 @@ def _ranks_per_task(spec: jobs.JobSpec, choice: ranks.Choice) -> int | None:
     launch = spec.launch
     if launch.command is not None and ranks.acts_like(launch) != "srun":
         return 0
-    if launch.launcher == "auto" and not ranks.has_ranks(spec):
+    if (launch.launcher == "auto" and not ranks.has_ranks(spec)) or choice.launcher == "ray":
+        # Ray sets the threads of each worker.
         return 0
     is_per_node = "torchrun" in (choice.launcher, ranks.acts_like(launch))
     if not is_per_node or ranks.is_set_by_tasks(spec):

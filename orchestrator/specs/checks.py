@@ -96,7 +96,7 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     tables = _tables(spec)
     for table_check in (_paths, _combinations):
         yield from table_check(tables)
-    for check in (_job, _names, _container, _launch, _arguments, _array, _retry):
+    for check in (_job, _names, _container, _launch, _frameworks, _arguments, _array, _retry):
         yield from check(spec)
 
 
@@ -200,6 +200,10 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
                 paths = ("container", key), ("container", "runtime")
                 yield paths, 'needs a runtime: set container.runtime, such as "apptainer"'
         return
+    vendor = spec.resources.gpu_vendor
+    if vendor is not None and container.gpu not in (None, "none", jobs.CONTAINER_GPU.get(vendor)):
+        paths = ("container", "gpu"), ("resources", "gpu_vendor")
+        yield paths, f"does not fit the GPUs of {vendor}: remove it"
     if image is None:
         yield (("container", "image"), ("container", "runtime")), f"is missing: {runtime} needs one"
     elif runtime != "pyxis" and (match := _URI.match(image)):
@@ -236,12 +240,21 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
     if ranks.is_set_by_tasks(spec) and (resources.ntasks or 0) % max(1, resources.nodes):
         message = f"{resources.ntasks} ranks cannot be divided among {resources.nodes} nodes"
         yield (("resources", "ntasks"), ("resources", "nodes")), message
-    if ranks.acts_like(launch) == "srun" and not launch.command:
+    if launch.launcher != "auto" and ranks.acts_like(launch) == "srun" and not launch.command:
         needed = ("ntasks_per_node", "ntasks", "gpus_per_node")
         if not any(getattr(resources, key) for key in needed) and resources.gres is None:
             paths = ("launch", "launcher"), *(("resources", key) for key in needed)
             advice = "set resources.ntasks_per_node or gpus_per_node"
             yield paths, f"{launch.launcher} needs the ranks: {advice}"
+
+
+def _frameworks(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if spec.launch.framework is None and spec.resources.nodes == 1:
+        return
+    # Few specs need it.
+    from orchestrator.specs import framework_checks
+
+    yield from framework_checks.findings(spec)
 
 
 def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:

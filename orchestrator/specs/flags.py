@@ -69,6 +69,7 @@ FLAGS = (
     Flag("resources.mem_per_gpu", "Memory per GPU."),
     Flag("resources.gpus_per_node", "GPUs per node."),
     Flag("resources.gpu_type", "Type of GPU: a100."),
+    Flag("resources.gpu_vendor", "Maker of the GPUs. Default: the profile's."),
     Flag(
         "resources.gres", "Generic resources in Slurm's form: gpu:a100:4. Not with --gpus-per-node."
     ),
@@ -91,10 +92,11 @@ FLAGS = (
     Flag("container.image", "Path of the container image."),
     Flag("container.binds", "Folder to bind into the container.", "bind", "/HOST:/INSIDE[:ro]"),
     Flag("container.gpu", "GPU support in the container.", "container-gpu"),
+    Flag("launch.framework", "Training framework: chooses launcher, tasks and variables."),
     Flag(
         "launch.launcher",
         "Program launcher. auto: torchrun for Python with several ranks, otherwise none.",
-        metavar="[auto|torchrun|srun|python|PLUGIN]",
+        metavar="[auto|torchrun|srun|python|ray|PLUGIN]",
     ),
     Flag("launch.rendezvous", "Rendezvous of torchrun's nodes."),
     Flag(

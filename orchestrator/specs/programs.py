@@ -19,6 +19,10 @@ _STARTERS = (
     *("torch.distributed.run", "torch.distributed.launch", "lightning.fabric.cli"),
     *("accelerate", "deepspeed", "horovod", "colossalai"),
 )
+#: Programs that start the ranks themselves.
+STARTERS = frozenset(
+    "accelerate colossalai deepspeed fabric horovodrun mpiexec mpirun ray srun torchrun".split()
+)
 #: Programs whose file or program is a better name: `bash run.sh` is "run".
 _WRAPPERS = frozenset(
     "accelerate bash composer dash deepspeed env mpiexec mpirun nice nohup numactl pipenv poetry "

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import typing
 from typing import Literal
 
 from orchestrator import jobs
 from orchestrator.specs import programs
+
+if typing.TYPE_CHECKING:
+    from orchestrator.specs import frameworks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,9 @@ def choose(spec: jobs.JobSpec) -> Choice:
     launch, nodes = spec.launch, spec.resources.nodes
     if launch.launcher != "auto":
         return Choice(launcher=launch.launcher)
+    if (framework := framework_of(launch)) is not None:
+        reason = f"{launch.framework} {framework.reason} ({framework.source})"
+        return Choice(launcher=framework.launchers[0], reason=reason)
     if launch.command is not None or launch.batch_file is not None:
         return Choice(launcher="python", reason="shell text starts its programs itself")
     program = programs.python_program(launch)
@@ -49,14 +56,33 @@ def choose(spec: jobs.JobSpec) -> Choice:
     return Choice(launcher="torchrun", reason=reason)
 
 
-def acts_like(launch: jobs.Launch) -> str:
-    """Return the launcher with the same tasks and ranks: itself, unless it is a plugin."""
-    if launch.launcher in ("auto", "torchrun", "srun", "python"):
+def launcher_of(launch: jobs.Launch) -> str:
+    """Return the launcher of the spec, else that of its framework; "auto": it has neither."""
+    if launch.launcher != "auto" or (framework := framework_of(launch)) is None:
         return launch.launcher
+    return framework.launchers[0]
+
+
+def framework_of(launch: jobs.Launch) -> frameworks.Framework | None:
+    if launch.framework is None:
+        return None
+    # Few specs name one.
+    from orchestrator.specs import frameworks
+
+    return frameworks.TABLE[launch.framework]
+
+
+def acts_like(launch: jobs.Launch) -> str:
+    """Return the launcher with the same tasks and ranks: torchrun for ray, else itself or auto."""
+    launcher = launcher_of(launch)
+    if launcher in ("auto", "torchrun", "srun", "python"):
+        return launcher
+    if launcher == "ray":
+        return "torchrun"
     from orchestrator import plugins
 
     try:
-        return plugins.load(plugins.Launcher, launch.launcher).like
+        return plugins.load(plugins.Launcher, launcher).like
     except plugins.PluginError:
         # A stored job: here its plugin is not installed any more.
         return plugins.Launcher.like
@@ -67,9 +93,8 @@ def has_ranks(spec: jobs.JobSpec) -> bool:
     launch = spec.launch
     if launch.command is not None or launch.batch_file is not None:
         return False
-    if launch.launcher == "auto":
-        return programs.is_rank(launch)
-    return acts_like(launch) != "python"
+    like = acts_like(launch)
+    return programs.is_rank(launch) if like == "auto" else like != "python"
 
 
 def ranks_per_node(spec: jobs.JobSpec) -> int | None:
@@ -96,6 +121,7 @@ def is_set_by_tasks(spec: jobs.JobSpec) -> bool:
     launch, resources = spec.launch, spec.resources
     return (
         launch.launcher == "auto"
+        and launcher_of(launch) in ("auto", "torchrun")
         and launch.nproc_per_node == "auto"
         and _tasks_as_ranks(resources) > 1
         and gpus_per_node(spec) == 0

@@ -213,7 +213,8 @@ class Builder:
             self._shapes[changes_key] = None
             spec = dataclasses.replace(self._spec(changes, own), args=self._base_args)
             self._check_ranks(spec, changes)
-            if _sizes(changes) and ranks.has_ranks(spec) and spec.launch.launcher == "auto":
+            is_open = ranks.launcher_of(spec.launch) == "auto"
+            if _sizes(changes) and ranks.has_ranks(spec) and is_open:
                 # All sizes start alike: their times are compared, and the program expects ranks.
                 spec = dataclasses.replace(
                     spec, launch=dataclasses.replace(spec.launch, launcher="torchrun")

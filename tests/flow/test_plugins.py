@@ -114,7 +114,7 @@ def test_an_unknown_name_lists_what_is_installed(with_plugins: command_line.Comm
         3,
         "",
         'Error: --launcher: launch.launcher: no launcher "time". Did you mean "timed"? Installed '
-        "plugins: timed. Built in: auto, torchrun, srun, python\n"
+        "plugins: timed. Built in: auto, torchrun, srun, python, ray\n"
         '--container-runtime: container.runtime: no container runtime "x". Installed plugins: '
         "unshare. Built in: none, apptainer, singularity, pyxis\n"
         "2 problems; nothing was submitted.\n",
@@ -122,7 +122,7 @@ def test_an_unknown_name_lists_what_is_installed(with_plugins: command_line.Comm
     done = cli("submit", "train.py", "--launcher", "timed", PYTHONPATH=str(command_line.CHECKOUT))
     assert done.err == (
         'Error: --launcher: launch.launcher: no launcher "timed". Installed plugins: none. '
-        "Built in: auto, torchrun, srun, python\n1 problem; nothing was submitted.\n"
+        "Built in: auto, torchrun, srun, python, ray\n1 problem; nothing was submitted.\n"
     )
 
 

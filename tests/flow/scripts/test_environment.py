@@ -55,6 +55,14 @@ def test_variables_arrive_as_they_were_written(machine: Machine) -> None:
     assert not environ.keys() & {"PYTHONSAFEPATH", "PYTHONNOUSERSITE"}
 
 
+def test_one_variable_alone_selects_the_gpus_of_amd(machine: Machine) -> None:
+    names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    resources = jobs.Resources(gpus_per_node=2, gpu_vendor="amd")
+    _run(machine, resources=resources, environ={name: "2,3" for name in names})
+    _, environ, _ = _seen(machine)
+    assert {name: environ[name] for name in names if name in environ} == {names[0]: "2,3"}
+
+
 TORCHRUN = jobs.Launch(launcher="torchrun", script="a.py")
 
 

@@ -162,6 +162,35 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         ),
         BARE,
     ),
+    "lightning_apptainer_amd": (
+        jobs.JobSpec(
+            name="digits",
+            resources=dataclasses.replace(_TWO, gpu_vendor="amd"),
+            container=jobs.Container(runtime="apptainer", image="/images/torch.sif"),
+            launch=jobs.Launch(framework="lightning", script="train.py"),
+            args={"trainer.devices": 4},
+            retry=jobs.Retry(max_retries=3),
+        ),
+        BARE,
+    ),
+    "ray_amd": (
+        jobs.JobSpec(
+            name="digits",
+            resources=dataclasses.replace(_TWO, gpu_vendor="amd"),
+            environment=jobs.Environment(variables={"RAY_AUTH_MODE": "disabled"}),
+            launch=jobs.Launch(framework="ray", script="train.py"),
+            args=_ARGS,
+        ),
+        BARE,
+    ),
+    "megatron_intel": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            launch=jobs.Launch(framework="megatron", script="pretrain_gpt.py"),
+        ),
+        profiles.Profile(name="xpu", gpu_vendor="intel"),
+    ),
     "python": (
         jobs.JobSpec(name="digits", launch=jobs.Launch(launcher="python", script="train.py")),
         BARE,

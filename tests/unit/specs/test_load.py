@@ -109,7 +109,7 @@ command = "b"
         'spec.toml:9: resources.ntasks: must be an integer (got "4"): write 4\n'
         '    9 | ntasks = "4"\n'
         'spec.toml:11: launch.launcher: no launcher "torchrn". Did you mean "torchrun"? '
-        "Installed plugins: none. Built in: auto, torchrun, srun, python\n"
+        "Installed plugins: none. Built in: auto, torchrun, srun, python, ray\n"
         '    11 | launcher = "torchrn"\n'
         "spec.toml:13: launch.command: use only one of script and command\n"
         '    13 | command = "b"\n'
@@ -137,8 +137,8 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         (
             "[resources]\nzebra = 1",
             "spec.toml:2: resources.zebra: unknown key. Known here: cpus_per_task, gpu_type, "
-            "gpus_per_node, gres, mem, mem_per_cpu, mem_per_gpu, nodes, ntasks, ntasks_per_node, "
-            "tmp.",
+            "gpu_vendor, gpus_per_node, gres, mem, mem_per_cpu, mem_per_gpu, nodes, ntasks, "
+            "ntasks_per_node, tmp.",
         ),
         (with_launch("account = 7"), 'job.account: must be a string (got 7): write "7"'),
         (with_launch("exclusive = 1"), "job.exclusive: must be true or false (got 1)"),
