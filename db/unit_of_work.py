@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from db.stores.metrics.log_cursors import LogCursorStore
     from db.stores.metrics.metrics import MetricStore
     from db.stores.monitoring import MonitoringStore
+    from db.stores.nodes import NodeStore
     from db.stores.notices import NoticeStore
     from db.stores.plans import PlanStore
     from db.stores.prune import PruneStore
@@ -56,6 +57,7 @@ class UnitOfWork:
     log_cursors: LogCursorStore
     metrics: MetricStore
     monitoring: MonitoringStore
+    nodes: NodeStore
     notices: NoticeStore
     plans: PlanStore
     prune: PruneStore

@@ -46,6 +46,7 @@ _HOW_TO = {
     "sweep": "sweeps",
     "notices": "notices",
     "agents": "agents",
+    "nodes": "nodes",
     "hosts": "remote",
     "profiles": "profile",
 }

@@ -44,6 +44,7 @@ COMMANDS = {
         "reproduction",
         "Write the code of a job into DIR, and print the commands that run it again.",
     ),
+    "nodes": ("nodes", "Show the nodes that jobs failed on or ran slowly on."),
     "usage": ("usage", "Sum up GPU-hours and core-hours, or disk use."),
     "prune": ("prune", "Remove run folders, checkpoints and rows of ended jobs."),
     "wait": ("actions", "Wait until jobs have ended."),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import errors, jobs
+from orchestrator import config, errors, jobs
 from orchestrator.cli import commands, output, session
 from orchestrator.cli.arguments import options, spec_options
 from orchestrator.cli.commands import argument, option
@@ -39,8 +39,23 @@ def render(
     """
     configuration = session.configuration_of(ctx)
     request = requests.request(job.with_snapshot(snapshot), configuration, output.note)
-    terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
+    _print_script(ctx, configuration, request)
+
+
+def _print_script(
+    ctx: click.Context, configuration: config.Configuration, request: job_scripts.Request
+) -> None:
+    """Print the script, and what sbatch's command line has beside it."""
+    script = job_scripts.as_submitted(configuration, request, os.environ)
+    terminal.print_exactly(script)
     spec_options.print_command_line(request)
+    if configuration.nodes.exclude == "auto" and not job_scripts.is_local(
+        configuration, os.environ
+    ):
+        from orchestrator.controller.nodes import exclusion
+
+        for sentence in exclusion.expected(session.open_context(ctx), request.spec, script):
+            output.note(sentence)
 
 
 @commands.command(
@@ -108,8 +123,7 @@ def submit(
     if save_spec is not None:
         spec_options.save(job, pathlib.Path(save_spec))
     if dry_run:
-        terminal.print_exactly(job_scripts.as_submitted(configuration, request, os.environ))
-        spec_options.print_command_line(request)
+        _print_script(ctx, configuration, request)
         return
     from orchestrator.controller.submission import submit as submission
 

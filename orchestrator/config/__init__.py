@@ -15,6 +15,7 @@ Agents = file_schema.Agents
 Channel = channels.Channel
 Configuration = loading.Configuration
 Host = file_schema.Host
+Nodes = file_schema.Nodes
 Partition = profiles.Partition
 Profile = profiles.Profile
 Project = projects.Project

@@ -25,6 +25,23 @@ class Agents:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """`[nodes]`: which nodes jobs avoid because of earlier jobs, see `orchestrator nodes`."""
+
+    #: suggest: `nodes` and `explain` name them; auto: all jobs are submitted without them
+    exclude: Literal["suggest", "auto"] = "suggest"
+    #: failures and slow runs after which a node is excluded, if they are not older than
+    #: half_life_days; 0: never
+    exclude_after: int = 2
+    #: after so many days a failure counts half, then a quarter
+    half_life_days: int = 7
+    #: nodes that are excluded at a time, those with the highest scores
+    max_excluded: int = 4
+    #: the same in percent of the nodes of the cluster; one node may always be excluded
+    max_excluded_percent: int = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
     """`[hosts.NAME]`: a host on which `--host NAME` runs commands."""
 
@@ -70,6 +87,7 @@ class File:
     pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
     agents: Agents = Agents()
+    nodes: Nodes = Nodes()
     profiles: Mapping[str, profiles.Profile] = dataclasses.field(default_factory=dict)
     hosts: Mapping[str, Host] = dataclasses.field(default_factory=dict)
 

@@ -64,6 +64,8 @@ class Configuration:
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
     #: limits of plans
     agents: file_schema.Agents = dataclasses.field(default_factory=file_schema.Agents)
+    #: which nodes jobs avoid
+    nodes: file_schema.Nodes = dataclasses.field(default_factory=file_schema.Nodes)
     #: for `--host`, by name
     hosts: Mapping[str, file_schema.Host] = dataclasses.field(default_factory=dict)
     #: all keys with their origins
@@ -230,6 +232,8 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
     for key, hours in vars(file.agents).items():
         if hours is not None and not 0 <= hours < math.inf:
             yield ("agents", key), f"must be >= 0 (got {hours})"
+    for path, error in schema.value_errors(file.nodes):
+        yield ("nodes", *path), error
     tables = (("profiles", file.profiles), ("notices", file.notices), ("hosts", file.hosts))
     for table, names in tables:
         for name in names:
@@ -271,6 +275,7 @@ def _configuration(
         metrics_file_mode=int(file.metrics_file_mode, 8),
         notices=file.notices,
         agents=file.agents,
+        nodes=file.nodes,
         hosts=file.hosts,
         document=document,
     )
@@ -333,6 +338,7 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
             value = database_urls.without_password(configuration.database)
         yield setting((key,), value)
     yield from below(configuration.agents, ("agents",))
+    yield from below(configuration.nodes, ("nodes",))
     yield from below(profile, ("profiles", profile.name))
     for table in ("notices", "hosts"):
         if getattr(configuration, table):

@@ -13,7 +13,7 @@ ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, .
 RETRIED = (
     *("preempted", "node_fail", "device_fault", "address_in_use"),
     *("launch_failed", "io_error", "network", "rendezvous", "peer_lost"),
-    *("nccl_timeout", "gloo_timeout", "nccl_error", "device_error"),
+    *("nccl_timeout", "gloo_timeout", "nccl_error", "device_error", "preflight"),
     *("segfault", "aborted", "killed"),
 )
 #: Continued from its checkpoint as long as it makes progress.

@@ -64,13 +64,15 @@ def decide(
         longest = _or(rules.backoff_max_seconds, BACKOFF_MAX_SECONDS)
         # After 30 doublings the longest pause has long been reached.
         pause_seconds = min(first * 2 ** min(len(same_cause), 30), longest)
-    can_requeue = not changes and cause not in _NEW_JOB and facts.spec.requeue is not False
+    # Slurm may start a requeued job on the same nodes.
+    is_same = not changes and not facts.avoided_nodes
+    can_requeue = is_same and cause not in _NEW_JOB and facts.spec.requeue is not False
     action = "the job is requeued" if can_requeue else "a continuation job is submitted"
     new_values = [f"{key} = {value}" for key, value in changes.items() if key != EXCLUDE]
     if new_values:
         action += f" with {', '.join(new_values)}"
-    if EXCLUDE in changes:
-        action += f" without {changes[EXCLUDE]}"
+    if without := changes.get(EXCLUDE) or ",".join(facts.avoided_nodes):
+        action += f" without {without}"
     if pause_seconds:
         action += f" in {values.elapsed(pause_seconds)}"
     return Decision(

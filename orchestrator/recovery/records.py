@@ -44,6 +44,8 @@ class FailedJob:
     gpu_hours: float = 0.0
     #: failures by host, of the whole chain; empty if no node is at fault
     node_failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    #: nodes of the attempt that jobs are submitted without (`[nodes]`)
+    avoided_nodes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ COMMANDS = frozenset(
         "logs",
         "mcp",
         "metrics",
+        "nodes",
         "notices list",
         "patterns list",
         "patterns test",

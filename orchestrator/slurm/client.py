@@ -120,6 +120,10 @@ class Client:
         """Return the kinds of nodes in each partition that this user may see."""
         return sinfo.parse(self._output(sinfo.COMMAND))
 
+    def node_names(self) -> list[str]:
+        """Return the names of all nodes."""
+        return sinfo.parse_names(self._output(sinfo.NAMES_COMMAND))
+
     def associations(self, user: str) -> list[sacctmgr.Association]:
         """Return the accounts that the user may charge."""
         return sacctmgr.parse_associations(self._accounting(sacctmgr.associations_command(user)))

@@ -11,6 +11,8 @@ _DELIMITER = "\x1f"
 # One line for each kind of node in a partition. %P marks the default partition with a star.
 _COLUMNS = ("%P", "%a", "%l", "%D", "%c", "%m", "%G")
 COMMAND = ("sinfo", "-h", "-o", _DELIMITER.join(_COLUMNS))
+#: List all nodes, also those in hidden partitions: sbatch accepts their names too.
+NAMES_COMMAND = ("sinfo", "-h", "-a", "-o", "%N")
 _GPU_TYPE = re.compile(r"(?:^|,)gpu:([^:,()]+):\d", re.ASCII)
 
 
@@ -74,3 +76,9 @@ def parse_reasons(text: str) -> list[str]:
             state = state.rstrip("*$~#!%@^-+")
             nodes[name] = f"{name} is {state} ({reason.strip()})"
     return list(nodes.values())
+
+
+def parse_names(text: str) -> list[str]:
+    """Return the nodes in lines such as `gpu[01-04]`, each once."""
+    names = (name for line in text.split("\n") for name in fields.expand_hosts(line.strip()))
+    return list(dict.fromkeys(names))

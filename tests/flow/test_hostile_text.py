@@ -150,6 +150,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "trust": [["trust", "--list", *extra] for extra in HEAD] + [["trust", "EVIL\udc9b31m"]],
     "db restore": [["db", "restore", *extra] for extra in HEAD]
     + [["db", "restore", "EVIL\udc9b31m"]],
+    "nodes": [["nodes", "--all", *extra] for extra in ROWS],
     "usage": [["usage", "--by", "name", *extra] for extra in HEAD]
     + [["usage", "--disk", *extra] for extra in HEAD],
     "prune": [["prune", "--rows", "--older-than", "0s", *extra] for extra in HEAD],

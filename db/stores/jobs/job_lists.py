@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from db.stores import base
 from db.stores import jobs as job_store
-from db.tables.jobs import ATTEMPTS, JOBS, SUBMISSIONS
+from db.tables.jobs import JOBS, SUBMISSIONS
 from orchestrator import jobs
 
 _JOB = JOBS.c
@@ -108,25 +107,3 @@ class JobListStore(base.Store):
         counted_column = _JOB.submission_id.distinct() if is_folded else _JOB.row
         counted = matching.with_only_columns(sa.func.count(counted_column))
         return self._scalar(int, counted) or 0
-
-    def nodes_of_attempts(
-        self, since: datetime.datetime
-    ) -> list[tuple[str, jobs.JobState, str | None, int, datetime.datetime, int]]:
-        """Return how attempts ended since then, by the nodes that they ran on.
-
-        Each: node list as Slurm writes it, final state, cause of the newest attempt, number of
-        attempts, when the last one ended, and the row of its job.
-        """
-        attempt = ATTEMPTS.c
-        cause = sa.case((attempt.number == _JOB.attempt, _JOB.cause))
-        last = sa.func.max(attempt.ended_at)
-        statement = (
-            sa.select(
-                *(attempt.node_list, attempt.state, cause.label("cause")),
-                *(sa.func.count(), last, sa.func.max(_JOB.row)),
-            )
-            .join_from(ATTEMPTS, JOBS, _JOB.row == attempt.job_row)
-            .where(attempt.ended_at >= since, attempt.node_list.is_not(None))
-            .group_by(attempt.node_list, attempt.state, cause)
-        )
-        return [tuple(row) for row in self._rows(statement)]

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs
+from orchestrator import errors, files, jobs, nodes
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import rank_files
+from orchestrator.controller.nodes import record
 from orchestrator.controller.prune import marks
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.diagnosis import (
@@ -30,7 +31,7 @@ from orchestrator.diagnosis.records import Explanation, JobFacts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail
 from orchestrator.logs.lines import BANNER_START
-from orchestrator.slurm import scontrol, states
+from orchestrator.slurm import fields, scontrol, states
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
 READING_SECONDS = 5.0
@@ -72,7 +73,23 @@ def explain(
     explanation = explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
     if job.state is jobs.JobState.COMPLETED:
         return dataclasses.replace(explanation, cures=_advice(details.submission))
+    if explanation.cause in nodes.NODE_CAUSES | nodes.POSSIBLE_CAUSES:
+        cures = (*_without(context, job), *explanation.cures)
+        return dataclasses.replace(explanation, cures=cures)
     return explanation
+
+
+def _without(context: contexts.Context, job: jobs.Job) -> tuple[str, ...]:
+    """Return how to avoid the nodes of a failed job that should be avoided."""
+    if job.node_list is None or job.scheduler == "local":
+        return ()
+    hosts = fields.expand_hosts(job.node_list)
+    bad = [node for node in record.read(context) if node.is_excluded and node.name in hosts]
+    if not bad:
+        return ()
+    why = ", ".join(f"{node.name}: {node.reason}" for node in bad)
+    names = ",".join(node.name for node in bad)
+    return (f"avoid {names}: --exclude {names} (orchestrator nodes; {why})",)
 
 
 def to_explain(tasks: Sequence[jobs.Job]) -> list[jobs.Job]:

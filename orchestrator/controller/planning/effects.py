@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files, graphs, jobs, plans, specs
+from orchestrator.controller.nodes import record
 from orchestrator.controller.planning import hours
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import job_scripts
 from orchestrator.controller.sweeps import plan
 from orchestrator.jobs import naming
@@ -38,12 +39,14 @@ def of_request(
     action = (
         f"Submit {spec.name}: {size}{what}{exclusive}{limit}{again}, with code {_code(spec.code)}"
     )
+    without, nodes_basis = _without_nodes(context)
     return plans.Effect(
-        actions=(action,),
+        actions=(action, *without),
         jobs=tasks,
         gpu_hours=hours.by_spec(context)(spec),
         basis={
             **_settings(context),
+            **nodes_basis,
             f"the spec of {spec.name}": _digest(specs.to_json(spec)),
             f"the batch script of {spec.name}": _digest(script),
             **_files(context, [spec], request.source),
@@ -64,12 +67,14 @@ def of_points(
     ]
     if resent:
         actions.append(f"Submit {naming.names_of(resent)} of {name}, which Slurm never had")
+    without, nodes_basis = _without_nodes(context)
     return plans.Effect(
-        actions=tuple(actions),
+        actions=(*actions, *without),
         jobs=len(prepared.points) + len(resent),
         gpu_hours=hours.total([*of_each, *(hours.of_job(context, job) for job in resent)]),
         basis={
             **_settings(context),
+            **nodes_basis,
             **{
                 f"the batch script of {ready.submission.points[0].name}": _digest(
                     ready.script.text + specs.to_json(ready.submission.spec)
@@ -91,16 +96,21 @@ def of_graph(
 ) -> plans.Effect:
     """Return what submitting a graph would do; of_nodes: the specs of each node's jobs."""
     of_jobs = [spec for node_specs in of_nodes.values() for spec in node_specs]
+    without, nodes_basis = _without_nodes(context)
     return plans.Effect(
-        actions=tuple(
-            f"Submit {node.name} of graph {name}: "
-            + nouns.count(sum(map(hours.tasks, of_nodes[node.name])), "job")
-            for node, _ in nodes
+        actions=(
+            *(
+                f"Submit {node.name} of graph {name}: "
+                + nouns.count(sum(map(hours.tasks, of_nodes[node.name])), "job")
+                for node, _ in nodes
+            ),
+            *without,
         ),
         jobs=sum(map(hours.tasks, of_jobs)),
         gpu_hours=hours.total(map(hours.by_spec(context), of_jobs)),
         basis={
             **_settings(context),
+            **nodes_basis,
             **{
                 f"node {node.name}": _digest(json.dumps([node.after, data], default=str))
                 for node, data in nodes
@@ -138,11 +148,12 @@ def of_change(
         for tasks in naming.by_submission(possible)
     ]
     actions += [f"Not possible: {why}" for why in dict.fromkeys(impossible.values())]
+    without, nodes_basis = _without_nodes(context) if submits else ((), {})
     return plans.Effect(
-        actions=tuple(actions),
+        actions=(*actions, *without),
         jobs=len(possible),
         gpu_hours=hours.total(of_each),
-        basis={**_settings(context), **_states(selected)},
+        basis={**_settings(context), **nodes_basis, **_states(selected)},
         submits=submits,
     )
 
@@ -163,6 +174,15 @@ def _state(job: jobs.Job) -> str:
 def _settings(context: contexts.Context) -> dict[str, str]:
     values = [(setting.key, str(setting.value)) for setting in context.configuration.origins]
     return {"the configuration": _digest(json.dumps(values))}
+
+
+def _without_nodes(context: contexts.Context) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the nodes that jobs are submitted without, as sentences and as part of the basis."""
+    if context.configuration.nodes.exclude != "auto" or context.is_local:
+        return (), {}
+    excluded = record.excluded(context, clusters.facts(context).cluster)
+    sentences = (f"Exclude {node.name} (nodes.exclude): {node.reason}" for node in excluded)
+    return tuple(sentences), {"the excluded nodes": ",".join(node.name for node in excluded)}
 
 
 def _files(

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery, specs
+from orchestrator import errors, jobs, nodes, recovery, specs
 from orchestrator.controller.actions import cancel, changes, confirmed
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
+from orchestrator.controller.nodes import record
 from orchestrator.controller.recovery import continuation
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
@@ -28,7 +29,6 @@ JOBS_PER_PASS = 50
 ACTION_SECONDS = 60.0
 #: A folder that is not visible for so long counts as lost; maintenance may take a day.
 NOT_VISIBLE_SECONDS = 48 * 3600.0
-_NODE_CAUSES = frozenset({"node_fail", "device_fault"})
 
 _Due = tuple[jobs.Job, recovery.StoredDecision]
 
@@ -228,6 +228,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         has_checkpoint=has_checkpoint,
         gpu_hours=sum(_gpu_hours(link, attempts.get(link.row, ())) for link in chain),
         node_failures=_node_failures(job, attempts, history),
+        avoided_nodes=_avoided_nodes(context, job),
     )
     decisions = [stored for stored in history if stored.state != "refused"]
     return recovery.decide(facts, spec.retry, decisions, context.clock.now())
@@ -257,10 +258,10 @@ def _node_failures(
     history: Sequence[recovery.StoredDecision],
 ) -> dict[str, int]:
     """Return by host how many attempts of the chain failed because of a node."""
-    if job.cause not in _NODE_CAUSES or job.scheduler == "local":
+    if job.cause not in nodes.NODE_CAUSES or job.scheduler == "local":
         return {}
     failed = {
-        (stored.job_row, stored.attempt) for stored in history if stored.cause in _NODE_CAUSES
+        (stored.job_row, stored.attempt) for stored in history if stored.cause in nodes.NODE_CAUSES
     }
     failed.add((job.row, job.attempt))
     failures: collections.Counter[str] = collections.Counter()
@@ -271,6 +272,12 @@ def _node_failures(
             if is_failed and attempt.node_list:
                 failures.update(fields.expand_hosts(attempt.node_list))
     return dict(failures)
+
+
+def _avoided_nodes(context: contexts.Context, job: jobs.Job) -> tuple[str, ...]:
+    avoided = record.excluded(context.with_scheduler(job.scheduler), job.cluster)
+    hosts = fields.expand_hosts(job.node_list or "") if avoided else []
+    return tuple(node.name for node in avoided if node.name in hosts)
 
 
 def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str], list[_Due]]:

@@ -258,6 +258,11 @@ def _query(
         for run_dir in sorted({job.run_dir for job in sent}):
             run_folder.RunFolder(Path(run_dir)).drop_environment()
     context.steady_jobs[facts.cluster] = steady
+    if context.configuration.nodes.exclude == "auto" and not context.is_local:
+        # `status` loads few modules.
+        from orchestrator.controller.nodes import known_nodes
+
+        known_nodes.renew(context, facts.cluster)
     if unread:
         from orchestrator.controller.environments import attempts
 

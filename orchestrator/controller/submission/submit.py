@@ -120,6 +120,11 @@ def send(
                 may_be_recovered=status.is_recovered
                 or (job.sweep is not None and spec.retry.is_on),
             )
+            if _may_exclude(context, spec):
+                # Few jobs exclude nodes, and this loads many modules.
+                from orchestrator.controller.nodes import exclusion
+
+                options = exclusion.applied(context, job, spec, submission.script, options)
             job_id = sbatch_call.submit(context, spec, job, submission, options)
     except sbatch_call.NotAcceptedError as error:
         if error.outcome.kind is sbatch.OutcomeKind.AMBIGUOUS:
@@ -140,6 +145,11 @@ def send(
     return sbatch_outcomes.store_job_id(context, job, job_id, paths)
 
 
+def _may_exclude(context: contexts.Context, spec: jobs.JobSpec) -> bool:
+    is_automatic = context.configuration.nodes.exclude == "auto"
+    return is_automatic or spec.exclude is not None or "exclude" in spec.sbatch
+
+
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
     """Return all jobs of the job's submission, in the order of the array."""
     with context.store.reading() as work:
@@ -154,4 +164,10 @@ def test_only(context: contexts.Context, request: job_scripts.Request) -> str:
         from orchestrator.controller.submission import local_jobs
 
         return local_jobs.estimate(context, request.spec, script)
-    return context.slurm.test_only(script, sbatch_call.batch_file_options(request.spec))
+    options = sbatch_call.batch_file_options(request.spec)
+    if _may_exclude(context, request.spec):
+        from orchestrator.controller.nodes import exclusion
+
+        cluster = clusters.facts(context).cluster
+        options = exclusion.of(context, request.spec, script, cluster).over(options)
+    return context.slurm.test_only(script, options)

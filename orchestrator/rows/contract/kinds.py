@@ -32,6 +32,7 @@ KINDS: Mapping[str, type] = {
     "submissions": sweeps.SubmissionRow,
     "graphs": sweeps.GraphRow,
     "graph_nodes": sweeps.NodeRow,
+    "nodes": service.NodeRow,
     "usage": service.UsageRow,
     "disk_usage": service.DiskUseRow,
     "pruned": service.PrunedRow,

@@ -34,6 +34,21 @@ class UsageRow(TypedDict):
     unknown_cpus: int
 
 
+class NodeRow(TypedDict):
+    cluster: str
+    node: str
+    score: Annotated[float, "Failures and slow runs; half after each nodes.half_life_days."]
+    failures: Annotated[Mapping[str, int], "Failed attempts by cause, if the node may be at fault."]
+    slow_runs: Annotated[int, "Repeats of a sweep, slower than those on other nodes."]
+    completed: int
+    other: Annotated[int, "Attempts that ended otherwise, such as with an error of the program."]
+    last_seen_at: datetime.datetime | None
+    last_problem_at: Annotated[datetime.datetime | None, "The last failure or slow run."]
+    last_problem_row: Annotated[int | None, "Row of its job."]
+    exclude: Annotated[bool, "Whether jobs should avoid it."]
+    reason: Annotated[str, "Why, or why not in spite of its score."]
+
+
 class DiskUseRow(TypedDict):
     job: str
     row: Row

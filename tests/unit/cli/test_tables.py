@@ -22,6 +22,7 @@ from orchestrator.cli import (
     database,
     graphs,
     metrics,
+    nodes,
     notices,
     output,
     patterns,
@@ -255,6 +256,20 @@ TABLES: Mapping[str, tuple[Sequence[Column | str], Rows]] = {
                 "02:30 does not exist: daylight saving time begins",
             ),
         ),
+    ),
+    "nodes": (
+        nodes.COLUMNS,
+        [
+            nodes._line(row)
+            for row in table_rows(
+                "cluster node score failures slow_runs completed last_seen_at exclude reason",
+                (
+                    *("olivia", "gpu-1-41", 3.41999, {"device_fault": 3, "node_fail": 1}, 2, 512),
+                    *(AT, True, "3 device_fault, 1 node_fail, 2 slow runs"),
+                ),
+                ("olivia", "gpu-1-9", 2.0, {"node_fail": 2}, 0, 9, AT, False, "limit reached"),
+            )
+        ],
     ),
     "usage": (
         [MONTH, *usage._COLUMNS],

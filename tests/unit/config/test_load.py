@@ -74,6 +74,7 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
         *("state_dir", "runs_dir", "templates_dir", "shared_folders"),
         *("pattern_files", "metrics_file", "metrics_file_mode", "database", "profile"),
         *("agents.max_gpu_hours", "agents.max_gpu_hours_per_day"),
+        *(f"nodes.{field.name}" for field in dataclasses.fields(config.Nodes)),
         *(
             key
             for field in dataclasses.fields(config.Profile)

@@ -121,23 +121,3 @@ def test_marks_grow_with_changes(store: stores.Store) -> None:
     assert second.version > first[1].version
     assert second.event > first[1].event
     assert second.metric > newest
-
-
-def test_nodes_of_attempts(store: stores.Store) -> None:
-    with store.writing() as work:
-        for row, state, hours in ((1, JobState.FAILED, 1), (2, JobState.COMPLETED, 2)):
-            attempt = jobs.Attempt(
-                number=0,
-                state=state,
-                node_list="n[1-2]",
-                ended_at=NOW - datetime.timedelta(hours=hours),
-            )
-            work.attempts.put([(row, attempt)])
-        work.jobs.change(1, {"cause": "oom_host"})
-    with store.reading() as work:
-        found = work.job_lists.nodes_of_attempts(NOW - datetime.timedelta(hours=3))
-        assert sorted(found, key=lambda each: each[1]) == [
-            ("n[1-2]", "COMPLETED", None, 1, NOW - datetime.timedelta(hours=2), 2),
-            ("n[1-2]", "FAILED", "oom_host", 1, NOW - datetime.timedelta(hours=1), 1),
-        ]
-        assert len(work.job_lists.nodes_of_attempts(NOW - datetime.timedelta(minutes=90))) == 1

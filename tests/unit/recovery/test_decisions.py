@@ -176,6 +176,15 @@ def test_requested_nodes_are_not_excluded() -> None:
     assert decision.changes == {"job.exclude": "n2,n3"}
 
 
+def test_a_job_leaves_nodes_that_are_to_be_avoided() -> None:
+    assert decide("node_fail").action is Action.REQUEUE
+    decision = decide("node_fail", avoided_nodes=("n3",))
+    assert (decision.action, decision.changes) == (Action.CONTINUE, {})
+    assert decision.detail == (
+        "node_fail: a continuation job is submitted without n3 in 00:01:00 (1 of at most 3)"
+    )
+
+
 @hypothesis.given(
     st.lists(st.sampled_from(["preempted", "node_fail", "io_error", "time_limit"]), max_size=60),
     st.integers(0, 5),

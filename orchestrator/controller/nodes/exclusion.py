@@ -1,0 +1,94 @@
+"""The nodes that sbatch is to exclude: those of the job, and those of the record of nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from orchestrator import jobs
+from orchestrator.controller.nodes import known_nodes, record
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.rendering import batch_options, directives
+from orchestrator.slurm import fields
+
+_OPTION = "--exclude="
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exclusion:
+    #: for sbatch's command line; None: what the script says remains
+    option: str | None = None
+    #: a sentence for each node that is added or left out
+    sentences: tuple[str, ...] = ()
+
+    def over(self, options: Sequence[str]) -> list[str]:
+        """Return options for sbatch's command line with this one in place of theirs."""
+        if self.option is None:
+            return [*options]
+        return [*(word for word in options if not word.startswith(_OPTION)), self.option]
+
+
+def of(context: contexts.Context, spec: jobs.JobSpec, script: str, cluster: str) -> Exclusion:
+    """Return what is excluded in addition, without the nodes that Slurm does not know any more."""
+    requested = _options(spec, script)
+    own = requested.get("exclude") or ""
+    if "/" in own:
+        # A file with names, which sbatch reads.
+        return Exclusion()
+    hosts = fields.expand_hosts(own)
+    needed = fields.expand_hosts(requested.get("nodelist") or "")
+    added = [
+        node
+        for node in record.excluded(context, cluster)
+        if node.name not in hosts and node.name not in needed
+    ]
+    known = known_nodes.of(context, cluster) if hosts or added else None
+    gone = [] if known is None else [host for host in hosts if host not in known]
+    if not gone and not added:
+        return Exclusion()
+    kept = [host for host in hosts if host not in gone] if gone else hosts and [own]
+    return Exclusion(
+        option=_OPTION + ",".join([*kept, *(node.name for node in added)]),
+        sentences=(
+            *(f'{node.name} is excluded (nodes.exclude = "auto"): {node.reason}' for node in added),
+            *(f"{host} is not excluded: Slurm has no such node" for host in gone),
+        ),
+    )
+
+
+def expected(context: contexts.Context, spec: jobs.JobSpec, script: str) -> list[str]:
+    """Return what `submit` would add to the script, as sentences."""
+    facts = clusters.known_facts(context)
+    if facts is None:
+        return []
+    exclusion = of(context, spec, script, facts.cluster)
+    if exclusion.option is None:
+        return []
+    return [f"On sbatch's command line: {exclusion.option}", *exclusion.sentences]
+
+
+def applied(
+    context: contexts.Context,
+    job: jobs.Job,
+    spec: jobs.JobSpec,
+    script: str,
+    options: Sequence[str],
+) -> list[str]:
+    """Return the options for sbatch's command line with the exclusion, which is reported."""
+    exclusion = of(context, spec, script, job.cluster)
+    for sentence in exclusion.sentences:
+        context.reporter.info(sentence)
+    if exclusion.sentences:
+        event = context.event("exclude", "; ".join(exclusion.sentences), source="rules")
+        with context.store.writing() as work:
+            work.events.add(job.row, event)
+    return exclusion.over(options)
+
+
+def _options(spec: jobs.JobSpec, script: str) -> dict[str, str | None]:
+    """Return the options of the script and of the command line by their long names."""
+    source = spec.launch.batch_file
+    if source is None:
+        return dict(directives.parse(script))
+    options = {option.name: option.value for option in batch_options.read(script, source)}
+    return options | {name: str(value) for name, value in spec.sbatch.items()}

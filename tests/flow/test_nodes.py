@@ -1,0 +1,76 @@
+"""The record of nodes, and jobs that are submitted without the nodes that failed."""
+
+from __future__ import annotations
+
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
+SPEC = """\
+[job]
+name = "demo"
+time_limit = "10"
+[launch]
+command = "true"
+"""
+
+
+def test_a_node_that_failed_twice_is_excluded(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    spec = cli.spec(SPEC)
+
+    def fail_on_n1() -> str:
+        done = cli("submit", spec, "--parsable")
+        assert done.code == 0, done
+        number = done.out.strip()
+        fake_slurm.set_state(number, "RUNNING")
+        fake_slurm.set_state(number, "NODE_FAIL")
+        assert cli("refresh").code == 0
+        return number
+
+    fail_on_n1()
+    # Nobody asked for it yet.
+    assert not fake_slurm.calls("sinfo")
+    (node,) = cli("nodes", "--json").items
+    assert (node["node"], node["failures"], node["exclude"]) == ("n1", {"node_fail": 1}, False)
+    assert 0.99 < node["score"] <= 1
+    second = fail_on_n1()
+    header, line = cli("nodes").out.splitlines()
+    assert header.split("\t")[:4] == ["cluster", "node", "score", "failures"]
+    assert line.split("\t")[:4] == ["fake", "n1", "2.00", "2 node_fail"]
+    assert line.split("\t")[-2:] == ["yes", ""]
+    assert (
+        "avoid n1: --exclude n1 (orchestrator nodes; n1: 2 node_fail)" in cli("explain", second).out
+    )
+    assert cli("nodes", "--since", "now-1hours").out.splitlines() == [header, line]
+    # Suggested is not done.
+    assert "--exclude" not in fake_slurm.job(second)["submit_line"]
+
+    (cli.home / ".config/orchestrator").mkdir(parents=True)
+    (cli.home / ".config/orchestrator/config.toml").write_text('[nodes]\nexclude = "auto"\n')
+    why = 'n1 is excluded (nodes.exclude = "auto"): 2 node_fail\n'
+    assert cli("render", spec).err == f"On sbatch's command line: --exclude=n1\n{why}"
+    assert "Exclude n1 (nodes.exclude): 2 node_fail" in cli("plan", "submit", spec).out
+    done = cli("submit", spec, "--exclude", "n77,n2", "--parsable")
+    assert done.err == why + "n77 is not excluded: Slurm has no such node\n"
+    third = done.out.strip()
+    assert "--exclude=n2,n1 " in fake_slurm.job(third)["submit_line"]
+    assert len(fake_slurm.calls("sinfo")) == 1
+    events = cli("show", third, "--json").items[0]["events"]
+    assert [event["detail"] for event in events if event["kind"] == "exclude"] == [
+        'n1 is excluded (nodes.exclude = "auto"): 2 node_fail; '
+        "n77 is not excluded: Slurm has no such node"
+    ]
+    # Who asks for it by name gets it.
+    asked = cli("submit", spec, "--nodelist", "n1", "--parsable").out.strip()
+    assert "--exclude" not in fake_slurm.job(asked)["submit_line"]
+
+    # A retried job is not requeued, because Slurm may start it on the same node.
+    retried = cli.spec(SPEC + "[retry]\nmax_retries = 2\n", "retried.toml")
+    number = cli("submit", retried, "--nodelist", "n1", "--parsable").out.strip()
+    fake_slurm.set_state(number, "RUNNING")
+    fake_slurm.set_state(number, "FAILED", exit="1:0")
+    log = cli("logs", number, "--path").out.strip()
+    with open(log, "w") as file:
+        file.write("OSError: [Errno 5] Input/output error\n")
+    assert "a continuation job is submitted without n1" in cli("tick").err
