@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
-from orchestrator import jobs
+from orchestrator import config, jobs, metrics, sweeps
+from orchestrator.controller.nodes import record
 from orchestrator.controller.session import stores
 from orchestrator.jobs import JobState
+from orchestrator.toml import documents
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 28, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
+SWEEP = """\
+[job]
+name = "train"
+time_limit = "10"
+[launch]
+script = "train.py"
+[sweep]
+kind = "grid"
+repeats = 5
+axes.args.lr = [0.1, 0.2]
+"""
 
 
 def test_ends(database_url: str) -> None:
@@ -55,3 +69,39 @@ def test_ends(database_url: str) -> None:
             }
             assert len(work.nodes.ends(NOW - 1.5 * HOUR)) == 2
             assert work.nodes.repeats(NOW - HOUR, 10) == []
+
+
+def test_slow_repeats(database_url: str, tmp_path: Path) -> None:
+    """Three repeats run on n1, n2 and n3, and two slower ones on n4, whose other point is fast."""
+    document, problems = documents.parse(SWEEP, "s.toml")
+    sweep = sweeps.expand(document, config.Profile(), problems)
+    throughputs = {("n1", 1): 100, ("n2", 2): 101, ("n3", 3): 99, ("n4", 4): 70, ("n4", 5): 71}
+    with stores.Store(database_url) as store:
+        with store.writing() as work:
+            fields = {"profile": "p", "cluster": "lab", "scheduler": "slurm", "source": "s.toml"}
+            stored = work.sweeps.add(sweep, **fields, folder="/home/a", created_at=NOW)
+            points = sweeps.points_of(work.sweeps.points(stored.row))
+            hosts = [
+                next(host for host, repeat in throughputs if repeat == point.repeat)
+                for point in points
+            ]
+            for number, (point, host) in enumerate(zip(points, hosts, strict=True), 1):
+                (job,) = work.jobs.add_submission(
+                    builders.make_submission(number, NOW, name="train"),
+                    state=JobState.COMPLETED,
+                    settled=True,
+                    node_list=host,
+                    ended_at=NOW - HOUR,
+                )
+                assert work.sweeps.assign_jobs(stored.row, [point], [job.row])
+                is_slow = point.settings == {"args.lr": 0.1}
+                value = throughputs[host, point.repeat] if is_slow else 100 + point.repeat
+                lines = [
+                    jobs.Metric(name="throughput", value=v, source="jsonl", path="m", line=n)
+                    for n, v in enumerate((1.0, value, value, value), 1)
+                ]
+                work.metrics.add(job.row, [metrics.ParsedLine.of(line) for line in lines])
+        found = record.read(builders.make_context(tmp_path, store, now=NOW))
+        assert [(node.name, node.problems, node.is_excluded) for node in found] == [
+            ("n4", "2 slow runs", True)
+        ]
