@@ -245,13 +245,15 @@ class _Call:
                     channel.send(Message({"type": "alive"}))
                 for number in signals.received():
                     self._pass_on(number, channel)
-                for message in received:
-                    code = self._take(message)
-                    if code is not None:
-                        self._finish(channel)
-                        return code
+                code = next((code for code in map(self._take, received) if code is not None), None)
+                if code is not None:
+                    break
                 if ready.intersection(self._output.waits_for):
                     self._write(channel)
+
+        # Without our signals: Ctrl-C ends us while nobody reads our output.
+        self._finish(channel)
+        return code
 
     def _take(self, message: Message) -> int | None:
         """Use a message from the host; return the exit code if it has come."""
