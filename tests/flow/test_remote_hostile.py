@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.flow.remote_site import Peer, Site
 
 ENDED = '{"type": "ended", "request": "REQUEST", "code": 0}\n'
 DOCTOR = "`orchestrator doctor --host mill` looks for the reason."
+SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
 DAMAGED = '{"host": 5, "pid": null}'
 NO_MESSAGE = "Error: mill sent what is no message of orchestrator"
 
@@ -133,7 +135,7 @@ def test_only_a_plain_path_is_forwarded(hostile: Hostile) -> None:
 def test_a_key_that_may_only_look_writes_nothing(
     tmp_path: Path, cli: command_line.CommandLine, pycache: Path, forking: zygote.Zygote
 ) -> None:
-    (cli.home / "demo.toml").write_text('[job]\nname = "demo"\n[launch]\ncommand = "true"\n')
+    (cli.home / "demo.toml").write_text(SPEC)
     with contextlib.closing(Site(tmp_path, cli, pycache, forking)) as site:
         site.configure(remote_command=["orchestrator", "--read-only", "agent", "--stdio"])
         assert site("status").code == 0
@@ -174,4 +176,12 @@ def test_requests_that_are_damaged_or_that_others_can_change(
         # The connection still answers.
         peer.send(messages.of_request("settle", further))
         assert peer.next("standing").text("standing") == "never"
+        # What ran long ago is not "never": its request was removed, its job was not.
+        (cli.home / "demo.toml").write_text(SPEC)
+        assert site("submit", "demo.toml", "--no-snapshot").code == 0
+        (old,) = [path for path in site.requests if (path / "exit").exists()]
+        shutil.rmtree(old)
+        peer.send(messages.of_request("settle", old.name))
+        answer = peer.next("standing")
+        assert (answer.text("standing"), answer.keys["jobs"]) == ("lost", ["@1"])
         assert peer.close() == 0
