@@ -127,6 +127,9 @@ class LazyGroup(suggestions.Group):
                 return super().invoke(ctx)
             if not ctx.meta[_WORDS]:
                 ctx.fail("Missing command.")
+            if ctx.obj is not None:
+                # With this user's keys it would go further than the computer that sent it may.
+                ctx.fail("--host: the command came from another computer already")
             from orchestrator.cli import on_host
 
             options = {key: value for key, value in ctx.params.items() if value is not None}
@@ -204,6 +207,8 @@ def cli(
 
     session.set_read_only(ctx, read_only)
     session.set_caller(ctx, ctx.obj)
+    if (runs_dir or state_dir) and session.is_confined(ctx):
+        ctx.fail("--runs-dir and --state-dir: this connection is read-only")
     ctx.obj = {key: value for key, value in given.items() if value is not None}
 
 

@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import commands, output, session
-from orchestrator.cli.arguments import options
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column
 from orchestrator.controller.session import contexts, stores
@@ -87,7 +87,7 @@ def check(context: contexts.Context, form: str = options.form) -> None:
 )
 def backup(
     context: contexts.Context,
-    target: Path | None = argument(required=False, type=click.Path(path_type=Path)),
+    target: Path | None = argument(required=False, type=value_types.OUTPUT_PATH),
 ) -> None:
     """Copy the database to a new file while it is in use.
 

@@ -149,7 +149,8 @@ def _run(ctx: click.Context, argv: Sequence[str], approved: session.Approval) ->
     root = ctx.find_root()
     # It is stored with jobs, as the command that submitted them.
     sys.argv[1:] = argv
-    inner = root.command.make_context(root.info_name, list(argv))
+    caller = session.caller_of(ctx)
+    inner = root.command.make_context(root.info_name, list(argv), obj=caller)
     session.set_approval(inner, approved)
     with inner:
         return inner.command.invoke(inner)

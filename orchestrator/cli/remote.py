@@ -58,8 +58,9 @@ def agent(
         # This process is now the command.
         from orchestrator.controller.remote import arrival
 
-        with arrival.entered(command, code, os.environ) as caller:
-            of_agent = ["--read-only"] if session.is_read_only(ctx) else []
+        is_read_only = session.is_read_only(ctx)
+        with arrival.entered(command, code, os.environ, is_read_only=is_read_only) as caller:
+            of_agent = ["--read-only"] if is_read_only else []
             sys.argv = [sys.argv[0], *of_agent, *command.run.words]
             try:
                 cli.main(caller)

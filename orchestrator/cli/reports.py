@@ -233,7 +233,7 @@ def report(
         "--to",
         "Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
         "PNG, PDF and CSV.",
-        click.Path(file_okay=False, path_type=Path),
+        value_types.OUTPUT_FOLDER,
         metavar="DIR",
     ),
     no_plots: bool = option("--no-plots", "With --to: write no plots."),

@@ -8,7 +8,7 @@ import click
 
 from orchestrator import reproduction
 from orchestrator.cli import commands, output, session
-from orchestrator.cli.arguments import options
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument
 from orchestrator.cli.output import difference_rows
 from orchestrator.controller.refresh import on_demand
@@ -66,7 +66,7 @@ def diff(
 def checkout(
     context: contexts.Context,
     reference: str = argument(metavar="JOB", shell_complete=options.complete("job_references")),
-    folder: Path = argument(metavar="DIR", type=click.Path(file_okay=False, path_type=Path)),
+    folder: Path = argument(metavar="DIR", type=value_types.OUTPUT_FOLDER),
 ) -> None:
     """Write the code of a job into DIR, and print the commands that run it again.
 

@@ -91,6 +91,20 @@ def set_caller(ctx: click.Context, caller: callers.Caller | None) -> None:
     ctx.meta[_CALLER] = caller
 
 
+def caller_of(ctx: click.Context) -> callers.Caller | None:
+    """Return which computer sent the command; None: it was called here."""
+    caller: callers.Caller | None = ctx.meta.get(_CALLER)
+    return caller
+
+
+def is_confined(ctx: click.Context) -> bool:
+    """Return whether the command is another computer's that may only look.
+
+    Its key in authorized_keys may be limited to that: it must not choose what is written where.
+    """
+    return caller_of(ctx) is not None and is_read_only(ctx)
+
+
 def configuration_of(
     ctx: click.Context,
     *,
@@ -131,7 +145,7 @@ def open_context(
     from orchestrator.controller.session import contexts, stores
 
     configuration = configuration_of(ctx, with_project=with_project)
-    caller: callers.Caller | None = ctx.meta.get(_CALLER)
+    caller = caller_of(ctx)
     store = stores.of(configuration)
     ctx.call_on_close(store.close)
     ctx.with_resource(store.explained())

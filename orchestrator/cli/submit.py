@@ -12,7 +12,7 @@ import click
 
 from orchestrator import config, errors, jobs
 from orchestrator.cli import commands, output, session
-from orchestrator.cli.arguments import options, spec_options
+from orchestrator.cli.arguments import options, spec_options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.submission import job_scripts, requests
@@ -77,8 +77,11 @@ def submit(
     dry_run: bool = option("--dry-run", "Print the script, as `render` does."),
     test_only: bool = option("--test-only", "Ask Slurm when the job would start."),
     parsable: bool = option("--parsable", "Print only the job ID."),
-    save_spec: str | None = option(
-        "--save-spec", "Also write the job as a spec to FILE, which must not exist.", "FILE.toml"
+    save_spec: pathlib.Path | None = option(
+        "--save-spec",
+        "Also write the job as a spec to FILE, which must not exist.",
+        value_types.OUTPUT_PATH,
+        metavar="FILE.toml",
     ),
     like: str | None = option(
         "--like",
@@ -121,7 +124,7 @@ def submit(
         job = job.with_snapshot(snapshot)
         request = requests.request(job, configuration, output.note)
     if save_spec is not None:
-        spec_options.save(job, pathlib.Path(save_spec))
+        spec_options.save(job, save_spec)
     if dry_run:
         _print_script(ctx, configuration, request)
         return

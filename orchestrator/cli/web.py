@@ -14,7 +14,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import commands, interrupts, output, session
-from orchestrator.cli.arguments import options
+from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 
 #: Of the user's computer, in the command that is printed.
@@ -157,9 +157,7 @@ def _login() -> str:
 )
 def export(
     ctx: click.Context,
-    folder: Path = argument(
-        type=click.Path(file_okay=False, path_type=Path), metavar="DIR", required=True
-    ),
+    folder: Path = argument(type=value_types.OUTPUT_FOLDER, metavar="DIR", required=True),
     references: tuple[str, ...] = options.references,
     sweeps: tuple[str, ...] = options.sweeps,
 ) -> None:

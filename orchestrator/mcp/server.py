@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import mcp.server.mcpserver as sdk
@@ -204,7 +206,7 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         """Plan the submission of a job; `arguments` are those of a program or batch file."""
         if arguments and file.endswith(".toml"):
             raise errors.OrchestratorError("set the arguments of a spec with settings: args.NAME")
-        words = ["submit", file, *_settings(settings), *_name(name)]
+        words = ["submit", _inside(file), *_settings(settings), *_name(name)]
         return plan([*words, *(["--", *arguments] if arguments else [])], max_gpu_hours)
 
     def plan_sweep_submit(
@@ -214,12 +216,12 @@ def _planning_tools(caller: calls.Caller, limit: float | None) -> list[Tool]:
         max_gpu_hours: MaxGpuHours = None,
     ) -> Answer:
         """Plan the submission of a sweep: a spec with a table [sweep]."""
-        words = ["sweep", "submit", file, *_settings(settings), *_name(name)]
+        words = ["sweep", "submit", _inside(file), *_settings(settings), *_name(name)]
         return plan(words, max_gpu_hours)
 
     def plan_graph_submit(file: File, max_gpu_hours: MaxGpuHours = None) -> Answer:
         """Plan the submission of a graph of jobs and sweeps."""
-        return plan(["graph", "submit", file], max_gpu_hours)
+        return plan(["graph", "submit", _inside(file)], max_gpu_hours)
 
     def plan_change_jobs(
         action: Literal["cancel", "hold", "release", "requeue", "resubmit"],
@@ -246,6 +248,16 @@ def _apply(caller: calls.Caller) -> Tool:
         return caller.items("apply", "--json", token)
 
     return apply
+
+
+def _inside(file: str) -> str:
+    """Return a file below the current folder: messages about it may quote what is in it."""
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(".")):
+        raise errors.OrchestratorError(
+            f"{file} is outside of the folder in which the server was started: only files in it "
+            "can be planned"
+        )
+    return file
 
 
 def _settings(settings: dict[str, Any] | None) -> list[str]:

@@ -18,7 +18,8 @@ _WORDS = frozenset(
 )
 #: Fields of counts by state; in others a program may have chosen the names.
 _COUNTS = frozenset(["states"])
-_WORD = re.compile(r"[A-Za-z0-9_@:,+. \[\]-]{0,64}")
+#: No sentence, which could be an instruction: one word, or states with their numbers.
+_WORD = re.compile(r"[A-Za-z0-9_@:,+.\[\]-]{0,64}|[A-Z0-9_, ]{0,64}|no evidence")
 
 
 def separated(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ SILENT_SECONDS = 35.0
 _TREE_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 #: Of a greeting: it is shown in sentences and stored.
-_NAME = re.compile(r"[!-~]{1,255}")
+_NAME = re.compile(r"[!-~]{0,255}")
 _JOB = re.compile(r"@[0-9]{1,19}")
 #: The largest exit status of a process.
 _MAX_CODE = 255

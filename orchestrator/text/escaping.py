@@ -7,6 +7,7 @@ is removed, so no new sequence can form, and escaping twice changes nothing.
 
 from __future__ import annotations
 
+import codecs
 import re
 
 #: DEL, C1, bytes that are not UTF-8 (surrogates), and characters that reorder or hide text, show
@@ -19,6 +20,10 @@ _ACTING = (
 )
 _ANY = re.compile(rf"[\x00-\x1f{_ACTING}]")
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_ACTING}]")
+#: What commands write to a terminal by themselves: colours, erasing, and moves of the cursor.
+_COLOURS = re.compile(r"(\x1b\[[0-9;]{0,32}[A-HJKfm]|\x1b\[\?25[hl]|\r)")
+#: The beginning of such a sequence, of which the rest has not come yet.
+_UNFINISHED = re.compile(r"\x1b(?:\[\??[0-9;]{0,32})?\Z")
 _SPACES = str.maketrans("\t\n\r", "   ")
 
 
@@ -35,6 +40,30 @@ def one_line(text: str) -> str:
 def lines(text: str) -> str:
     """Return a text of several lines: newline and tab stay."""
     return text if _is_plain(text) else _IN_LINES.sub(_escape, text)
+
+
+class Terminal:
+    """What a program on another computer prints for a terminal: its colours stay.
+
+    All else is escaped, such as titles, the clipboard, and questions that a terminal answers as if
+    somebody typed.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, is_last: bool = False) -> bytes:
+        """Return the bytes to write now; the beginning of a sequence is kept until its rest comes.
+
+        is_last: nothing follows.
+        """
+        text = self._rest + self._decoder.decode(data, is_last)
+        begun = None if is_last else _UNFINISHED.search(text)
+        self._rest = begun[0] if begun else ""
+        parts = _COLOURS.split(text.removesuffix(self._rest))
+        parts[::2] = map(lines, parts[::2])
+        return "".join(parts).encode()
 
 
 def _is_plain(text: str) -> bool:

@@ -19,7 +19,8 @@ import uvicorn
 from uvicorn.protocols.http import h11_impl
 
 from orchestrator import errors, files
-from orchestrator.web.access import peers, security
+from orchestrator.processes import peers
+from orchestrator.web.access import security
 
 #: The kernel's limit for the path of a Unix socket (man 7 unix), less the final NUL.
 _MAX_PATH_BYTES = 107

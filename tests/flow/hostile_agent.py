@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
 import sys
 
 
 def main(path: pathlib.Path) -> None:
+    # The client may go at any time.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     script = json.loads(path.read_text())
     greeting = {"protocols": [1, 1], "version": "0.1.0", "host": "mill1", "store": "0" * 32}
     say(f"\norchestrator-agent: {json.dumps({**greeting, **script.get('greeting', {})})}\n")

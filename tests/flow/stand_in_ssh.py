@@ -72,9 +72,11 @@ def main(folder: pathlib.Path, words: list[str]) -> int:
 
 
 def forward(route: str) -> int:
-    """Forward connections as `ssh -N -L ADDRESS:PORT:PATH` does."""
-    address, port, path = route.split(":", 2)
-    with socket.create_server((address, int(port))) as server:
+    """Forward connections as `ssh -N -L SOCKET:PATH` does."""
+    ours, path = route.split(":")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(ours)
+        server.listen()
         while True:
             connected, _ = server.accept()
             inner = socket.socket(socket.AF_UNIX)

@@ -118,6 +118,7 @@ REFUSED = [
     ("show_job", {"job": "--help"}),
     ("show_job", {"job": "1; rm -r ~"}),
     ("plan_submit", {"file": "--set=launch.command=id"}),
+    ("plan_submit", {"file": "../job.toml"}),
     ("plan_submit", {"file": "job.toml", "settings": {"launch.command": "id"}}),
     ("plan_submit", {"file": "job.toml", "settings": {"environment.setup": "id"}}),
     ("plan_submit", {"file": "job.toml", "arguments": ["id"]}),

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.remote import messages
 from tests import zygote
 from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
-from tests.flow.remote_site import NAME, Site
+from tests.flow.remote_site import NAME, Peer, Site
 from tests.flow.test_remote_links import BROKEN
 
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nscript = "train.py"\n'
@@ -198,3 +199,27 @@ def test_a_submission_with_code_cut_at_random_bytes(site: Site) -> None:
 @pytest.mark.parametrize("part", range(10))
 def test_a_submission_with_code_cut_at_200_bytes(site: Site, part: int) -> None:
     submit_cut_at_random_bytes(site, 20, seed=100 + part)
+
+
+def test_snapshots_of_several_calls_do_not_mix(site: Site, tmp_path: Path) -> None:
+    """`connect` passes the messages of several calls on, in any order."""
+    git = ["git", f"--git-dir={tmp_path / 'sent'}"]
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "sent")], check=True)
+
+    def output(*words: str, sent: bytes = b"") -> bytes:
+        return subprocess.run([*git, *words], input=sent, check=True, stdout=subprocess.PIPE).stdout
+
+    blob = output("hash-object", "-w", "--stdin", sent=b"x").decode().strip()
+    tree = output("mktree", sent=f"100644 blob {blob}\tfile\n".encode()).decode().strip()
+    pack = output("pack-objects", "-q", "--stdout", sent=f"{blob}\n{tree}\n".encode())
+    first, second = "1" * 32, "2" * 32
+    peer = Peer(site)
+    for request in (first, second):
+        peer.send(messages.of_request("tree", request, bytes.fromhex(tree), tree=tree))
+        assert peer.next("done").payload == bytes.fromhex(tree)
+    peer.send(messages.of_request("pack", first, pack[:10]))
+    peer.send(messages.of_request("pack", second, pack), messages.of_request("packed", second))
+    assert peer.next("done", "refused").keys == {"type": "done", "request": second, "of": "packed"}
+    peer.send(messages.of_request("pack", first, pack[10:]), messages.of_request("packed", first))
+    assert peer.next("done", "refused").kind == "done"
+    assert peer.close() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.remote import messages
 from tests import zygote
 from tests.flow import command_line, hostile_agent
-from tests.flow.remote_site import Site
+from tests.flow.remote_site import Peer, Site
 
 ENDED = '{"type": "ended", "request": "REQUEST", "code": 0}\n'
 DOCTOR = "`orchestrator doctor --host mill` looks for the reason."
+SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
+DAMAGED = '{"host": 5, "pid": null}'
 NO_MESSAGE = "Error: mill sent what is no message of orchestrator"
 
 
@@ -126,3 +130,58 @@ def test_only_a_plain_path_is_forwarded(hostile: Hostile) -> None:
         "only letters, digits and _./@+,=-; set XDG_RUNTIME_DIR there to another folder\n",
     )
     assert all("-N" not in call for call in hostile.site.calls)
+
+
+def test_a_key_that_may_only_look_writes_nothing(
+    tmp_path: Path, cli: command_line.CommandLine, pycache: Path, forking: zygote.Zygote
+) -> None:
+    (cli.home / "demo.toml").write_text(SPEC)
+    with contextlib.closing(Site(tmp_path, cli, pycache, forking)) as site:
+        site.configure(remote_command=["orchestrator", "--read-only", "agent", "--stdio"])
+        assert site("status").code == 0
+        path = cli.home / "written.toml"
+        reason = "this connection is read-only: no file of your choice is written"
+        for words in (
+            ["metrics", "1", "--output", path],
+            ["checkout", "1", path],
+            ["db", "backup", path],
+            ["plan", "submit", "demo.toml", "--save-spec", path],
+            ["submit", "demo.toml", "--no-snapshot", "--dry-run", "--save-spec", path],
+        ):
+            done = site(*words)
+            assert (done.code, reason in done.err) == (2, True), (words, done.err)
+        done = site("--state-dir", path, "status")
+        assert (done.code, done.err.splitlines()[-1]) == (
+            2,
+            "Error: --runs-dir and --state-dir: this connection is read-only",
+        )
+        assert not path.exists()
+
+
+def test_requests_that_are_damaged_or_that_others_can_change(
+    tmp_path: Path, cli: command_line.CommandLine, pycache: Path, forking: zygote.Zygote
+) -> None:
+    with contextlib.closing(Site(tmp_path, cli, pycache, forking)) as site:
+        peer = Peer(site)
+        damaged, exposed, further = ("1" * 32, "2" * 32, "3" * 32)
+        for request, content in ((damaged, DAMAGED), (exposed, "{}")):
+            (cli.state_dir / "requests" / request).mkdir()
+            (cli.state_dir / "requests" / request / "claim").write_text(content)
+        (cli.state_dir / "requests" / exposed).chmod(0o777)
+        peer.send(messages.of_request("settle", damaged))
+        assert peer.next("standing").text("standing") == "lost"
+        peer.send(messages.of_request("settle", exposed))
+        reason = peer.next("refused").text("reason")
+        assert f"{exposed} can be written by every user, so others could change" in reason
+        # The connection still answers.
+        peer.send(messages.of_request("settle", further))
+        assert peer.next("standing").text("standing") == "never"
+        # What ran long ago is not "never": its request was removed, its job was not.
+        (cli.home / "demo.toml").write_text(SPEC)
+        assert site("submit", "demo.toml", "--no-snapshot").code == 0
+        (old,) = [path for path in site.requests if (path / "exit").exists()]
+        shutil.rmtree(old)
+        peer.send(messages.of_request("settle", old.name))
+        answer = peer.next("standing")
+        assert (answer.text("standing"), answer.keys["jobs"]) == ("lost", ["@1"])
+        assert peer.close() == 0

@@ -11,11 +11,27 @@ from typing import Any
 
 import click
 
+from orchestrator.cli import session
+
 COUNT = click.IntRange(min=1, max=10**9)
 #: A number that begins at 0.
 INDEX = click.IntRange(min=0, max=10**9)
 INPUT_FILE = click.Path(exists=True, dir_okay=False)
-OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class WrittenPath(click.Path):
+    """A file or folder that the command writes where the user says."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; not for a computer that may only look."""
+        if ctx is not None and session.is_confined(ctx):
+            self.fail("this connection is read-only: no file of your choice is written", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+OUTPUT_FILE = WrittenPath(dir_okay=False, path_type=Path)
+OUTPUT_FOLDER = WrittenPath(file_okay=False, path_type=Path)
+OUTPUT_PATH = WrittenPath(path_type=Path)
 
 #: Longest duration: a later planned time could not be stored.
 _MAX_DAYS = 366

@@ -115,7 +115,8 @@ class _Asked:
                 connection.channel.send(messages.of_request("done", run.request))
                 connection.channel.exchange(0)
         except connections.ConnectionFailedError as error:
-            last = self._last_line_of_ssh()
+            # Otherwise stderr may have a banner.
+            last = self._last_line_of_ssh() if error.is_of_ssh else ""
             return Answer(name=name, error=last or str(error).partition("\n")[0])
         except channels.ClosedError:
             is_late = time.monotonic() >= deadline

@@ -194,17 +194,19 @@ class _Agent:
 
     def _run(self, run: messages.Run) -> keeper.Command | None:
         request = self._store.open(run.request)
-        wake = None
-        if request.claimed() is None:
+        wake, changes = None, run.changes
+        if (claim := request.claimed()) is None:
             wake, command = keeper.start(request, run)
             if command is not None:
                 return command
         else:
+            # What the first client said holds: its output is still needed, and so is the request.
+            changes = claim.get("changes") is not False
             request.beat("client")
         self._close(run.request)
         self._relays[run.request] = _Relay(
             request=request,
-            changes=run.changes,
+            changes=changes,
             offset=run.offset,
             acknowledged=run.offset,
             wake=wake,
@@ -278,7 +280,10 @@ class _Agent:
                 self._end(relay, self._standing(relay.request.id, standing or "lost"))
 
     def _standing(self, request: str, standing: messages.Standing) -> Message:
-        jobs = list(self._jobs_of(request)) if standing == "lost" else []
+        jobs = list(self._jobs_of(request)) if standing in ("lost", "never") else []
+        if jobs:
+            # It ran so long ago that it was removed here.
+            standing = "lost"
         return messages.of_request("standing", request, standing=standing, jobs=jobs)
 
     def _end(self, relay: _Relay, message: Message) -> None:

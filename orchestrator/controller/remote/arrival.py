@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def entered(
-    command: keeper.Command, code: Callable[[], stores.Store], environ: Mapping[str, str]
+    command: keeper.Command,
+    code: Callable[[], stores.Store],
+    environ: Mapping[str, str],
+    *,
+    is_read_only: bool,
 ) -> Iterator[callers.Caller]:
     """Change to the folder of a command, in a copy of the client's working tree if it sent one.
 
-    The keeper removes the copy. code: opens the store of snapshots. Raises OrchestratorError.
+    The keeper removes the copy. code: opens the store of snapshots. is_read_only: the client may
+    only look, so it decides about no trust. Raises OrchestratorError.
     """
     run = command.run
     start_folder = Path(run.folder or "~").expanduser()
@@ -42,6 +47,8 @@ def entered(
         code().extract(run.tree.id, root)
         # The root of the tree: projects' files and snapshots end there.
         (root / ".git").mkdir(exist_ok=True)
+        if not _is_inside(root / run.tree.folder, root):
+            raise errors.OrchestratorError(f"{run.tree.folder}: leads out of the working tree")
         (root / run.tree.folder).mkdir(parents=True, exist_ok=True)
         os.chdir(root / run.tree.folder)
     except OSError as error:
@@ -51,18 +58,30 @@ def entered(
     carried = callers.Carried(
         tree=run.tree.id, root=root, origin=run.tree.origin, start_folder=start_folder
     )
-    with _trusted(Path.cwd(), environ) if run.tree.is_trusted else contextlib.nullcontext():
+    is_trusted = run.tree.is_trusted and not is_read_only
+    with _trusted(root, environ) if is_trusted else contextlib.nullcontext():
         yield callers.Caller(request=run.request, carried=carried)
 
 
+def _is_inside(path: Path, root: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(root)
+
+
 @contextlib.contextmanager
-def _trusted(folder: Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """Trust the copy of the project's file, which the user trusts on the other computer."""
-    path = paths.project_file(folder)
-    if path is None:
+def _trusted(root: Path, environ: Mapping[str, str]) -> Iterator[None]:
+    """Trust the copy of the project's file, which the user trusts on the other computer.
+
+    What a link leads to outside of the copy is not what the user reviewed there.
+    """
+    path = paths.project_file(Path.cwd())
+    reviewed = None if path is None else projects.review(path, environ)
+    if path is None or reviewed is None:
         yield
         return
-    trust.record(environ, path, projects.review(path, environ).digest)
+    if not all(_is_inside(each, root) for each in (path, *reviewed.named)):
+        yield
+        return
+    trust.record(environ, path, reviewed.digest)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from orchestrator.controller.remote import pending, settling
 from orchestrator.controller.remote.connection import Connection, Remote
 from orchestrator.remote import framing, messages
 from orchestrator.remote.framing import Message
+from orchestrator.text import escaping
 
 if TYPE_CHECKING:
     from orchestrator.controller.remote import transfer
@@ -78,6 +79,10 @@ class Output:
     def __init__(self, descriptors: Mapping[int, int]) -> None:
         """descriptors: by the number of the stream, 1 and 2."""
         self._descriptors = descriptors
+        #: by descriptor; in a pipe or a file the bytes are exact
+        self._terminals = {
+            number: escaping.Terminal() for number in descriptors.values() if os.isatty(number)
+        }
         self._pieces: collections.deque[tuple[int, bytes]] = collections.deque()
         self._waiting_bytes = 0
 
@@ -85,6 +90,12 @@ class Output:
         """Queue a piece of output; of a stream that nobody reads it is dropped."""
         descriptor = self._descriptors.get(stream) if isinstance(stream, int) else None
         if descriptor is not None:
+            if descriptor in self._terminals:
+                data = self._terminals[descriptor].feed(data)
+            self._queue(descriptor, data)
+
+    def _queue(self, descriptor: int, data: bytes) -> None:
+        if data:
             self._pieces.append((descriptor, data))
             self._waiting_bytes += len(data)
 
@@ -110,6 +121,8 @@ class Output:
 
     def write_all(self) -> None:
         """Write the rest, however long it takes."""
+        for descriptor, terminal in self._terminals.items():
+            self._queue(descriptor, terminal.feed(b"", is_last=True))
         while self._pieces:
             select.select([], self.waits_for, [])
             self.write()
@@ -232,13 +245,15 @@ class _Call:
                     channel.send(Message({"type": "alive"}))
                 for number in signals.received():
                     self._pass_on(number, channel)
-                for message in received:
-                    code = self._take(message)
-                    if code is not None:
-                        self._finish(channel)
-                        return code
+                code = next((code for code in map(self._take, received) if code is not None), None)
+                if code is not None:
+                    break
                 if ready.intersection(self._output.waits_for):
                     self._write(channel)
+
+        # Without our signals: Ctrl-C ends us while nobody reads our output.
+        self._finish(channel)
+        return code
 
     def _take(self, message: Message) -> int | None:
         """Use a message from the host; return the exit code if it has come."""
@@ -296,6 +311,7 @@ class _Call:
         elif number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > _INTERRUPTS:
+                self._client.report(self._advice)
                 raise KeyboardInterrupt
             channel.send(messages.of_request("control", self._run.request, event="interrupt"))
 

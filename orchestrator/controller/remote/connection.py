@@ -30,6 +30,8 @@ class ConnectionFailedError(errors.OrchestratorError):
 
     #: That of ssh.
     exit_code = 255
+    #: ssh itself failed, and its last message on stderr says why
+    is_of_ssh = False
 
 
 @contextlib.contextmanager
@@ -188,7 +190,9 @@ def _greeting(
         code = started.end()
         problem = explanations.no_agent(remote.name, remote.address, code)
         shown = explanations.instead(remote.name, bytes(search.noise))
-        raise ConnectionFailedError(f"{problem}{shown}") from None
+        failed = ConnectionFailedError(f"{problem}{shown}")
+        failed.is_of_ssh = code == explanations.OF_SSH
+        raise failed from None
     except framing.FramingError as error:
         text = f"the agent on {remote.name} does not speak our protocol: {error}"
         if (size_bytes := len(search.noise)) > framing.MAX_NOISE_BYTES:

@@ -7,14 +7,12 @@ forwards it.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Mapping
 from typing import Self
 
 from orchestrator import errors
-from orchestrator.controller.remote import client
+from orchestrator.controller.remote import client, tunnel
 from orchestrator.controller.remote.connection import Remote
-from orchestrator.processes import piped
 from orchestrator.text import escaping
 
 #: What `orchestrator web` prints.
@@ -23,7 +21,6 @@ _FORWARD = re.compile(rb"^  ssh -N -L \d+:(/.+) \S+$", re.MULTILINE)
 _SOCKET = re.compile(r"/[A-Za-z0-9_./@+,=-]+")
 #: It comes in the first lines.
 _MAX_BYTES = 64 * 1024
-_PORT = 8765
 
 
 class Pages(client.Output):
@@ -39,14 +36,14 @@ class Pages(client.Output):
         super().__init__(descriptors)
         self._remote, self._environ, self._report = remote, environ, report
         self._text = b""
-        self._tunnel: piped.Piped | None = None
+        self._tunnel: tunnel.Tunnel | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._tunnel is not None:
-            self._tunnel.end(at_once=True)
+            self._tunnel.close()
 
     def add(self, stream: object, data: bytes) -> None:
         """Take a piece of output; stdout only says how to forward the socket by hand."""
@@ -64,26 +61,5 @@ class Pages(client.Output):
                     ": its path may have only letters, digits and _./@+,=-; set XDG_RUNTIME_DIR "
                     "there to another folder"
                 )
-            port = _free_port()
-            command = forward_command(self._remote, port, path)
-            self._tunnel = piped.Piped(command, self._environ)
-            self._report(f"Open http://localhost:{port}/ (Ctrl-C ends the server)")
-
-
-def forward_command(remote: Remote, port: int, path: str) -> list[str]:
-    """Return the words that forward a port of this computer to a socket on the host."""
-    options = ["-N", "-o", "ExitOnForwardFailure=yes", "-L", f"127.0.0.1:{port}:{path}"]
-    return ["ssh", *options, *remote.host.ssh_options, "--", remote.address]
-
-
-def _free_port() -> int:
-    """Return the usual port, or another one if it is in use."""
-    for port in (_PORT, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            number: int = probe.getsockname()[1]
-            return number
-    return _PORT
+            self._tunnel = tunnel.Tunnel(self._remote, self._environ, path)
+            self._report(f"Open http://localhost:{self._tunnel.port}/ (Ctrl-C ends the server)")

@@ -86,7 +86,11 @@ def _close_all_but(kept: int) -> None:
 def _keep(request: requests.Request, run: messages.Run, wake: int) -> Command | None:
     os.set_blocking(wake, False)
     keeper = processes.identify(os.getpid())
-    claim = {"host": socket.gethostname(), **dataclasses.asdict(keeper)}
+    claim = {
+        "host": socket.gethostname(),
+        "changes": run.changes,
+        **dataclasses.asdict(keeper),
+    }
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (signal.SIGHUP, signal.SIGINT):

@@ -85,8 +85,8 @@ class Request:
 
     def exit_code(self) -> int | None:
         """Return the exit code; None if it did not end."""
-        stored = self._read("exit")
-        return None if stored is None else int(stored["code"])
+        code = (self._read("exit") or {}).get("code")
+        return code if type(code) is int else None
 
     def standing(self) -> messages.Standing | None:
         """Return what became of the request; None if nobody has claimed it."""
@@ -103,10 +103,9 @@ class Request:
         return "lost"
 
     def _is_kept(self, claim: Mapping[str, Any]) -> bool:
-        keeper = processes.Identity(
-            pid=claim["pid"], start_ticks=claim["start_ticks"], boot_id=claim["boot_id"]
-        )
-        if claim["host"] == socket.gethostname() and claim["boot_id"] == processes.boot_id():
+        if (keeper := _keeper_of(claim)) is None:
+            return False
+        if claim["host"] == socket.gethostname() and keeper.boot_id == processes.boot_id():
             return keeper.is_alive()
         # By the clock of the file system, whatever the clocks of the hosts show.
         probe = self.folder / f".now.{os.urandom(4).hex()}"
@@ -123,13 +122,10 @@ class Request:
         """Pass a line to the keeper, and wake it if it runs on this host."""
         with (self.folder / "control").open("a") as file:
             file.write(f"{line}\n")
-        claim = self.claimed()
-        if claim is not None and not claim.get("never") and claim["host"] == socket.gethostname():
-            keeper = processes.Identity(
-                pid=claim["pid"], start_ticks=claim["start_ticks"], boot_id=claim["boot_id"]
-            )
-            if keeper.is_alive():
-                processes.send(keeper.pid, WAKE)
+        claim = self.claimed() or {}
+        keeper = _keeper_of(claim)
+        if keeper is not None and claim["host"] == socket.gethostname() and keeper.is_alive():
+            processes.send(keeper.pid, WAKE)
 
     def controls(self, offset: int) -> tuple[list[str], int]:
         """Return the complete lines from `offset` on, and the offset after them."""
@@ -212,9 +208,26 @@ class Request:
     def _read(self, name: str) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
             content = files.read_bytes(self.folder / name, limit_bytes=_MAX_FILE_BYTES)
-            stored = json.loads(content)
-            return stored if isinstance(stored, dict) else None
+            try:
+                stored = json.loads(content)
+            except (ValueError, RecursionError):
+                # Damaged, for example when the host crashed: it is there, and says nothing.
+                stored = {}
+            return stored if isinstance(stored, dict) else {}
         return None
+
+
+def _keeper_of(claim: Mapping[str, Any]) -> processes.Identity | None:
+    """Return the process that runs a request; None: none was to, or the claim is damaged."""
+    match claim:
+        case {
+            "host": str(),
+            "pid": int(pid),
+            "start_ticks": int(start_ticks),
+            "boot_id": str(boot_id),
+        } if pid > 0:
+            return processes.Identity(pid=pid, start_ticks=start_ticks, boot_id=boot_id)
+    return None
 
 
 class Requests:
@@ -256,9 +269,11 @@ class Requests:
         return Request(self.folder / request)
 
     def open(self, request: str) -> Request:
-        """Return a request; its folder exists."""
+        """Return a request; its folder exists. Raises OrchestratorError if others can change it."""
         folder = self.folder / request
         folder.mkdir(mode=0o700, exist_ok=True)
+        if exposed := files.exposure(folder, shared_folders=self._shared_folders):
+            raise errors.OrchestratorError(exposed.refusal(folder, "state_dir"))
         return Request(folder)
 
     def settled(self, request: str) -> messages.Standing:

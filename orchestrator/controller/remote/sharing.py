@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from orchestrator import errors, files
 from orchestrator.config import hosts
 from orchestrator.controller.remote import channel as channels
+from orchestrator.processes import peers
 from orchestrator.remote import messages
 from orchestrator.remote.framing import FramingError, Message
 
@@ -62,7 +62,7 @@ def joined(path: Path) -> Shared | None:
     try:
         connected.connect(str(path))
         # In /tmp another user may make the folder between the check and the call.
-        is_own = _user_of(connected) == os.geteuid()
+        is_own = peers.uid_of_socket(connected) == os.geteuid()
     except OSError:
         # Of a process that was killed.
         is_own = False
@@ -70,14 +70,6 @@ def joined(path: Path) -> Shared | None:
         connected.close()
         return None
     return Shared(connected)
-
-
-def _user_of(connected: socket.socket) -> int:
-    """Return the user who listens (man 7 unix, SO_PEERCRED)."""
-    size = struct.calcsize("3i")
-    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    user: int = struct.unpack("3i", credentials)[1]
-    return user
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Who may send a request, and what a browser may do with an answer.
 
 The server listens on a Unix socket that only its user can open, or on a port of the loopback
-interface. There peers.py closes the connections of other users, and a browser needs a cookie that
-it gets with a link that works once. What remains are requests that a foreign web page makes in the
-user's own browser: for them are the checks of Host, Sec-Fetch-Site and Origin.
+interface. There processes/peers.py finds the connections of other users, and a browser needs a
+cookie that it gets with a link that works once. What remains are requests that a foreign web page
+makes in the user's own browser: for them are the checks of Host, Sec-Fetch-Site and Origin.
 """
 
 from __future__ import annotations

@@ -91,3 +91,15 @@ def test_numbers_and_rows_are_no_formulas() -> None:
     assert formats.csv_text(rows) == (
         "-1.5,+1,-inf,@7,@7/@8\n'-x,'+1+1,'@SUM(A1),'\t=1,'\\r=1,\"'\n1\"\n"
     )
+
+
+def test_a_terminal_gets_colours_of_another_computer_and_nothing_else() -> None:
+    colours = "\x1b[31mred\x1b[0m\x1b[2J\x1b[1;1H\r\x1b[?25l grün\n"
+    sent = f"{colours}\x1b]52;c;eA==\x07\x1b[6n\x1bP+q\x1b\\\x9b6n\u202e".encode() + b"\xff\x1b["
+    expected = (
+        f"{colours}\\x1b]52;c;eA==\\x07\\x1b[6n\\x1bP+q\\x1b\\\\x9b6n\\u202e\\xff\\x1b[".encode()
+    )
+    for size in (1, 3, len(sent)):
+        terminal = escaping.Terminal()
+        pieces = [terminal.feed(sent[at : at + size]) for at in range(0, len(sent), size)]
+        assert b"".join([*pieces, terminal.feed(b"", is_last=True)]) == expected

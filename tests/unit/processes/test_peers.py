@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from orchestrator.web.access import peers
+from orchestrator.processes import peers
 
 CLIENT, SERVER = ("127.0.0.1", 0xC350), ("127.0.0.1", 0x223D)
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  ...\n"
