@@ -52,6 +52,28 @@ class NodeStore(base.Store):
         )
         return self._records(records.End, statement)
 
+    def stragglers(self, since: datetime.datetime) -> list[records.Straggler]:
+        """Return the attempts with alerts about a slow rank since then, each once."""
+        statement = (
+            sa.select(
+                _CLUSTER,
+                _ATTEMPT.node_list,
+                sa.func.max(_EVENT.detail).label("sentence"),
+                sa.func.max(_EVENT.at).label("at"),
+                _ATTEMPT.job_row,
+            )
+            .join_from(JOB_EVENTS, JOBS, _JOB.row == _EVENT.job_row)
+            .join(SUBMISSIONS, SUBMISSIONS.c.id == _JOB.submission_id)
+            .join(
+                ATTEMPTS,
+                sa.and_(_ATTEMPT.job_row == _EVENT.job_row, _ATTEMPT.number == _EVENT.attempt),
+            )
+            .where(_EVENT.kind == "alert", _EVENT.detail.startswith("straggler: "))
+            .where(_SCHEDULER == "slurm", _EVENT.at >= since, _ATTEMPT.node_list.is_not(None))
+            .group_by(_CLUSTER, _ATTEMPT.node_list, _ATTEMPT.job_row, _ATTEMPT.number)
+        )
+        return self._records(records.Straggler, statement)
+
     def repeats(self, since: datetime.datetime, limit: int) -> list[dict[str, Any]]:
         """Return completed jobs of sweeps that repeat their points, the newest first.
 

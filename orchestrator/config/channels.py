@@ -16,8 +16,18 @@ from orchestrator.toml.key_paths import KeyPath
 Finding: TypeAlias = tuple[KeyPath, str]
 
 #: `end` includes failures; `verdict` is every result of a schedule's comparison, `regression` only
-#: regressions; stall, slow and nan_loss are alerts of running jobs.
-KINDS = ("end", "failure", "regression", "verdict", "stall", "slow", "nan_loss", "missed")
+#: regressions; stall, slow, straggler and nan_loss are alerts of running jobs.
+KINDS = (
+    "end",
+    "failure",
+    "regression",
+    "verdict",
+    "stall",
+    "slow",
+    "straggler",
+    "nan_loss",
+    "missed",
+)
 DEFAULT_KINDS = ("failure", "regression", "stall", "missed")
 #: By `security`: the ports of RFC 8314 (465), RFC 6409 (587) and RFC 5321 (25).
 PORTS = {"starttls": 587, "tls": 465, "none": 25}

@@ -52,7 +52,7 @@ class Submitter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alert:
-    #: stalled, slow or nan_loss
+    #: stalled, slow, straggler or nan_loss
     rule: str
     attempt: int
     #: time of the last log line, the first slow window, or the first NaN

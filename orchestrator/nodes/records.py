@@ -42,6 +42,18 @@ class Repeat:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Straggler:
+    """An attempt of which one rank was slower than the others."""
+
+    cluster: str
+    node_list: str
+    #: the alert, which names the node of the rank if it is known
+    sentence: str
+    at: datetime.datetime
+    job_row: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
     cluster: str
     name: str

@@ -1,4 +1,4 @@
-"""From the ends of attempts and the speeds of repeats to the score of each node."""
+"""From the ends of attempts, the speeds of repeats and slow ranks to the score of each node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from orchestrator import jobs
-from orchestrator.nodes.records import End, Node, Repeat
+from orchestrator.nodes.records import End, Node, Repeat, Straggler
 from orchestrator.scaling import regression
 
 #: These causes are faults of a node.
@@ -56,6 +56,7 @@ class _Record:
 def assess(
     ends: Iterable[End],
     repeats: Iterable[Repeat],
+    stragglers: Iterable[Straggler] = (),
     *,
     hosts_of: Callable[[str], Sequence[str]],
     half_life: datetime.timedelta,
@@ -92,6 +93,13 @@ def assess(
         record.slow_runs += 1
         record.see(repeat.at)
         record.add_problem(weight(repeat.at, suspects_count), repeat.at, repeat.job_row)
+    for straggler in stragglers:
+        for host in hosts_of(straggler.node_list):
+            if _names(straggler.sentence, host):
+                record = records[straggler.cluster, host]
+                record.slow_runs += 1
+                record.see(straggler.at)
+                record.add_problem(weight(straggler.at, 1), straggler.at, straggler.job_row)
     nodes = [
         Node(
             cluster=cluster,

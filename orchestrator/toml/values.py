@@ -74,6 +74,7 @@ _RANGES = {
     "signal_seconds": (1, 65535),
     "stalled_minutes": (0, 10**6),
     "slow_percent": (0, 99),
+    "straggler_percent": (0, 10_000),
     "max_excluded_percent": (1, 100),
     "half_life_days": (1, 3650),
     "timeout_seconds": (1, 300),

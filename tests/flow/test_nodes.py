@@ -65,6 +65,12 @@ def test_a_node_that_failed_twice_is_excluded(
     asked = cli("submit", spec, "--nodelist", "n1", "--parsable").out.strip()
     assert "--exclude" not in fake_slurm.job(asked)["submit_line"]
 
+    # What a batch script excludes remains.
+    script = cli.folder / "run.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH -x n3 -t 10\n#SBATCH --exclude=n[2-3]\ntrue\n")
+    number = cli("submit", script, "--parsable").out.strip()
+    assert "--exclude=n[2-3],n1 " in fake_slurm.job(number)["submit_line"]
+
     # A retried job is not requeued, because Slurm may start it on the same node.
     retried = cli.spec(SPEC + "[retry]\nmax_retries = 2\n", "retried.toml")
     number = cli("submit", retried, "--nodelist", "n1", "--parsable").out.strip()

@@ -17,6 +17,7 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
+from orchestrator.slurm import fields
 
 #: One process checks running jobs at this interval.
 EVERY_SECONDS = 60.0
@@ -86,25 +87,28 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
         ingest.ingest(quiet, running, deadline=deadlines.NEVER.within(READING_SECONDS))
     query = metrics.MetricQuery(
         job_rows=tuple(job.row for job in running),
-        names=(*alerts.LOSSES, *alerts.THROUGHPUTS),
+        names=(*alerts.LOSSES, *alerts.THROUGHPUTS, *alerts.RANK_TIMES),
         prefer_jsonl=True,
         last=alerts.MAX_VALUES,
     )
     with context.store.reading() as work:
         values = work.metrics.by_job(query)
         stored_specs = work.jobs.specs({job.token for job in running})
-    rules = {token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()}
+    known = {token: _spec(text) for token, text in stored_specs.items()}
     now = context.clock.now()
     changed: list[tuple[jobs.Job, Sequence[jobs.Alert], Sequence[jobs.JobEvent]]] = []
     for job in running:
-        last_written = written_at(job)
+        last_written, spec = written_at(job), known[job.token]
+        own = (context.profile.alerts,) if spec is None else (spec.alerts, context.profile.alerts)
+        rules = alerts.Rules.of(*own)
         current, events = alerts.judge(
             job,
-            rules[job.token],
+            rules,
             values.get(job.row, []),
             written_at=last_written,
-            silent_seconds=_silent_seconds(job, last_written, rules[job.token], now),
+            silent_seconds=_silent_seconds(job, last_written, rules, now),
             now=now,
+            hosts=_hosts(job, spec),
         )
         if events:
             changed.append((job, current, events))
@@ -120,12 +124,22 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
     return len(stored)
 
 
-def _rules(spec: str, profile_alerts: jobs.Alerts) -> alerts.Rules:
+def _spec(text: str) -> jobs.JobSpec | None:
     try:
-        return alerts.Rules.of(specs.from_json(spec).alerts, profile_alerts)
+        return specs.from_json(text)
     except errors.SpecError:
         # Another version of this program wrote it.
-        return alerts.Rules.of(profile_alerts)
+        return None
+
+
+def _hosts(job: jobs.Job, spec: jobs.JobSpec | None) -> list[str]:
+    """Return the hosts in the order of their ranks; none: the order is not known."""
+    if spec is None or job.node_list is None:
+        return []
+    hosts = fields.expand_hosts(job.node_list)
+    # The rendezvous c10d numbers them by their names, Slurm n2 before n10.
+    is_c10d = spec.launch.launcher != "srun" and spec.launch.rendezvous != "static"
+    return sorted(hosts) if is_c10d else hosts
 
 
 def _silent_seconds(

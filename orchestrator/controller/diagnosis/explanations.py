@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator import errors, files, jobs, nodes
 from orchestrator.clocks import deadlines
-from orchestrator.controller.diagnosis import rank_files
+from orchestrator.controller.diagnosis import flight_dumps, rank_files
 from orchestrator.controller.nodes import record
 from orchestrator.controller.prune import marks
 from orchestrator.controller.session import clusters, contexts, queries
@@ -281,6 +281,9 @@ def _with_logs(
         share = deadline.share(2)
         of_ranks = rank_files.findings(job, error_files, rules, share)
         facts = dataclasses.replace(facts, findings=(*facts.findings, *of_ranks))
+    if job is not None and is_failed(job):
+        dumped = flight_dumps.findings(job, facts.findings, deadline)
+        facts = dataclasses.replace(facts, findings=(*dumped, *facts.findings))
     if written := max((scan.written_at or 0.0 for scan in scans), default=0.0):
         facts = dataclasses.replace(facts, written_at=files.time_of(written))
     return facts, scans

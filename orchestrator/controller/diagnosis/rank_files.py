@@ -85,19 +85,19 @@ def _named(error_files: Mapping[str, int | None]) -> Iterator[_Place]:
 def _of_job(job: jobs.Job) -> Iterator[_Place]:
     task, folder = job.array_task_id or 0, Path(job.run_dir)
     # One folder per node. The folders of a job on one node have the numbers of its ranks.
-    nodes = _entries(folder / "torchrun" / f"{task}.{job.attempt}")
+    nodes = entries(folder / "torchrun" / f"{task}.{job.attempt}")
     for node in nodes:
         attempts = {
             int(match[1]): path
-            for path in _entries(node)
+            for path in entries(node)
             if (match := _ATTEMPT.fullmatch(path.name))
         }
         if not attempts:
             continue
-        ranks = [path for path in _entries(attempts[max(attempts)]) if path.name.isdecimal()]
+        ranks = [path for path in entries(attempts[max(attempts)]) if path.name.isdecimal()]
         for path in sorted(ranks, key=lambda path: int(path.name)):
             yield _place(path, int(path.name) if len(nodes) == 1 else None)
-    for path in _entries(folder):
+    for path in entries(folder):
         match = _OWN.fullmatch(path.name)
         if match and (int(match[1]), int(match[2])) == (task, job.attempt):
             yield _Place((path,), int(match[3]))
@@ -107,10 +107,11 @@ def _place(folder: Path, rank: int | None) -> _Place:
     return _Place(tuple(folder / name for name in ("error.json", "stderr.log", "stdout.log")), rank)
 
 
-def _entries(folder: Path) -> Sequence[Path]:
+def entries(folder: Path) -> Sequence[Path]:
+    """Return what is in a folder, not more than a limit, sorted."""
     names: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
             names.append(entry.name)
             if len(names) >= _MAX_ENTRIES:
                 break

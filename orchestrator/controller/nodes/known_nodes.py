@@ -12,9 +12,9 @@ from orchestrator import errors
 from orchestrator.controller.session import contexts
 
 #: A refresh asks Slurm again after this time, if jobs are submitted without nodes.
-RENEW_SECONDS = 3600
+RENEW_SECONDS = 1800
 #: Older names are not used: sbatch fails if it is to exclude a node that is gone.
-MAX_AGE_SECONDS = 24 * 3600
+MAX_AGE_SECONDS = 3600
 
 
 def stored(work: unit_of_work.UnitOfWork, cluster: str) -> frozenset[str] | None:

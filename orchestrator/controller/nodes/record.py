@@ -61,10 +61,12 @@ def _scored(context: contexts.Context, since: datetime.datetime | None) -> list[
     since = since or now - HALF_LIVES * half_life
     with context.store.reading() as work:
         ends = work.nodes.ends(since)
+        stragglers = work.nodes.stragglers(since)
         repeats = _repeats(work, since)
     return nodes.assess(
         ends,
         repeats,
+        stragglers,
         hosts_of=functools.cache(fields.expand_hosts),
         half_life=half_life,
         now=now,

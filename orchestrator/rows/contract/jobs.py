@@ -13,7 +13,7 @@ Row = Annotated[int, "Number of the row in the database; commands accept it as @
 
 
 class AlertRow(TypedDict):
-    rule: Annotated[str, "stalled, slow or nan_loss."]
+    rule: Annotated[str, "stalled, slow, straggler or nan_loss."]
     since: datetime.datetime
     detail: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from orchestrator import config, jobs, metrics, sweeps
+from orchestrator import config, jobs, metrics, nodes, sweeps
 from orchestrator.controller.nodes import record
 from orchestrator.controller.session import stores
 from orchestrator.jobs import JobState
@@ -54,6 +54,9 @@ def test_ends(database_url: str) -> None:
                 at=NOW, kind="cause", attempt=1, source="log", detail="x: y on n2"
             )
             work.events.add_many([(1, event), (2, event)])
+            slow = ("slow: x", "straggler: rank 1 on n2", "straggler: rank 1 on n2")
+            alerts = [jobs.JobEvent(at=NOW, kind="alert", source="x", detail=d) for d in slow]
+            work.events.add_many((1, alert) for alert in alerts)
         with store.reading() as work:
             found = work.nodes.ends(NOW - 3 * HOUR)
             # Of job 3 the attempt is still the newest and may change; job 4 ran without Slurm.
@@ -67,6 +70,15 @@ def test_ends(database_url: str) -> None:
             assert {(end.cluster, end.node_list, end.name) for end in found} == {
                 (found[0].cluster, "n[1-2]", "train")
             }
+            (straggler,) = work.nodes.stragglers(NOW - HOUR)
+            assert straggler == nodes.Straggler(
+                cluster=found[0].cluster,
+                node_list="n[1-2]",
+                sentence="straggler: rank 1 on n2",
+                at=NOW,
+                job_row=1,
+            )
+            assert work.nodes.stragglers(NOW + HOUR) == []
             assert len(work.nodes.ends(NOW - 1.5 * HOUR)) == 2
             assert work.nodes.repeats(NOW - HOUR, 10) == []
 

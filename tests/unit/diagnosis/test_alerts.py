@@ -38,6 +38,7 @@ def check(
     *,
     silent_minutes: float | None = None,
     rules: alerts.Rules | None = None,
+    hosts: Sequence[str] = (),
 ) -> tuple[jobs.Job, list[str]]:
     """Return the job after a check, and the new lines of its history."""
     silent = datetime.timedelta(minutes=silent_minutes or 0)
@@ -48,6 +49,7 @@ def check(
         written_at=None if silent_minutes is None else NOW - silent,
         silent_seconds=silent.total_seconds(),
         now=NOW,
+        hosts=hosts,
     )
     lines = [f"{event.kind} {event.detail}" for event in events]
     return dataclasses.replace(job, alerts=current), lines
@@ -65,6 +67,35 @@ def test_stalled_is_reported_once() -> None:
     job, lines = check(job, silent_minutes=0.1)
     assert (job.current_alerts, lines) == ((), ["recovered no longer stalled"])
     assert check(JOB, silent_minutes=999, rules=alerts.Rules(stalled_minutes=0))[1] == []
+
+
+def test_a_straggler_is_named_with_host_and_gpu() -> None:
+    def times(slowest: float, name: str = "step_time", ranks: int = 4) -> list[jobs.Metric]:
+        last = {3: slowest}
+        values = [series(name, *[last.get(rank, 2.0)] * 3, rank=rank) for rank in range(ranks)]
+        return [dataclasses.replace(m, unit="s") for each in values for m in each]
+
+    gpu_job = dataclasses.replace(JOB, gpus=4)
+    where = {"hosts": ["n1", "n2"]}
+    assert check(gpu_job, times(2.9), **where)[1] == []
+    job, lines = check(gpu_job, times(4.2), **where)
+    found = "takes 2.1 times as long as others (step_time 4.2 s, others 2)"
+    assert lines == [f"alert straggler: rank 3 on n2, GPU 1, {found}"]
+    # It ends only when it is well below.
+    assert check(job, times(2.95), **where)[1] == []
+    assert check(job, times(2.5), **where)[1] == ["recovered all ranks are equally fast again"]
+    # Without GPUs, with an unknown order, and by the time without waiting for others.
+    assert check(JOB, times(4.2), **where)[1] == [f"alert straggler: rank 3 on n2 {found}"]
+    assert check(JOB, times(4.2), hosts=["n1", "n2", "n3"])[1] == [
+        f"alert straggler: rank 3 {found}"
+    ]
+    both = times(2.0) + times(4.2, "compute_time")
+    assert check(JOB, both)[1] == [
+        f"alert straggler: rank 3 {found.replace('step_time', 'compute_time')}"
+    ]
+    assert check(JOB, times(2.0, "compute_time") + times(4.2))[1] == []
+    assert check(JOB, times(4.2, ranks=1) + series("step_time", 9.0, rank=1))[1] == []
+    assert check(JOB, times(4.2), rules=alerts.Rules(straggler_percent=0))[1] == []
 
 
 def test_slow_is_relative_to_the_own_median() -> None:

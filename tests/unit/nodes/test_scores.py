@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ def end(node_list: str, finding: str | None = None, *, days: float = 0, **given:
     return nodes.End(node_list=node_list, finding=finding, at=NOW - days * DAY, **fields)
 
 
-def assess(ends: list[nodes.End], repeats: list[nodes.Repeat] | None = None) -> list[nodes.Node]:
+def assess(
+    ends: list[nodes.End], repeats: Sequence[nodes.Repeat] = (), **more: Any
+) -> list[nodes.Node]:
     return nodes.assess(
-        ends, repeats or [], hosts_of=fields.expand_hosts, half_life=7 * DAY, now=NOW
+        ends, repeats, **more, hosts_of=fields.expand_hosts, half_life=7 * DAY, now=NOW
     )
 
 
@@ -81,6 +84,11 @@ def test_a_node_is_slow_if_its_repeats_are_slower_than_those_on_other_nodes() ->
     # Nodes that are always used together share the blame.
     pair = assess([], repeats("n[8-9]", 100, 101, 99, 100, 80, 81))
     assert [(node.name, node.score) for node in pair] == [("n8", 1.0), ("n9", 1.0)]
+    # The alert about a slow rank names its node.
+    sentence = "straggler: rank 3 on n12, GPU 1, takes 2.1 times as long as others"
+    rank = nodes.Straggler(cluster="c", node_list="n[1,12]", sentence=sentence, at=NOW, job_row=3)
+    (node,) = assess([], stragglers=[rank])
+    assert (node.name, node.score, node.problems) == ("n12", 1.0, "1 slow run")
     for values in ((100, 101, 99, 100, 97, 96), (100, 60, 140, 100, 80, 81), (100, 80)):
         assert not any(node.slow_runs for node in assess([], repeats("n9", *values)))
 

@@ -15,6 +15,7 @@ from orchestrator import jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.session import contexts, stores
+from orchestrator.diagnosis import log_rules
 from orchestrator.logs import head_and_tail, reading
 from tests import builders
 
@@ -64,6 +65,25 @@ def _add(context: contexts.Context, number: int, log: str) -> int:
             **failed,
         )[0]
     return job.row
+
+
+def test_dumps_of_the_flight_recorder_name_the_rank(context: contexts.Context) -> None:
+    data = Path(__file__).parents[3] / "data"
+    row = _add(context, 1, (data / "failures/gloo_timeout.log").read_text())
+    with context.store.reading() as work:
+        job = work.jobs.by_row([row])[row]
+    rules = log_rules.load_shipped()
+    before = explanations.explain(context, job, rules)
+    for rank in range(3):
+        name = f"flight.0.0.{rank}"
+        (context.folder / f"flight.0.1.{rank}").write_bytes(b"of another attempt")
+        (context.folder / name).write_bytes((data / "flight" / name).read_bytes())
+    after = explanations.explain(context, job, rules)
+    assert after.summary.startswith("rank 1 did not call all_reduce number 3 of group default_pg")
+    assert (after.cause, after.first_failing_rank) == (before.cause, 1) == ("gloo_timeout", 1)
+    assert after.evidence[0].text == "flight recorder: 3 dumps"
+    (context.folder / "flight.0.0.1").write_bytes(b"damaged")
+    assert explanations.explain(context, job, rules).summary == before.summary
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,185 @@
+"""Dumps of PyTorch's flight recorder: which rank did not take part in a collective. Pure.
+
+A rank writes its last collectives as JSON or as a pickle. Other users may be able to write into a
+run folder, and unpickling runs code, so only plain values are read, by an interpreter of our own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickletools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+#: A dump of 2000 collectives with their stacks has fewer.
+MAX_OPERATIONS = 1_000_000
+_MAX_NAMED = 8
+_MAX_CHARACTERS = 60
+#: These push their argument, or a new value.
+_ARGUMENTS = frozenset("BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE".split())
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MARK = object()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collective:
+    #: of the process group: "default_pg"
+    group: str
+    #: in its group, from 1
+    number: int
+    #: "all_reduce"
+    name: str
+    is_completed: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dump:
+    """The last collectives of a rank."""
+
+    collectives: Sequence[Collective]
+    #: those of the largest group
+    ranks: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    is_mismatch: bool
+    #: the rank that the others wait for; None: several
+    rank: int | None
+    sentence: str
+
+
+def parse(data: bytes) -> Dump:
+    """Return a dump; raises ValueError for other data."""
+    try:
+        document = json.loads(data) if data[:1] == b"{" else _plain_values(data)
+        return Dump(collectives=[*_collectives(document)], ranks=_ranks(document))
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+    ) as error:
+        raise ValueError("not a dump of the flight recorder") from error
+
+
+def _plain_values(data: bytes) -> Any:
+    """Return what a pickle of dicts, lists, tuples, texts and numbers contains."""
+    stack: list[Any] = []
+    memo: dict[int, Any] = {}
+
+    def after_mark() -> list[Any]:
+        items = []
+        while (item := stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        name = operation.name
+        if count >= MAX_OPERATIONS:
+            raise ValueError(f"more than {MAX_OPERATIONS} operations")
+        if name in _ARGUMENTS:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[int(str(argument))] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[int(str(argument))])
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name in ("EMPTY_DICT", "EMPTY_LIST"):
+            stack.append({} if name == "EMPTY_DICT" else [])
+        elif name in ("APPENDS", "APPEND"):
+            items = after_mark() if name == "APPENDS" else [stack.pop()]
+            stack[-1].extend(items)
+        elif name in ("SETITEMS", "SETITEM"):
+            pairs = after_mark() if name == "SETITEMS" else [stack.pop() for _ in range(2)][::-1]
+            # The hash of nested tuples takes time that is exponential in their depth.
+            stack[-1].update(zip(map(_text, pairs[::2]), pairs[1::2], strict=True))
+        elif name == "TUPLE":
+            stack.append(tuple(after_mark()))
+        elif name in _TUPLES:
+            stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
+        elif name == "STOP":
+            return stack.pop()
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"{name} is no operation of a plain value")
+    raise ValueError("no end")
+
+
+def _collectives(document: Any) -> Iterator[Collective]:
+    for entry in document["entries"]:
+        if entry.get("is_p2p"):
+            continue
+        name, group = _text(entry["profiling_name"]), entry["process_group"]
+        yield Collective(
+            group=_text(group[1] or group[0])[:_MAX_CHARACTERS],
+            number=int(entry["collective_seq_id"]),
+            name=(name.partition(":")[2] or name)[:_MAX_CHARACTERS],
+            is_completed=bool(entry.get("retired")) or entry.get("state") == "completed",
+        )
+
+
+def _ranks(document: Any) -> frozenset[int]:
+    texts = [_text(group.get("ranks", "")) for group in document.get("pg_config", {}).values()]
+    ranks = (frozenset(map(int, re.findall(r"[0-9]{1,9}", text))) for text in texts)
+    return max(ranks, key=len, default=frozenset())
+
+
+def _text(value: Any) -> str:
+    """Return a text; TypeError for another value, which may be too large to convert."""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def judge(dumps: Mapping[int, Dump]) -> Result | None:
+    """Return which rank the others wait for, or that ranks called different collectives."""
+    groups: dict[str, dict[int, dict[int, Collective]]] = {}
+    for rank, dump in sorted(dumps.items()):
+        for call in dump.collectives:
+            groups.setdefault(call.group, {}).setdefault(rank, {})[call.number] = call
+    for group, by_rank in groups.items():
+        last = {rank: max(calls) for rank, calls in by_rank.items()}
+        number = min(last.values()) + (min(last.values()) < max(last.values()))
+        names = {rank: calls[number].name for rank, calls in by_rank.items() if number in calls}
+        what = f"number {number} of group {group}"
+        if len(set(names.values())) > 1:
+            calls = ", ".join(f"rank {rank} {name}" for rank, name in _first(names.items()))
+            sentence = f"the ranks called different collectives as {what}: {calls}"
+            return Result(is_mismatch=True, rank=None, sentence=sentence)
+        if not names or any(
+            calls[number].is_completed for calls in by_rank.values() if number in calls
+        ):
+            continue
+        name = next(iter(names.values()))
+        absent = [rank for rank in by_rank if last[rank] < number]
+        waiting = f"{_named([*names])} waited there"
+        sentence = f"{_named(absent)} did not call {name} {what}; {waiting}"
+        if not absent and len(by_rank) == len(dumps):
+            # A rank that has ended writes no dump.
+            ranks = frozenset[int]().union(*(dump.ranks for dump in dumps.values()))
+            absent = sorted(ranks - dumps.keys())
+            sentence = f"{_named(absent)} left no dump at {name} {what}; {waiting}"
+        if absent:
+            slowest = absent[0] if len(absent) == 1 else None
+            return Result(is_mismatch=False, rank=slowest, sentence=sentence)
+    return None
+
+
+def _first(items: Any) -> list[Any]:
+    return [*items][:_MAX_NAMED]
+
+
+def _named(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - _MAX_NAMED} more" if len(ranks) > _MAX_NAMED else ""
+    numbers = ", ".join(map(str, _first(ranks)))
+    return f"rank{'s' if len(ranks) > 1 else ''} {numbers}{more}"

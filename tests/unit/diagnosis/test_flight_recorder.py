@@ -1,0 +1,99 @@
+"""Dumps of PyTorch's flight recorder, written by three ranks of which rank 1 skips a call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.diagnosis import flight_recorder
+
+#: torch 2.15, gloo: _dump_fr_trace(), and of rank 1 also _dump_fr_trace_json().
+FOLDER = Path(__file__).parents[2] / "data/flight"
+DUMPS = {rank: (FOLDER / f"flight.0.0.{rank}").read_bytes() for rank in range(3)}
+
+
+def test_the_rank_that_did_not_call() -> None:
+    dumps = {rank: flight_recorder.parse(data) for rank, data in DUMPS.items()}
+    assert flight_recorder.parse((FOLDER / "rank1.json").read_bytes()) == dumps[1]
+    call = "all_reduce number 3 of group default_pg; ranks 0, 2 waited there"
+    assert flight_recorder.judge(dumps) == flight_recorder.Result(
+        is_mismatch=False, rank=1, sentence=f"rank 1 did not call {call}"
+    )
+    without = {0: dumps[0], 2: dumps[2]}
+    assert flight_recorder.judge(without) == flight_recorder.Result(
+        is_mismatch=False, rank=1, sentence=f"rank 1 left no dump at {call}"
+    )
+    assert flight_recorder.judge({}) is flight_recorder.judge({1: dumps[1]}) is None
+
+
+def test_different_calls() -> None:
+    first, _, last = flight_recorder.parse(DUMPS[0]).collectives
+    other = dataclasses.replace(last, name="broadcast")
+    dumps = {
+        rank: flight_recorder.Dump(collectives=[first, call], ranks=frozenset({0, 1}))
+        for rank, call in enumerate((last, other))
+    }
+    assert flight_recorder.judge(dumps) == flight_recorder.Result(
+        is_mismatch=True,
+        rank=None,
+        sentence="the ranks called different collectives as number 3 of group default_pg: "
+        "rank 0 all_reduce, rank 1 broadcast",
+    )
+
+
+class Opens:
+    """What a pickle of another user could do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self.path), "w")
+
+
+def nested(start: Any) -> Any:
+    """A value that has more than 2 ** 90 parts if it is converted or hashed."""
+    value = start
+    for _ in range(90):
+        value = (value, value)
+    return value
+
+
+def entry(**fields: object) -> dict[str, object]:
+    good = {"profiling_name": "a", "process_group": ("0", "p"), "collective_seq_id": 1}
+    return {"entries": [{**good, **fields}]}
+
+
+def test_only_plain_values_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "opened"
+    hostile: list[object] = [
+        *(Opens(path), entry(process_group=Opens(path)), b"bytes", [], {"entries": [[]]}),
+        *(entry(profiling_name=nested("x")), entry(process_group=nested("x"))),
+        # Hashing it would take forever; pickle itself cannot write it as a key.
+        *({"entries": [], "pg_config": {"": {"ranks": nested("x")}}}, entry(collective_seq_id="x")),
+    ]
+    for value in hostile:
+        with pytest.raises(ValueError):
+            flight_recorder.parse(pickle.dumps(value, 2))
+    key = pickle.dumps(nested(1), 2)[:-1]
+    texts = [b"", b"x", b"}.", b"\x80\x02}" + key[2:] + b"K\x01s.", b"{" * 10**6, b"\x80\x02(."]
+    texts += [json.dumps(entry(collective_seq_id=float("inf"))).encode(), DUMPS[0][:-1]]
+    for text in texts:
+        with pytest.raises(ValueError):
+            flight_recorder.parse(text)
+    assert not path.exists()
+
+
+def test_damaged_dumps_raise_nothing_else() -> None:
+    for place in range(0, len(DUMPS[0]), 3):
+        damaged = bytearray(DUMPS[0])
+        damaged[place] ^= 0x15
+        try:
+            flight_recorder.parse(bytes(damaged))
+        except ValueError:
+            continue
