@@ -57,6 +57,7 @@ _CONSEQUENCES = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "
 #   "3: "            srun --label (the task; the rank if each rank is a task)
 #   "[default3]:"    torchrun --tee (the local rank)
 #   "[1,3]<stderr>:" mpirun --tag-output (job, rank)
+#   "(Worker pid=7, ip=10.0.0.1) " Ray (an actor or a task)
 #   "[rank3]:"       PyTorch 2.2 and later, in warnings and tracebacks (the rank)
 # A log collector may put a time before them.
 _PREFIXES = re.compile(
@@ -65,6 +66,7 @@ _PREFIXES = re.compile(
     r"(?P<task>\d{1,6}): ?"
     r"|\[(?:default|worker|trainer)_?(?P<local>\d{1,6})\]: ?"
     r"|\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err|diag)>: ?"
+    r"|\([A-Za-z_][\w.]{0,80}(?:\([^()]{0,80}\))? pid=\d{1,9}(?:, ip=[\d.]{1,20})?\) "
     r"|\[rank(?P<rank>\d{1,6})\]:(?: |(?=\S)|$)"
     r")){1,3})"
 )
@@ -84,11 +86,11 @@ class Unprefixed(NamedTuple):
 
 def strip_prefix(line: str) -> Unprefixed:
     """Remove the prefix of a launcher from a line; the indentation of the line stays."""
-    prefixes = _PREFIXES.match(line) if ":" in line[:48] else None
+    prefixes = _PREFIXES.match(line) if ":" in line[:48] or line[:1] == "(" else None
     if prefixes is None:
         return Unprefixed(line, "", None)
     ranks = (prefixes[name] for name in ("rank", "mpi", "local", "task"))
-    rank = next(int(number) for number in ranks if number is not None)
+    rank = next((int(number) for number in ranks if number is not None), None)
     return Unprefixed(line[prefixes.end() :], prefixes["stream"].strip(), rank)
 
 

@@ -17,7 +17,12 @@ from orchestrator.rendering import job_script, templates
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples"
 EXAMPLES = sorted(
-    [*FOLDER.glob("*.toml"), *FOLDER.glob("compare/*.toml"), FOLDER / "own_task/train.toml"]
+    [
+        *FOLDER.glob("*.toml"),
+        *FOLDER.glob("compare/*.toml"),
+        *FOLDER.glob("frameworks/*.toml"),
+        FOLDER / "own_task/train.toml",
+    ]
 )
 
 
