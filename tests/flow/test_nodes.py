@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
 
@@ -75,8 +77,8 @@ def test_a_node_that_failed_twice_is_excluded(
     retried = cli.spec(SPEC + "[retry]\nmax_retries = 2\n", "retried.toml")
     number = cli("submit", retried, "--nodelist", "n1", "--parsable").out.strip()
     fake_slurm.set_state(number, "RUNNING")
+    log = Path(cli("logs", number, "--path").out.strip())
+    # Each command may refresh, and the first one after the end explains it.
+    log.write_text("OSError: [Errno 5] Input/output error\n")
     fake_slurm.set_state(number, "FAILED", exit="1:0")
-    log = cli("logs", number, "--path").out.strip()
-    with open(log, "w") as file:
-        file.write("OSError: [Errno 5] Input/output error\n")
     assert "a continuation job is submitted without n1" in cli("tick").err

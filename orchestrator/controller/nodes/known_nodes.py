@@ -56,11 +56,12 @@ def _is_fresh(
 def _stored(
     work: unit_of_work.UnitOfWork, cluster: str
 ) -> tuple[datetime.datetime | None, frozenset[str]]:
-    text = work.settings.get(_key(cluster))
-    if text is None:
+    try:
+        asked_at, names = json.loads(work.settings.get(_key(cluster)) or "")
+        return datetime.datetime.fromisoformat(asked_at), frozenset(names)
+    except (ValueError, TypeError):
+        # Missing, or written by another version.
         return None, frozenset()
-    asked_at, names = json.loads(text)
-    return datetime.datetime.fromisoformat(asked_at), frozenset(names)
 
 
 def _store(context: contexts.Context, cluster: str, names: Collection[str]) -> None:
