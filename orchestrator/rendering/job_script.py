@@ -64,7 +64,7 @@ def render(
         "spec": spec,
         "origin": origin,
         "local": local,
-        "never_run": ["--rocm"] if has_container and spec.container.gpu == "rocm" else [],
+        "never_run": _never_run(spec),
         "directives": intended,
         "runs_dir": str(runs_dir),
         "modules": modules,
@@ -107,6 +107,12 @@ def render(
     if spec.code.snapshot:
         templates.require_code(script.text)
     return script
+
+
+def _never_run(spec: jobs.JobSpec) -> list[str]:
+    vendor = spec.resources.gpu_vendor
+    parts = ["--rocm"] if spec.container.runtime != "none" and spec.container.gpu == "rocm" else []
+    return parts + ([f"GPUs of {vendor}"] if vendor in ("amd", "intel") else [])
 
 
 def _check_bind_names(names: Sequence[str], separators: str) -> None:

@@ -14,6 +14,7 @@ import shutil
 import pytest
 
 from tests.cluster import environment
+from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
 #: The line after which rank 1 fails in the first attempt, and when.
@@ -33,19 +34,25 @@ FAILS = {
 }
 
 
+#: The packages, in the hosts' file system.
+PACKAGES = "/home/alice/frameworks"
+
+
+FOLDER = os.environ.get("ORCHESTRATOR_TEST_FRAMEWORKS", "")
+
+
 @pytest.fixture(scope="module")
-def packages() -> pathlib.Path:
-    folder = os.environ.get("ORCHESTRATOR_TEST_FRAMEWORKS")
-    if not folder:
-        pytest.skip("ORCHESTRATOR_TEST_FRAMEWORKS names no folder with accelerate and others")
-    return pathlib.Path(folder)
+def _packages(running_lab: cluster.Lab) -> None:
+    shutil.copytree(FOLDER, running_lab.path(PACKAGES))
 
 
+@pytest.mark.skipif(not FOLDER, reason="ORCHESTRATOR_TEST_FRAMEWORKS names no folder of packages")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_packages")
 @pytest.mark.parametrize("framework", FAILS)
 def test_a_job_fails_with_its_cause_and_resumes(
-    site: sites.Site, packages: pathlib.Path, checkout: pathlib.Path, framework: str
+    site: sites.Site, checkout: pathlib.Path, framework: str
 ) -> None:
     line, condition = FAILS[framework]
     text = (checkout / f"examples/frameworks/train_{framework}.py").read_text()
@@ -53,9 +60,8 @@ def test_a_job_fails_with_its_cause_and_resumes(
     first = 'os.environ["ORCHESTRATOR_ATTEMPT"] == "0"'
     fails = f'{condition} and {first}:\n            raise ValueError("bad sample")\n'
     site.lab.write(f"{site.home}/train.py", text.replace(line, line + fails))
-    shutil.copytree(packages, site.lab.path(f"{site.home}/packages"), copy_function=os.link)
     variables = {
-        "PYTHONPATH": f"{site.home}/packages",
+        "PYTHONPATH": PACKAGES,
         "PATH": f"{environment.PLACE}/bin:/usr/bin:/bin",
         "CUDA_VISIBLE_DEVICES": "",
     }

@@ -11,6 +11,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from orchestrator.processes import peers, piped
 
 _PORT = 8765
 _READ_BYTES = 64 * 1024
+#: A browser waits for so long until ssh listens.
+_START_SECONDS = 20.0
+_POLL_SECONDS = 0.1
 
 
 class Tunnel:
@@ -54,15 +58,22 @@ class Tunnel:
 
     def _join(self, connected: socket.socket) -> None:
         with connected, socket.socket(socket.AF_UNIX) as inner:
-            try:
-                inner.connect(str(self._socket))
-            except OSError:
-                # ssh does not listen yet, or has ended.
+            if not self._reached(inner):
                 return
             back = threading.Thread(target=_pump, args=(inner, connected), daemon=True)
             back.start()
             _pump(connected, inner)
             back.join()
+
+    def _reached(self, inner: socket.socket) -> bool:
+        """Connect to ssh, which may still ask for a password; return whether it listens."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                inner.connect(str(self._socket))
+                return True
+            time.sleep(_POLL_SECONDS)
+        return False
 
 
 def forward_command(remote: Remote, ours: Path, path: str) -> list[str]:
