@@ -40,10 +40,11 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
 def _own_launcher(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Find a framework's launcher that the batch script starts on the first node alone."""
     launch, nodes = spec.launch, spec.resources.nodes
+    if ranks.acts_like(launch) not in ("auto", "python"):
+        # Each task expands and starts it.
+        return
     text, key = launch.command, "command"
     if text is None:
-        if ranks.acts_like(launch) not in ("auto", "python"):
-            return
         text, key = " ".join(programs.words(launch)), "program"
     paths = ("launch", key), ("resources", "nodes")
     if rank := _NODE_RANK.search(_NOT_EXPANDED.sub(r"\1", text)):

@@ -181,6 +181,15 @@ def test_hidden_gpus_are_refused() -> None:
         # One process uses all GPUs.
         ({**JAX, "launch.launcher": "python"}, "train.py"),
         ({**TWO, "launch.launcher": "srun", "resources.ntasks": 2}, "accelerate launch train.py"),
+        (
+            {
+                **TWO,
+                "launch.launcher": "srun",
+                "resources.ntasks_per_node": 1,
+                "launch.command": "accelerate launch --machine_rank $SLURM_NODEID a.py",
+            },
+            "",
+        ),
         ({"resources.gpus_per_node": 4}, "deepspeed train.py"),
         (TWO, "deepspeed --launcher=slurm train.py"),
         (
