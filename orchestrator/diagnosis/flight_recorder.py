@@ -127,9 +127,9 @@ def _collectives(document: Any) -> Iterator[Collective]:
     for entry in document["entries"]:
         if entry.get("is_p2p"):
             continue
-        name, group = _short(entry["profiling_name"]), entry["process_group"]
+        name, group = _name(entry["profiling_name"]), entry["process_group"]
         yield Collective(
-            group=_short(group[1] or group[0])[:_MAX_CHARACTERS],
+            group=_name(group[1] or group[0])[:_MAX_CHARACTERS],
             number=int(entry["collective_seq_id"]),
             name=(name.partition(":")[2] or name)[:_MAX_CHARACTERS],
             is_completed=bool(entry.get("retired")) or entry.get("state") == "completed",
@@ -151,9 +151,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def _short(value: Any) -> str:
-    if len(text := _text(value)) > _MAX_NAME_CHARACTERS:
-        raise ValueError("a name is too long")
+def _name(value: Any) -> str:
+    """Return a name, which messages and the database can contain."""
+    if len(text := _text(value)) > _MAX_NAME_CHARACTERS or not text.isprintable():
+        raise ValueError("not a name")
     return text
 
 

@@ -76,6 +76,8 @@ def test_only_plain_values_are_read(tmp_path: Path) -> None:
         *(entry(profiling_name=nested("x")), entry(process_group=nested("x"))),
         # Hashing it would take forever; pickle itself cannot write it as a key.
         *({"entries": [], "pg_config": {"": {"ranks": nested("x")}}}, entry(collective_seq_id="x")),
+        # No database stores these.
+        *(entry(profiling_name="x:\0"), entry(process_group=("0", "\ud800"))),
         # Reading a long text again from each place that refers to it would take hours.
         {"entries": [*entry(profiling_name="x" * 2**24)["entries"] * 2**16]},
         {"entries": [], "pg_config": dict.fromkeys(map(str, range(2**12)), {"ranks": "1 " * 2**22})},
