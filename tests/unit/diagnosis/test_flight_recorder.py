@@ -71,6 +71,7 @@ def entry(**fields: object) -> dict[str, list[dict[str, object]]]:
 
 def test_only_plain_values_are_read(tmp_path: Path) -> None:
     path = tmp_path / "opened"
+    many = [{"ranks": "1 " * 2**22}]
     hostile: list[object] = [
         *(Opens(path), entry(process_group=Opens(path)), b"bytes", [], {"entries": [[]]}),
         *(entry(profiling_name=nested("x")), entry(process_group=nested("x"))),
@@ -80,7 +81,10 @@ def test_only_plain_values_are_read(tmp_path: Path) -> None:
         *(entry(profiling_name="x:\0"), entry(process_group=("0", "\ud800"))),
         # Reading a long text again from each place that refers to it would take hours.
         {"entries": [*entry(profiling_name="x" * 2**24)["entries"] * 2**16]},
-        {"entries": [], "pg_config": dict.fromkeys(map(str, range(2**12)), {"ranks": "1 " * 2**22})},
+        {
+            "entries": [],
+            "pg_config": dict(zip(map(str, range(2**12)), many * 2**12, strict=True)),
+        },
     ]
     for value in hostile:
         with pytest.raises(ValueError):
