@@ -31,8 +31,8 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield why ranks of this job would wait for each other."""
     if spec.launch.batch_file is not None:
         return
-    if spec.launch.framework is not None:
-        yield from _framework(spec, spec.launch.framework)
+    if (name := ranks.framework_name(spec.launch)) is not None:
+        yield from _framework(spec, name)
     elif spec.resources.nodes > 1:
         yield from _own_launcher(spec)
 
@@ -80,7 +80,7 @@ def _launcher_in(text: str) -> str | None:
 
 def _framework(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:
     framework, launch = frameworks.TABLE[name], spec.launch
-    own = ("launch", "framework")
+    own = ("launch", "framework" if launch.framework else "launcher")
     if launch.command is not None:
         message = "needs launch.script or module: shell text starts its programs itself"
         yield (own, ("launch", "command")), message
@@ -106,7 +106,7 @@ def _framework(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:
             )
         return
     if launcher == "ray":
-        yield from _one_task_per_node(spec)
+        yield from _one_task_per_node(spec, own)
     if launcher == "srun" and framework.is_task_per_gpu:
         yield from _task_per_gpu(spec, name)
     if framework.size_options is not None and launcher != "python":
@@ -119,7 +119,7 @@ def _tasks(spec: jobs.JobSpec) -> int:
     return max(resources.ntasks or 1, resources.nodes * per_node)
 
 
-def _one_task_per_node(spec: jobs.JobSpec) -> Iterator[Finding]:
+def _one_task_per_node(spec: jobs.JobSpec, own: KeyPath) -> Iterator[Finding]:
     resources = spec.resources
     for key, count, one in (
         ("ntasks_per_node", resources.ntasks_per_node, 1),
@@ -127,7 +127,7 @@ def _one_task_per_node(spec: jobs.JobSpec) -> Iterator[Finding]:
     ):
         if count not in (None, one):
             message = f"ray is one task per node (got {count}): remove it, and set cpus_per_task"
-            yield (("resources", key), ("launch", "framework")), message
+            yield (("resources", key), own), message
 
 
 def _task_per_gpu(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:

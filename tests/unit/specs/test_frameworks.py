@@ -73,6 +73,13 @@ def test_the_users_launcher_and_variables_win() -> None:
     ]
 
 
+def test_the_launcher_ray_needs_a_token() -> None:
+    flags: dict[str, object] = {"launch.launcher": "ray", "resources.nodes": 2}
+    script = specimens.rendered(specs.load(None, flags=flags, program=TRAIN))
+    assert "# For ray, unless they are set.\n" in script
+    assert "[[ -v RAY_AUTH_MODE ]] || export RAY_AUTH_MODE=token\n" in script
+
+
 LIGHTNING: dict[str, object] = {"launch.framework": "lightning", "resources.gpus_per_node": 4}
 JAX = {**LIGHTNING, "launch.framework": "jax"}
 TWO: dict[str, object] = {"resources.nodes": 2}
@@ -121,6 +128,18 @@ EXPANDED = (
             "train.py",
             "resources.ntasks_per_node: ray is one task per node (got 4): remove it, and set "
             "cpus_per_task",
+        ),
+        (
+            {"launch.launcher": "ray", "resources.ntasks_per_node": 4},
+            "train.py",
+            "resources.ntasks_per_node: ray is one task per node (got 4): remove it, and set "
+            "cpus_per_task",
+        ),
+        (
+            {"launch.launcher": "ray", "launch.command": "python train.py"},
+            "",
+            "launch.launcher: needs launch.script or module: shell text starts its programs "
+            "itself",
         ),
         (
             {"launch.framework": "accelerate"},
