@@ -18,13 +18,17 @@ Finding: TypeAlias = tuple[tuple[KeyPath, ...], str]
 
 #: Options of sbatch that hide the GPUs of other tasks.
 _HIDING = ("gpus-per-task", "ntasks-per-gpu", "gpu-bind")
+#: Before an option of Lightning's Trainer: `--trainer.devices`, but not `--eval.devices`.
+_TRAINER = re.compile(r"(?:(?:\w+\.)*trainer\.)?")
 #: What the batch script's shell does not expand. In double quotes it does.
 _NOT_EXPANDED = re.compile(r"""("(?:\\.|[^"\\])*")|'[^']*'|\\\$""")
 _NODE_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\"?\$\{?(SLURM_(?:NODEID|PROCID))\b")
 #: Starts a program on other nodes, or on each of them.
 _ON_NODES = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|ssh|clush)\b")
-#: `deepspeed --launcher slurm` and `--no_ssh` do without pdsh.
-_WITHOUT_PDSH = re.compile(r"--no_ssh\b|--launcher[= ](?!pdsh\b)")
+#: `deepspeed --launcher slurm` and `--no_ssh` do without pdsh. Who names a host file has pdsh.
+_KNOWS_NODES = re.compile(r"--no_ssh\b|--launcher[= ](?!pdsh\b)|--hostfile\b|(?<!\S)-H\b")
+#: Before a command, such as in `cd code && X=1 exec deepspeed`. Its name is an argument elsewhere.
+_BEFORE_COMMAND = r"(?:^|[;&|(\n])[ \t]*(?:\w+=\S*\s+)*(?:(?:exec|nohup|srun|time)\s+)*(?:\S*/)?"
 
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
@@ -54,7 +58,7 @@ def _own_launcher(spec: jobs.JobSpec) -> Iterator[Finding]:
             f"${rank[1]} is expanded once, on the first node: every node would get rank 0, and "
             f"wait for the others: {advice}",
         )
-    elif (name := _launcher_in(text)) == "deepspeed" and not _WITHOUT_PDSH.search(text):
+    elif (name := _launcher_in(text)) == "deepspeed" and not _KNOWS_NODES.search(text):
         yield (
             paths,
             f"the launcher deepspeed uses {nodes} nodes only with a host file, by pdsh and ssh: "
@@ -72,7 +76,7 @@ def _launcher_in(text: str) -> str | None:
     """Return the framework whose own launcher a shell line starts."""
     pattern = (
         r"(?:^|[\s;&|(/])(?:(accelerate)\s+launch|-m\s+(accelerate)\.commands\.launch"
-        r"|(deepspeed)(?=\s)|-m\s+(deepspeed)\.launcher\.\w+)"
+        rf"|-m\s+(deepspeed)\.launcher\.\w+)|{_BEFORE_COMMAND}(deepspeed)(?=\s)"
     )
     found = re.search(pattern, text)
     return next(filter(None, found.groups()), None) if found else None
@@ -159,13 +163,14 @@ def _sizes(spec: jobs.JobSpec, name: str, options: tuple[str, str]) -> Iterator[
     if ranks.acts_like(spec.launch) == "torchrun":
         per_node = ranks.ranks_per_node(spec)
     given = [
-        (("args", key), key.rpartition(".")[2].replace("-", "_"), value)
+        (("args", key), _TRAINER.sub("", key).replace("-", "_"), value)
         for key, value in spec.args.items()
     ]
     program = programs.python_program(spec.launch)
     line = " ".join(program.arguments if program is not None else ())
     for option in options:
-        for found in re.finditer(rf"(?:^| )-*(?:\w+\.)*{option}[= ](\d+)(?= |$)", line):
+        pattern = rf"(?:^| )-*{_TRAINER.pattern}{option}[= ](\d+)(?= |$)"
+        for found in re.finditer(pattern, line):
             given.append((("launch", "program"), option, int(found[1])))
     expected = dict(zip(options, (per_node, spec.resources.nodes), strict=True))
     for path, option, value in given:

@@ -138,8 +138,7 @@ EXPANDED = (
         (
             {"launch.launcher": "ray", "launch.command": "python train.py"},
             "",
-            "launch.launcher: needs launch.script or module: shell text starts its programs "
-            "itself",
+            "launch.launcher: needs launch.script or module: shell text starts its programs itself",
         ),
         (
             {"launch.framework": "accelerate"},
@@ -211,6 +210,9 @@ def test_hidden_gpus_are_refused() -> None:
         ),
         ({"resources.gpus_per_node": 4}, "deepspeed train.py"),
         (TWO, "deepspeed --launcher=slurm train.py"),
+        (TWO, "deepspeed --hostfile hosts train.py"),
+        ({**TWO, "launch.command": "pip install deepspeed && srun python a.py"}, ""),
+        ({**LIGHTNING, **TWO}, "train.py --trainer.devices=4 --eval.devices=1"),
         (
             {
                 **TWO,
@@ -227,6 +229,7 @@ def test_what_works_is_accepted(flags: dict[str, object], program: str) -> None:
 
 def test_only_its_own_name_is_a_launcher() -> None:
     assert framework_checks._launcher_in("/envs/a/bin/deepspeed train.py") == "deepspeed"
+    assert framework_checks._launcher_in("cd a && X=1 exec deepspeed train.py") == "deepspeed"
     assert framework_checks._launcher_in("python train.py --deepspeed ds.json") is None
     assert framework_checks._launcher_in("cat accelerate; launch") is None
 
