@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-#: A dump of 2000 collectives with their stacks has fewer.
-MAX_OPERATIONS = 1_000_000
+#: A dump of 2000 collectives, each with a stack of 30 frames, has 0.7 million.
+MAX_OPERATIONS = 2_000_000
 #: Each byte of JSON may become 30 bytes of memory. JSON has no stacks.
 _MAX_JSON_BYTES = 8 * 1024 * 1024
 #: A pickle may refer to one long text from many places.
