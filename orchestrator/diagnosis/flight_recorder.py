@@ -13,8 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-#: A dump of 2000 collectives with their stacks has fewer.
-MAX_OPERATIONS = 1_000_000
+#: A dump of 2000 collectives, each with a stack of 30 frames, has 0.7 million.
+MAX_OPERATIONS = 2_000_000
+#: Each byte of JSON may become 30 bytes of memory. JSON has no stacks.
+_MAX_JSON_BYTES = 8 * 1024 * 1024
+#: A pickle may refer to one long text from many places.
+_MAX_NAME_CHARACTERS = 1000
+_MAX_RANKS_CHARACTERS = 4_000_000
 _MAX_NAMED = 8
 _MAX_CHARACTERS = 60
 #: These push their argument, or a new value.
@@ -24,7 +29,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MARK = object()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
     #: of the process group: "default_pg"
     group: str
@@ -54,8 +59,11 @@ class Result:
 
 def parse(data: bytes) -> Dump:
     """Return a dump; raises ValueError for other data."""
+    is_json = data[:1] == b"{"
+    if is_json and len(data) > _MAX_JSON_BYTES:
+        raise ValueError(f"more than {_MAX_JSON_BYTES} bytes of JSON")
     try:
-        document = json.loads(data) if data[:1] == b"{" else _plain_values(data)
+        document = json.loads(data) if is_json else _plain_values(data)
         return Dump(collectives=[*_collectives(document)], ranks=_ranks(document))
     except (
         AttributeError,
@@ -119,9 +127,9 @@ def _collectives(document: Any) -> Iterator[Collective]:
     for entry in document["entries"]:
         if entry.get("is_p2p"):
             continue
-        name, group = _text(entry["profiling_name"]), entry["process_group"]
+        name, group = _name(entry["profiling_name"]), entry["process_group"]
         yield Collective(
-            group=_text(group[1] or group[0])[:_MAX_CHARACTERS],
+            group=_name(group[1] or group[0])[:_MAX_CHARACTERS],
             number=int(entry["collective_seq_id"]),
             name=(name.partition(":")[2] or name)[:_MAX_CHARACTERS],
             is_completed=bool(entry.get("retired")) or entry.get("state") == "completed",
@@ -130,6 +138,8 @@ def _collectives(document: Any) -> Iterator[Collective]:
 
 def _ranks(document: Any) -> frozenset[int]:
     texts = [_text(group.get("ranks", "")) for group in document.get("pg_config", {}).values()]
+    if sum(map(len, texts)) > _MAX_RANKS_CHARACTERS:
+        raise ValueError("too many ranks")
     ranks = (frozenset(map(int, re.findall(r"[0-9]{1,9}", text))) for text in texts)
     return max(ranks, key=len, default=frozenset())
 
@@ -139,6 +149,13 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
+
+
+def _name(value: Any) -> str:
+    """Return a name, which messages and the database can contain."""
+    if len(text := _text(value)) > _MAX_NAME_CHARACTERS or not text.isprintable():
+        raise ValueError("not a name")
+    return text
 
 
 def judge(dumps: Mapping[int, Dump]) -> Result | None:

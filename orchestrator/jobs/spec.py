@@ -188,8 +188,8 @@ class Alerts:
     stalled_minutes: int | None = None
     #: throughput below this percentage of its own median; 0: never; default: 50
     slow_percent: int | None = None
-    #: step_time or compute_time of a rank longer than that of the other ranks by this percentage,
-    #: if the ranks report it; 0: never; default: 50
+    #: percentage by which step_time or compute_time of a rank is longer than that of the other
+    #: ranks, if the ranks report it; 0: never; default: 50
     straggler_percent: int | None = None
     #: loss is NaN or infinite; default: true
     nan_loss: bool | None = None

@@ -41,6 +41,11 @@ class Outcome:
     cause: str = ""
     job_id: str | None = None
 
+    @property
+    def has_no_nodes(self) -> bool:
+        """Whether the job was refused because no nodes could ever run it."""
+        return self.kind is OutcomeKind.REJECTED and _NO_NODES in self.sentence
+
 
 #: The job's ID, and the cluster's name if sbatch was called with --clusters.
 _ACCEPTED = re.compile(r"(\d{1,10})(?:;\S+)?", re.ASCII)
@@ -89,6 +94,7 @@ _NOT_SENT = re.compile(
     r"|Batch script is empty|contains only whitespace|does not look like a batch script"
     r"|Unable to open file"
 )
+_NO_NODES = "Requested node configuration is not available"
 #: What is added to sbatch's own messages.
 _SENTENCES = {
     OutcomeKind.REJECTED: "Slurm refused the job: {}. Correct it and submit again.",

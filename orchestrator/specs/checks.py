@@ -249,7 +249,7 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def _frameworks(spec: jobs.JobSpec) -> Iterator[Finding]:
-    if spec.launch.framework is None and spec.resources.nodes == 1:
+    if ranks.framework_name(spec.launch) is None and spec.resources.nodes == 1:
         return
     # Few specs need it.
     from orchestrator.specs import framework_checks

@@ -18,21 +18,25 @@ Finding: TypeAlias = tuple[tuple[KeyPath, ...], str]
 
 #: Options of sbatch that hide the GPUs of other tasks.
 _HIDING = ("gpus-per-task", "ntasks-per-gpu", "gpu-bind")
+#: Before an option of Lightning's Trainer: `--trainer.devices`, but not `--eval.devices`.
+_TRAINER = re.compile(r"(?:(?:\w+\.)*trainer\.)?")
 #: What the batch script's shell does not expand. In double quotes it does.
 _NOT_EXPANDED = re.compile(r"""("(?:\\.|[^"\\])*")|'[^']*'|\\\$""")
 _NODE_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\"?\$\{?(SLURM_(?:NODEID|PROCID))\b")
 #: Starts a program on other nodes, or on each of them.
 _ON_NODES = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|ssh|clush)\b")
-#: `deepspeed --launcher slurm` and `--no_ssh` do without pdsh.
-_WITHOUT_PDSH = re.compile(r"--no_ssh\b|--launcher[= ](?!pdsh\b)")
+#: `deepspeed --launcher slurm` and `--no_ssh` do without pdsh. Who names a host file has pdsh.
+_KNOWS_NODES = re.compile(r"--no_ssh\b|--launcher[= ](?!pdsh\b)|--hostfile\b|(?<!\S)-H\b")
+#: Before a command, such as in `cd code && X=1 exec deepspeed`. Its name is an argument elsewhere.
+_BEFORE_COMMAND = r"(?:^|[;&|(\n])[ \t]*(?:\w+=\S*\s+)*(?:(?:exec|nohup|srun|time)\s+)*(?:\S*/)?"
 
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Yield why ranks of this job would wait for each other."""
     if spec.launch.batch_file is not None:
         return
-    if spec.launch.framework is not None:
-        yield from _framework(spec, spec.launch.framework)
+    if (name := ranks.framework_name(spec.launch)) is not None:
+        yield from _framework(spec, name)
     elif spec.resources.nodes > 1:
         yield from _own_launcher(spec)
 
@@ -40,10 +44,11 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
 def _own_launcher(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Find a framework's launcher that the batch script starts on the first node alone."""
     launch, nodes = spec.launch, spec.resources.nodes
+    if ranks.acts_like(launch) not in ("auto", "python"):
+        # Each task expands and starts it.
+        return
     text, key = launch.command, "command"
     if text is None:
-        if ranks.acts_like(launch) not in ("auto", "python"):
-            return
         text, key = " ".join(programs.words(launch)), "program"
     paths = ("launch", key), ("resources", "nodes")
     if rank := _NODE_RANK.search(_NOT_EXPANDED.sub(r"\1", text)):
@@ -53,7 +58,7 @@ def _own_launcher(spec: jobs.JobSpec) -> Iterator[Finding]:
             f"${rank[1]} is expanded once, on the first node: every node would get rank 0, and "
             f"wait for the others: {advice}",
         )
-    elif (name := _launcher_in(text)) == "deepspeed" and not _WITHOUT_PDSH.search(text):
+    elif (name := _launcher_in(text)) == "deepspeed" and not _KNOWS_NODES.search(text):
         yield (
             paths,
             f"the launcher deepspeed uses {nodes} nodes only with a host file, by pdsh and ssh: "
@@ -71,7 +76,7 @@ def _launcher_in(text: str) -> str | None:
     """Return the framework whose own launcher a shell line starts."""
     pattern = (
         r"(?:^|[\s;&|(/])(?:(accelerate)\s+launch|-m\s+(accelerate)\.commands\.launch"
-        r"|(deepspeed)(?=\s)|-m\s+(deepspeed)\.launcher\.\w+)"
+        rf"|-m\s+(deepspeed)\.launcher\.\w+)|{_BEFORE_COMMAND}(deepspeed)(?=\s)"
     )
     found = re.search(pattern, text)
     return next(filter(None, found.groups()), None) if found else None
@@ -79,7 +84,7 @@ def _launcher_in(text: str) -> str | None:
 
 def _framework(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:
     framework, launch = frameworks.TABLE[name], spec.launch
-    own = ("launch", "framework")
+    own = ("launch", "framework" if launch.framework else "launcher")
     if launch.command is not None:
         message = "needs launch.script or module: shell text starts its programs itself"
         yield (own, ("launch", "command")), message
@@ -105,7 +110,7 @@ def _framework(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:
             )
         return
     if launcher == "ray":
-        yield from _one_task_per_node(spec)
+        yield from _one_task_per_node(spec, own)
     if launcher == "srun" and framework.is_task_per_gpu:
         yield from _task_per_gpu(spec, name)
     if framework.size_options is not None and launcher != "python":
@@ -118,7 +123,7 @@ def _tasks(spec: jobs.JobSpec) -> int:
     return max(resources.ntasks or 1, resources.nodes * per_node)
 
 
-def _one_task_per_node(spec: jobs.JobSpec) -> Iterator[Finding]:
+def _one_task_per_node(spec: jobs.JobSpec, own: KeyPath) -> Iterator[Finding]:
     resources = spec.resources
     for key, count, one in (
         ("ntasks_per_node", resources.ntasks_per_node, 1),
@@ -126,7 +131,7 @@ def _one_task_per_node(spec: jobs.JobSpec) -> Iterator[Finding]:
     ):
         if count not in (None, one):
             message = f"ray is one task per node (got {count}): remove it, and set cpus_per_task"
-            yield (("resources", key), ("launch", "framework")), message
+            yield (("resources", key), own), message
 
 
 def _task_per_gpu(spec: jobs.JobSpec, name: str) -> Iterator[Finding]:
@@ -158,13 +163,14 @@ def _sizes(spec: jobs.JobSpec, name: str, options: tuple[str, str]) -> Iterator[
     if ranks.acts_like(spec.launch) == "torchrun":
         per_node = ranks.ranks_per_node(spec)
     given = [
-        (("args", key), key.rpartition(".")[2].replace("-", "_"), value)
+        (("args", key), _TRAINER.sub("", key).replace("-", "_"), value)
         for key, value in spec.args.items()
     ]
     program = programs.python_program(spec.launch)
     line = " ".join(program.arguments if program is not None else ())
     for option in options:
-        for found in re.finditer(rf"(?:^| )-*(?:\w+\.)*{option}[= ](\d+)(?= |$)", line):
+        pattern = rf"(?:^| )-*{_TRAINER.pattern}{option}[= ](\d+)(?= |$)"
+        for found in re.finditer(pattern, line):
             given.append((("launch", "program"), option, int(found[1])))
     expected = dict(zip(options, (per_node, spec.resources.nodes), strict=True))
     for path, option, value in given:

@@ -63,13 +63,18 @@ def launcher_of(launch: jobs.Launch) -> str:
     return framework.launchers[0]
 
 
+def framework_name(launch: jobs.Launch) -> str | None:
+    """Return the framework of the spec; the launcher ray implies its framework."""
+    return launch.framework or ("ray" if launch.launcher == "ray" else None)
+
+
 def framework_of(launch: jobs.Launch) -> frameworks.Framework | None:
-    if launch.framework is None:
+    if (name := framework_name(launch)) is None:
         return None
     # Few specs name one.
     from orchestrator.specs import frameworks
 
-    return frameworks.TABLE[launch.framework]
+    return frameworks.TABLE[name]
 
 
 def acts_like(launch: jobs.Launch) -> str:

@@ -67,6 +67,13 @@ def test_a_node_that_failed_twice_is_excluded(
     asked = cli("submit", spec, "--nodelist", "n1", "--parsable").out.strip()
     assert "--exclude" not in fake_slurm.job(asked)["submit_line"]
 
+    # No other node fits the job.
+    refused = "Batch job submission failed: Requested node configuration is not available"
+    fake_slurm.fail("sbatch", stderr=f"sbatch: error: {refused}\n")
+    done = cli("submit", spec, "--exclude", "n2", "--parsable")
+    assert done.err == why + "n1 is not excluded: Slurm has no other nodes for this job\n"
+    assert "--exclude" not in fake_slurm.job(done.out.strip())["submit_line"]
+
     # What a batch script excludes remains.
     script = cli.folder / "run.sbatch"
     script.write_text("#!/bin/bash\n#SBATCH -x n3 -t 10\n#SBATCH --exclude=n[2-3]\ntrue\n")

@@ -18,6 +18,7 @@ from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
 from orchestrator.slurm import fields
+from orchestrator.specs import ranks
 
 #: One process checks running jobs at this interval.
 EVERY_SECONDS = 60.0
@@ -134,12 +135,18 @@ def _spec(text: str) -> jobs.JobSpec | None:
 
 def _hosts(job: jobs.Job, spec: jobs.JobSpec | None) -> list[str]:
     """Return the hosts in the order of their ranks; none: the order is not known."""
-    if spec is None or job.node_list is None:
+    if spec is None or job.node_list is None or "distribution" in spec.sbatch:
         return []
     hosts = fields.expand_hosts(job.node_list)
-    # The rendezvous c10d numbers them by their names, Slurm n2 before n10.
-    is_c10d = spec.launch.launcher != "srun" and spec.launch.rendezvous != "static"
-    return sorted(hosts) if is_c10d else hosts
+    by_name = sorted(hosts)
+    if hosts == by_name:
+        return hosts
+    # Slurm numbers n2 before n10.
+    launcher, is_static = ranks.choose(spec).launcher, spec.launch.rendezvous == "static"
+    if launcher == "srun" or (launcher == "torchrun" and is_static):
+        return hosts
+    # The rendezvous c10d numbers them by their names.
+    return by_name if launcher == "torchrun" else []
 
 
 def _silent_seconds(

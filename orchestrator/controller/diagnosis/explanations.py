@@ -84,7 +84,11 @@ def _without(context: contexts.Context, job: jobs.Job) -> tuple[str, ...]:
     if job.node_list is None or job.scheduler == "local":
         return ()
     hosts = fields.expand_hosts(job.node_list)
-    bad = [node for node in record.read(context) if node.is_excluded and node.name in hosts]
+    bad = [
+        node
+        for node in record.read(context)
+        if node.is_excluded and node.cluster == job.cluster and node.name in hosts
+    ]
     if not bad:
         return ()
     why = ", ".join(f"{node.name}: {node.reason}" for node in bad)

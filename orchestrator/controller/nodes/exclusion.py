@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from orchestrator import jobs
+from orchestrator import jobs, nodes
 from orchestrator.controller.nodes import known_nodes, record
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.rendering import batch_options, directives
@@ -16,10 +16,31 @@ _OPTION = "--exclude="
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exclusion:
-    #: for sbatch's command line; None: what the script says remains
-    option: str | None = None
-    #: a sentence for each node that is added or left out
-    sentences: tuple[str, ...] = ()
+    #: what the job itself excludes
+    own: tuple[str, ...] = ()
+    #: those of the record of nodes
+    added: tuple[nodes.Node, ...] = ()
+    #: names that the job excludes and that Slurm does not know
+    gone: tuple[str, ...] = ()
+    #: Slurm refused the job because only the added nodes fit it
+    are_needed: bool = False
+
+    @property
+    def option(self) -> str | None:
+        """Return the option for sbatch's command line; None: what the script says remains."""
+        added = () if self.are_needed else tuple(node.name for node in self.added)
+        return _OPTION + ",".join([*self.own, *added]) if self.gone or added else None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Return a sentence for each node that is added or left out."""
+        added = (
+            f"{node.name} is not excluded: Slurm has no other nodes for this job"
+            if self.are_needed
+            else f'{node.name} is excluded (nodes.exclude = "auto"): {node.reason}'
+            for node in self.added
+        )
+        return *added, *(f"{host} is not excluded: Slurm has no such node" for host in self.gone)
 
     def over(self, options: Sequence[str]) -> list[str]:
         """Return options for sbatch's command line with this one in place of theirs."""
@@ -32,28 +53,29 @@ def of(context: contexts.Context, spec: jobs.JobSpec, script: str, cluster: str)
     """Return what is excluded in addition, without the nodes that Slurm does not know any more."""
     requested = _options(spec, script)
     own = requested.get("exclude") or ""
-    if "/" in own:
-        # A file with names, which sbatch reads.
+    if "/" in own or "{" in own:
+        # A file with names, or a function such as feature{a100}, which Slurm reads.
         return Exclusion()
     hosts = fields.expand_hosts(own)
     needed = fields.expand_hosts(requested.get("nodelist") or "")
-    added = [
+    added = tuple(
         node
         for node in record.excluded(context, cluster)
         if node.name not in hosts and node.name not in needed
-    ]
-    known = known_nodes.of(context, cluster) if hosts or added else None
-    gone = [] if known is None else [host for host in hosts if host not in known]
-    if not gone and not added:
-        return Exclusion()
-    kept = [host for host in hosts if host not in gone] if gone else hosts and [own]
-    return Exclusion(
-        option=_OPTION + ",".join([*kept, *(node.name for node in added)]),
-        sentences=(
-            *(f'{node.name} is excluded (nodes.exclude = "auto"): {node.reason}' for node in added),
-            *(f"{host} is not excluded: Slurm has no such node" for host in gone),
-        ),
     )
+    gone = _unknown(context, cluster, hosts)
+    kept = [host for host in hosts if host not in gone] if gone else hosts and [own]
+    return Exclusion(own=tuple(kept), added=added, gone=gone)
+
+
+def _unknown(context: contexts.Context, cluster: str, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts that Slurm does not know; none if it does not answer."""
+    unknown = tuple(hosts)
+    for max_age_seconds in (known_nodes.MAX_AGE_SECONDS, known_nodes.NEW_SECONDS):
+        # A node may have been added since the names were stored.
+        known = known_nodes.of(context, cluster, max_age_seconds) if unknown else None
+        unknown = () if known is None else tuple(host for host in hosts if host not in known)
+    return unknown
 
 
 def expected(context: contexts.Context, spec: jobs.JobSpec, script: str) -> list[str]:
@@ -68,14 +90,9 @@ def expected(context: contexts.Context, spec: jobs.JobSpec, script: str) -> list
 
 
 def applied(
-    context: contexts.Context,
-    job: jobs.Job,
-    spec: jobs.JobSpec,
-    script: str,
-    options: Sequence[str],
+    context: contexts.Context, job: jobs.Job, exclusion: Exclusion, options: Sequence[str]
 ) -> list[str]:
     """Return the options for sbatch's command line with the exclusion, which is reported."""
-    exclusion = of(context, spec, script, job.cluster)
     for sentence in exclusion.sentences:
         context.reporter.info(sentence)
     if exclusion.sentences:

@@ -15,6 +15,8 @@ from orchestrator.controller.session import contexts
 RENEW_SECONDS = 1800
 #: Older names are not used: sbatch fails if it is to exclude a node that is gone.
 MAX_AGE_SECONDS = 3600
+#: Before a name counts as unknown, names older than this are read again.
+NEW_SECONDS = 60
 
 
 def stored(work: unit_of_work.UnitOfWork, cluster: str) -> frozenset[str] | None:
@@ -33,11 +35,13 @@ def renew(context: contexts.Context, cluster: str) -> None:
         _store(context, cluster, names)
 
 
-def of(context: contexts.Context, cluster: str) -> frozenset[str] | None:
+def of(
+    context: contexts.Context, cluster: str, max_age_seconds: float = MAX_AGE_SECONDS
+) -> frozenset[str] | None:
     """Return the names, from Slurm if the stored ones are too old; None: it does not answer."""
     with context.store.reading() as work:
         asked_at, names = _stored(work, cluster)
-    if names and _is_fresh(context, asked_at, MAX_AGE_SECONDS):
+    if names and _is_fresh(context, asked_at, max_age_seconds):
         return names
     try:
         names = frozenset(context.slurm.node_names())

@@ -22,6 +22,8 @@ MAX_REPEATS = 1000
 #: The first of these that a job has is its throughput: the median of its last values.
 THROUGHPUTS = ("window_throughput", "throughput", "total_throughput")
 LAST_VALUES = 5
+#: A sweep submits many jobs in this time, and each reading takes up to seconds.
+EXCLUDED_SECONDS = 30.0
 
 
 def read(context: contexts.Context, since: datetime.datetime | None = None) -> list[nodes.Node]:
@@ -39,13 +41,22 @@ def read(context: contexts.Context, since: datetime.datetime | None = None) -> l
 
 
 def excluded(context: contexts.Context, cluster: str) -> list[nodes.Node]:
-    """Return the nodes that jobs on this cluster are submitted without.
+    """Return the nodes that jobs on this cluster are submitted without, as of the last half minute.
 
     None unless the configuration says so and Slurm's nodes are known.
     """
-    settings = context.configuration.nodes
-    if settings.exclude != "auto" or context.is_local:
+    if context.configuration.nodes.exclude != "auto" or context.is_local:
         return []
+    now = context.clock.boot_seconds()
+    read_at, excluded_nodes = context.excluded_nodes.get(cluster, (-math.inf, []))
+    if now - read_at >= EXCLUDED_SECONDS:
+        excluded_nodes = _excluded(context, cluster)
+        context.excluded_nodes[cluster] = now, excluded_nodes
+    return excluded_nodes
+
+
+def _excluded(context: contexts.Context, cluster: str) -> list[nodes.Node]:
+    settings = context.configuration.nodes
     scored = [node for node in _scored(context, None) if node.cluster == cluster]
     if not any(node.is_excluded for node in nodes.select(scored, settings, {})):
         return []

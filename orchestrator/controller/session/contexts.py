@@ -15,7 +15,7 @@ from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
 
 if TYPE_CHECKING:
-    from orchestrator import plans, tracking
+    from orchestrator import nodes, plans, tracking
     from orchestrator.controller.session import callers
     from orchestrator.local.machine import Machine
     from orchestrator.slurm.client import Client
@@ -126,6 +126,10 @@ class Context:
     #: refresh skips it if both are the same
     steady_jobs: dict[str, dict[int, tuple[jobs.Job, tuple[tracking.Observation, ...]]]] = (
         dataclasses.field(default_factory=dict)
+    )
+    #: by cluster: the nodes that jobs are submitted without, and the seconds since boot then
+    excluded_nodes: dict[str, tuple[float, list[nodes.Node]]] = dataclasses.field(
+        default_factory=dict
     )
 
     @property

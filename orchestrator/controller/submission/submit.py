@@ -120,12 +120,7 @@ def send(
                 may_be_recovered=status.is_recovered
                 or (job.sweep is not None and spec.retry.is_on),
             )
-            if _may_exclude(context, spec):
-                # Few jobs exclude nodes, and this loads many modules.
-                from orchestrator.controller.nodes import exclusion
-
-                options = exclusion.applied(context, job, spec, submission.script, options)
-            job_id = sbatch_call.submit(context, spec, job, submission, options)
+            job_id = _call_sbatch(context, stored, options)
     except sbatch_call.NotAcceptedError as error:
         if error.outcome.kind is sbatch.OutcomeKind.AMBIGUOUS:
             return sbatch_outcomes.look_for(context, job, error.outcome)
@@ -143,6 +138,26 @@ def send(
         raise
     paths = log_paths.LogPaths.of_submission(submission, spec)
     return sbatch_outcomes.store_job_id(context, job, job_id, paths)
+
+
+def _call_sbatch(context: contexts.Context, stored: intents.Stored, options: Sequence[str]) -> str:
+    """Return the job ID; raises what sbatch_call.submit() raises."""
+    job, submission, spec = stored.job, stored.submission, stored.spec
+    if not _may_exclude(context, spec):
+        return sbatch_call.submit(context, spec, job, submission, options)
+    # Few jobs exclude nodes, and this loads many modules.
+    from orchestrator.controller.nodes import exclusion
+
+    excluded = exclusion.of(context, spec, submission.script, job.cluster)
+    words = exclusion.applied(context, job, excluded, options)
+    try:
+        return sbatch_call.submit(context, spec, job, submission, words)
+    except sbatch_call.NotAcceptedError as error:
+        if not excluded.added or not error.outcome.has_no_nodes:
+            raise
+    excluded = dataclasses.replace(excluded, are_needed=True)
+    words = exclusion.applied(context, job, excluded, options)
+    return sbatch_call.submit(context, spec, job, submission, words)
 
 
 def _may_exclude(context: contexts.Context, spec: jobs.JobSpec) -> bool:

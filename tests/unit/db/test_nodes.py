@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 from pathlib import Path
 
 from orchestrator import config, jobs, metrics, nodes, sweeps
@@ -113,7 +115,23 @@ def test_slow_repeats(database_url: str, tmp_path: Path) -> None:
                     for n, v in enumerate((1.0, value, value, value), 1)
                 ]
                 work.metrics.add(job.row, [metrics.ParsedLine.of(line) for line in lines])
-        found = record.read(builders.make_context(tmp_path, store, now=NOW))
+        context = builders.make_context(tmp_path, store, now=NOW)
+        found = record.read(context)
         assert [(node.name, node.problems, node.is_excluded) for node in found] == [
             ("n4", "2 slow runs", True)
         ]
+        # A sweep reads the record once, not once for each of its points.
+        automatic = config.Nodes(exclude="auto")
+        context = dataclasses.replace(
+            context, configuration=dataclasses.replace(context.configuration, nodes=automatic)
+        )
+        with store.writing() as work:
+            work.settings.put("nodes:lab", json.dumps([NOW.isoformat(), ["n1", "n2", "n3", "n4"]]))
+        seconds = 100.0
+        context = builders.with_clock(context, boot_seconds=lambda: seconds)
+        assert [node.name for node in record.excluded(context, "lab")] == ["n4"]
+        with store.writing() as work:
+            work.settings.put("nodes:lab", json.dumps([NOW.isoformat(), ["n1", "n2", "n3"]]))
+        assert [node.name for node in record.excluded(context, "lab")] == ["n4"]
+        seconds += record.EXCLUDED_SECONDS
+        assert record.excluded(context, "lab") == []

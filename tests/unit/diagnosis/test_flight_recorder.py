@@ -64,24 +64,34 @@ def nested(start: Any) -> Any:
     return value
 
 
-def entry(**fields: object) -> dict[str, object]:
+def entry(**fields: object) -> dict[str, list[dict[str, object]]]:
     good = {"profiling_name": "a", "process_group": ("0", "p"), "collective_seq_id": 1}
     return {"entries": [{**good, **fields}]}
 
 
 def test_only_plain_values_are_read(tmp_path: Path) -> None:
     path = tmp_path / "opened"
+    many = [{"ranks": "1 " * 2**22}]
     hostile: list[object] = [
         *(Opens(path), entry(process_group=Opens(path)), b"bytes", [], {"entries": [[]]}),
         *(entry(profiling_name=nested("x")), entry(process_group=nested("x"))),
         # Hashing it would take forever; pickle itself cannot write it as a key.
         *({"entries": [], "pg_config": {"": {"ranks": nested("x")}}}, entry(collective_seq_id="x")),
+        # No database stores these.
+        *(entry(profiling_name="x:\0"), entry(process_group=("0", "\ud800"))),
+        # Reading a long text again from each place that refers to it would take hours.
+        {"entries": [*entry(profiling_name="x" * 2**24)["entries"] * 2**16]},
+        {
+            "entries": [],
+            "pg_config": dict(zip(map(str, range(2**12)), many * 2**12, strict=True)),
+        },
     ]
     for value in hostile:
         with pytest.raises(ValueError):
             flight_recorder.parse(pickle.dumps(value, 2))
     key = pickle.dumps(nested(1), 2)[:-1]
     texts = [b"", b"x", b"}.", b"\x80\x02}" + key[2:] + b"K\x01s.", b"{" * 10**6, b"\x80\x02(."]
+    texts.append(b'{"entries":[' + b"[]," * 2**22 + b"[]]}")
     texts += [json.dumps(entry(collective_seq_id=float("inf"))).encode(), DUMPS[0][:-1]]
     for text in texts:
         with pytest.raises(ValueError):

@@ -73,6 +73,13 @@ def test_the_users_launcher_and_variables_win() -> None:
     ]
 
 
+def test_the_launcher_ray_needs_a_token() -> None:
+    flags: dict[str, object] = {"launch.launcher": "ray", "resources.nodes": 2}
+    script = specimens.rendered(specs.load(None, flags=flags, program=TRAIN))
+    assert "# For ray, unless they are set.\n" in script
+    assert "[[ -v RAY_AUTH_MODE ]] || export RAY_AUTH_MODE=token\n" in script
+
+
 LIGHTNING: dict[str, object] = {"launch.framework": "lightning", "resources.gpus_per_node": 4}
 JAX = {**LIGHTNING, "launch.framework": "jax"}
 TWO: dict[str, object] = {"resources.nodes": 2}
@@ -121,6 +128,17 @@ EXPANDED = (
             "train.py",
             "resources.ntasks_per_node: ray is one task per node (got 4): remove it, and set "
             "cpus_per_task",
+        ),
+        (
+            {"launch.launcher": "ray", "resources.ntasks_per_node": 4},
+            "train.py",
+            "resources.ntasks_per_node: ray is one task per node (got 4): remove it, and set "
+            "cpus_per_task",
+        ),
+        (
+            {"launch.launcher": "ray", "launch.command": "python train.py"},
+            "",
+            "launch.launcher: needs launch.script or module: shell text starts its programs itself",
         ),
         (
             {"launch.framework": "accelerate"},
@@ -181,8 +199,20 @@ def test_hidden_gpus_are_refused() -> None:
         # One process uses all GPUs.
         ({**JAX, "launch.launcher": "python"}, "train.py"),
         ({**TWO, "launch.launcher": "srun", "resources.ntasks": 2}, "accelerate launch train.py"),
+        (
+            {
+                **TWO,
+                "launch.launcher": "srun",
+                "resources.ntasks_per_node": 1,
+                "launch.command": "accelerate launch --machine_rank $SLURM_NODEID a.py",
+            },
+            "",
+        ),
         ({"resources.gpus_per_node": 4}, "deepspeed train.py"),
         (TWO, "deepspeed --launcher=slurm train.py"),
+        (TWO, "deepspeed --hostfile hosts train.py"),
+        ({**TWO, "launch.command": "pip install deepspeed && srun python a.py"}, ""),
+        ({**LIGHTNING, **TWO}, "train.py --trainer.devices=4 --eval.devices=1"),
         (
             {
                 **TWO,
@@ -199,6 +229,7 @@ def test_what_works_is_accepted(flags: dict[str, object], program: str) -> None:
 
 def test_only_its_own_name_is_a_launcher() -> None:
     assert framework_checks._launcher_in("/envs/a/bin/deepspeed train.py") == "deepspeed"
+    assert framework_checks._launcher_in("cd a && X=1 exec deepspeed train.py") == "deepspeed"
     assert framework_checks._launcher_in("python train.py --deepspeed ds.json") is None
     assert framework_checks._launcher_in("cat accelerate; launch") is None
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.tables.jobs import SUBMISSIONS
-from orchestrator import jobs
+from orchestrator import jobs, specs
 from orchestrator.controller.diagnosis import alerts
 from orchestrator.controller.session import contexts, stores
 from tests import builders
@@ -120,3 +120,23 @@ def test_spec_of_another_version_does_not_prevent_alerts(context: contexts.Conte
     stalled = add(context, 2, silent_minutes=34)
     assert alerts.check_running(context) == 2
     assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]
+
+
+@pytest.mark.parametrize(
+    ("launch", "node_list", "hosts"),
+    [
+        ({"framework": "lightning", "script": "a.py"}, "n[2,10]", ["n2", "n10"]),
+        ({"launcher": "srun", "script": "a.py"}, "n[2,10]", ["n2", "n10"]),
+        ({"launcher": "torchrun", "script": "a.py"}, "n[2,10]", ["n10", "n2"]),
+        ({"rendezvous": "static", "script": "a.py"}, "n[2,10]", ["n2", "n10"]),
+        ({"command": "srun ./a"}, "n[2,10]", []),
+        ({"command": "srun ./a"}, "n[1-2]", ["n1", "n2"]),
+    ],
+)
+def test_hosts_are_in_the_order_of_their_ranks(
+    launch: dict[str, str], node_list: str, hosts: list[str]
+) -> None:
+    flags: dict[str, object] = {f"launch.{key}": value for key, value in launch.items()}
+    flags |= {"job.name": "a", "resources.nodes": 2, "resources.ntasks_per_node": 2}
+    spec = specs.load(None, flags=flags, folder=None)
+    assert alerts._hosts(builders.make_job(node_list=node_list), spec) == hosts

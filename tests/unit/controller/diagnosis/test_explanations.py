@@ -115,3 +115,17 @@ def test_only_the_facts_of_the_reason_are_queried(reasons: str, calls: list[str]
         context: Any = types.SimpleNamespace(slurm=slurm)
         explanations._ask(context, job, "12")
         assert asked == calls, reason
+
+
+def test_nodes_of_another_cluster_are_not_to_be_avoided(context: contexts.Context) -> None:
+    with context.store.writing() as work:
+        for number in (1, 2):
+            record = builders.make_submission(number, NOW, cluster="lab")
+            (job,) = work.jobs.add_submission(record, settled=True, node_list="n1")
+            failed = jobs.JobState.NODE_FAIL
+            end = jobs.Attempt(number=0, state=failed, node_list="n1", ended_at=NOW)
+            work.attempts.put([(job.row, end)])
+    assert explanations._without(context, job) == (
+        "avoid n1: --exclude n1 (orchestrator nodes; n1: 2 node_fail)",
+    )
+    assert explanations._without(context, dataclasses.replace(job, cluster="other")) == ()
