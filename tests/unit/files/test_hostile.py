@@ -16,7 +16,7 @@ _WRAPPERS = ("files", "batch_file", "documents")
 _ALLOWED = {
     "orchestrator/toml/documents.py:shipped": "a file of this package",
     "orchestrator/web/rendering.py:_shipped": "a file of this package",
-    "orchestrator/web/access/peers.py:uid_of_socket": "a file of the kernel",
+    "orchestrator/processes/peers.py:uid_of_socket": "a file of the kernel",
     "orchestrator/web/server.py:_take_lock": "a lock, for writing",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
