@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -36,8 +37,8 @@ class Reader:
         self._curves = curves.Cache()
         self._view = View()
         self._asked: object = None
-        self._database: stamps.Stamp | None = None
-        self._log: stamps.Stamp = ()
+        self._database = stamps.Watch()
+        self._log_row = 0
         self._marks: dict[str, object] = {}
 
     def look(self, shown: listing.Filter, row: int | None, panes: Collection[Pane]) -> View:
@@ -47,47 +48,52 @@ class Reader:
         OrchestratorError.
         """
         file = self._context.store.file
-        stamp = None if file is None else stamps.stamp([file, Path(f"{file}-wal")])
+        may_have_changed = file is None or self._database.may_have_changed(
+            stamps.stamp([file, Path(f"{file}-wal")])
+        )
         asked = shown, row, frozenset(panes)
-        if stamp is None or stamp != self._database or asked != self._asked:
+        if may_have_changed or asked != self._asked:
+            self._asked = None
             self._read_database(shown, row, panes)
-            self._database, self._asked = stamp, asked
+            self._asked = asked
         if "log" in panes and (job := self._view.job) is not None:
             log = stamps.stamp([Path(job.stdout_path)] if job.stdout_path else [])
-            if self._is_changed("log", (log, job.row, job.state, job.stdout_path)):
-                known = self._view.log if self._log_row == job.row else details.Log()
-                self._log_row = job.row
-                self._change(log=details.read_log(self._context, job, known))
+            mark = log, job.row, job.state, job.stdout_path
+            self._update("log", mark, lambda: self._read_log(job))
         return self._view
-
-    _log_row = 0
 
     def _read_database(
         self, shown: listing.Filter, row: int | None, panes: Collection[Pane]
     ) -> None:
         context = self._context
         with context.store.reading() as work:
-            if self._is_changed("list", (work.changes.of_all(), shown)):
-                self._change(listing=listing.read(context, shown))
-            if row is None:
-                self._change(job=None)
-                return
-            mark = work.changes.of_jobs([row]).get(row)
-            job = work.jobs.get(row)
+            all_jobs = work.changes.of_all(), shown
+            self._update("listing", all_jobs, lambda: listing.read(context, shown))
+            mark = None if row is None else work.changes.of_jobs([row]).get(row)
+            job = None if row is None else work.jobs.get(row)
             if job != self._view.job:
                 self._change(job=job)
             if job is None or mark is None:
                 return
-            if "metrics" in panes and self._is_changed("metrics", (row, mark.metric, mark.version)):
-                self._change(curves=details.read_curves(context, self._curves, job))
+            if "metrics" in panes:
+                values = row, mark.metric, mark.version
+                read = functools.partial(details.read_curves, context, self._curves, job)
+                self._update("curves", values, read)
         # Reads logs: not within the transaction.
-        if "explain" in panes and self._is_changed("explain", (row, mark.version)):
-            self._change(explanation=details.read_explanation(context, job))
+        if "explain" in panes:
+            read_explanation = functools.partial(details.read_explanation, context, job)
+            self._update("explanation", (row, mark.version), read_explanation)
 
-    def _is_changed(self, name: str, mark: object) -> bool:
-        is_changed = self._marks.get(name) != mark
-        self._marks[name] = mark
-        return is_changed
+    def _read_log(self, job: jobs.Job) -> details.Log:
+        known = self._view.log if self._log_row == job.row else details.Log()
+        self._log_row = job.row
+        return details.read_log(self._context, job, known)
+
+    def _update(self, field: str, mark: object, read: Callable[[], object]) -> None:
+        """Read a field of the view if its mark is new; after an error the next look tries again."""
+        if self._marks.get(field) != mark:
+            self._change(**{field: read()})
+            self._marks[field] = mark
 
     def _change(self, **fields: object) -> None:
         self._view = dataclasses.replace(self._view, **fields)  # type: ignore[arg-type]

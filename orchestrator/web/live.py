@@ -160,25 +160,26 @@ class Live:
             viewer.changed.set()
 
     async def _watch(self) -> None:
-        stamp: stamps.Stamp | None = None
+        watch = stamps.Watch()
         file = self._context.store.file
         seconds = LOOK_SECONDS if file else _SERVER_LOOK_SECONDS
         while True:
             if not self._viewers:
                 self._someone.clear()
-                stamp = None
+                watch = stamps.Watch()
                 await self._someone.wait()
             paths = [*([file, Path(f"{file}-wal")] if file else []), self._pass_file]
-            new = await _in_thread(functools.partial(stamps.stamp, paths))
+            stamp = await _in_thread(functools.partial(stamps.stamp, paths))
             subjects = {viewer.subject for viewer in self._viewers}
-            if file is None or new != stamp or subjects != self._marks.keys():
-                stamp = new
-                await self._compare_marks(subjects)
+            may_have_changed = file is None or watch.may_have_changed(stamp)
+            if may_have_changed or subjects != self._marks.keys():
+                if not await self._compare_marks(subjects):
+                    watch = stamps.Watch()
             await self._look_at_logs()
             await asyncio.sleep(seconds)
 
-    async def _compare_marks(self, subjects: set[Subject]) -> None:
-        """Notify the viewers of what has changed in the database."""
+    async def _compare_marks(self, subjects: set[Subject]) -> bool:
+        """Notify the viewers of what has changed in the database; False: it cannot be read."""
 
         def read() -> tuple[dict[Subject, object], dict[int, jobs.Job]]:
             rows = [subject for subject in subjects if isinstance(subject, int)]
@@ -195,7 +196,7 @@ class Live:
             marks, by_row = await _in_thread(read)
         except errors.OrchestratorError as error:
             self._report("read", str(error))
-            return
+            return False
         self._report("read", "")
         for row, job in by_row.items():
             self._watched.setdefault(row, _Watched(job)).job = job
@@ -206,6 +207,7 @@ class Live:
         }
         self._marks = {subject: marks.get(subject) for subject in subjects}
         self._notify([viewer for viewer in self._viewers if viewer.subject in changed])
+        return True
 
     async def _look_at_logs(self) -> None:
         for row, watched in list(self._watched.items()):

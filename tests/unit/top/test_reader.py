@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.top import reader
+import pytest
+
+from orchestrator import errors
+from orchestrator.controller.session import stores
+from orchestrator.top import listing, reader
 from tests import builders
 
 
@@ -17,3 +21,22 @@ def test_stamp_of_an_array_task_changes_with_its_own_metrics_file(tmp_path: Path
 
     (tmp_path / "metrics.4.jsonl").write_text('{"loss": 1}\n')
     assert reader.stamp_of_job(task) != before
+
+
+def test_after_an_error_the_next_look_reads_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = listing.read
+
+    def fail(*_: object) -> listing.Listing:
+        monkeypatch.setattr(listing, "read", read)
+        raise errors.DatabaseError("the database is locked")
+
+    monkeypatch.setattr(listing, "read", fail)
+    with stores.Store(f"sqlite:///{tmp_path}/orchestrator.db") as store:
+        looked = reader.Reader(builders.make_context(tmp_path, store))
+        with pytest.raises(errors.DatabaseError, match="locked"):
+            looked.look(listing.Filter(), None, ())
+        view = looked.look(listing.Filter(), None, ())
+        assert view.listing is not None and view.listing.is_empty
+        assert looked.look(listing.Filter(), None, ()) is view
