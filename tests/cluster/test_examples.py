@@ -215,7 +215,11 @@ def assert_logs_and_reservation(
             "stderr_path": f"{site.home}/{stem}_{job_id}.err",
         }
         site.lab.read(paths["stderr_path"])
-    (row,) = site.lab.sacct(ids["sca_dataparallel"], "-X")
-    assert (row["NodeList"], jobs_by_id[ids["sca_dataparallel"]]["node_list"]) == ("n4", "n4")
+    job = jobs_by_id[ids["sca_dataparallel"]]
+    # Tests that wipe the state of slurmctld make it use IDs again.
+    name = job["run_dir"].rpartition("/")[2]
+    rows = site.lab.sacct(job["job_id"], "-X")
+    nodes = [row["NodeList"] for row in rows if row["JobName"] == name]
+    assert (nodes, job["node_list"]) == (["n4"], "n4")
     output = site.run("show", ids["sca_dataparallel"], "--script").stdout
     assert "#SBATCH --reservation=SCA\n" in output and "#SBATCH --gres=gpu:2\n" in output
