@@ -9,13 +9,15 @@ import pytest
 from tests.cluster import site as sites
 
 #: What a batch script can see of how it was started; the last lines are environment variables.
-# What a command of it inherits, of signals too: bash's own mask is another while it forks.
+# What a command of it inherits, of signals too: bash's own mask is another while it forks, and
+# bash holds the pipe of a pipeline while it starts one.
 LOOK = r"""#!/bin/bash -u
 #SBATCH --time=5 --nodes=2
 #SBATCH --job-name=look
 #SBATCH --output=look-%j.txt
 printf '%s\n' "$(basename "$0")" "$#" "$@" "$PWD" "$(readlink /proc/$$/fd/0)" "$-" "$(umask)"
-for file in /proc/$$/fd/*; do readlink "$file"; done | grep -v slurm_script | sort | uniq -c
+readlink /proc/$$/fd/* >descriptors
+grep -v slurm_script descriptors | sort | uniq -c
 [ "$(ps -o pgid= -p $$)" -eq $$ ] && echo leads its group
 grep -E '^Sig(Blk|Ign)' /proc/self/status
 wc -c <"$0"; sed -n 5p "$0" | head -c 20; echo
