@@ -13,7 +13,8 @@ from orchestrator.controller.actions import cancel, wait
 from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import site_checks
 from orchestrator.controller.submission import job_scripts, submit
-from orchestrator.diagnosis import exit_codes, pending_reasons
+from orchestrator.diagnosis import exit_codes
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 
 NAME = "doctor"
 #: A larger difference of clocks makes times in logs and ages of files misleading.
