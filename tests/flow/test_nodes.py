@@ -7,6 +7,10 @@ from pathlib import Path
 from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
 
+LIMIT = (
+    "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
+)
 SPEC = """\
 [job]
 name = "demo"
@@ -52,7 +56,13 @@ def test_a_node_that_failed_twice_is_excluded(
     (cli.home / ".config/orchestrator/config.toml").write_text('[nodes]\nexclude = "auto"\n')
     why = 'n1 is excluded (nodes.exclude = "auto"): 2 node_fail\n'
     assert cli("render", spec).err == f"On sbatch's command line: --exclude=n1\n{why}"
-    assert "Exclude n1 (nodes.exclude): 2 node_fail" in cli("plan", "submit", spec).out
+    planned = "Exclude n1 (nodes.exclude): 2 node_fail"
+    assert planned in cli("plan", "submit", spec).out
+    assert planned not in cli("plan", "submit", spec, "--nodelist", "n1").out
+    # The mark is that of the submission, whatever is counted.
+    (node,) = cli("nodes", "--since", "2100-01-01", "--json").items
+    assert (node["node"], node["failures"], node["exclude"]) == ("n1", {}, True)
+    assert node["score"] > 1.9
     done = cli("submit", spec, "--exclude", "n77,n2", "--parsable")
     assert done.err == why + "n77 is not excluded: Slurm has no such node\n"
     third = done.out.strip()
@@ -70,9 +80,18 @@ def test_a_node_that_failed_twice_is_excluded(
     # No other node fits the job.
     refused = "Batch job submission failed: Requested node configuration is not available"
     fake_slurm.fail("sbatch", stderr=f"sbatch: error: {refused}\n")
+    assert "on n1 in partition" in cli("submit", spec, "--test-only").out
+    fake_slurm.fail("sbatch", stderr=f"sbatch: error: {refused}\n")
     done = cli("submit", spec, "--exclude", "n2", "--parsable")
     assert done.err == why + "n1 is not excluded: Slurm has no other nodes for this job\n"
     assert "--exclude" not in fake_slurm.job(done.out.strip())["submit_line"]
+
+    # A deferred job has one entry in its history, however often it is tried.
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    assert cli("submit", spec, "--queue").out.startswith("@6 deferred: ")
+    assert "@6 deferred: " in cli("resubmit", "@6", "--queue").out
+    events = cli("show", "@6", "--json").items[0]["events"]
+    assert [event["kind"] for event in events].count("exclude") == 1
 
     # What a batch script excludes remains.
     script = cli.folder / "run.sbatch"
