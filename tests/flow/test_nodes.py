@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.flow import command_line
@@ -108,3 +109,29 @@ def test_a_node_that_failed_twice_is_excluded(
     log.write_text("OSError: [Errno 5] Input/output error\n")
     fake_slurm.set_state(number, "FAILED", exit="1:0")
     assert "a continuation job is submitted without n1" in cli("tick").err
+
+
+def test_stragglers_of_two_jobs_exclude_their_node(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    spec = cli.spec(SPEC + "[resources]\nnodes = 2\ngpus_per_node = 1\n")
+    for number in ("1", "2"):
+        assert cli("submit", spec, "--parsable").out == f"{number}\n"
+        fake_slurm.set_state(number, "RUNNING")
+        (job,) = cli("show", number, "--json", "--no-refresh").items
+        # As the trainer writes them.
+        lines = [
+            {"name": "compute_time", "value": seconds, "unit": "seconds", "rank": rank}
+            for _ in range(3)
+            for rank, seconds in enumerate((0.2, 0.5))
+        ]
+        text = "".join(json.dumps({**line, "world_size": 2}) + "\n" for line in lines)
+        Path(job["run_dir"], "metrics.jsonl").write_text(text)
+    assert cli("refresh").code == 0
+    (job,) = cli("show", "2", "--json", "--no-refresh").items
+    assert [alert["detail"] for alert in job["alerts"]] == [
+        "rank 1 on n2, GPU 0, takes 2.5 times as long as others"
+        " (compute_time 0.5 seconds, others 0.2)"
+    ]
+    (node,) = cli("nodes", "--json").items
+    assert (node["node"], node["slow_runs"], node["exclude"]) == ("n2", 2, True)
