@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -390,21 +389,17 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
         distributed.process_group(dist, device),
         stopper.signals(is_announced=dist.rank == 0),
     ):
-        reason, num_steps, step = train(args, dist, device, mode, gpu_ids, stopper, outputs, store)
+        trainer = Trainer(args, dist, device, mode, gpu_ids, stopper, outputs, store)
+        reason, step = trainer.train(), trainer.progress.step
+        num_steps = step - trainer.first_step
+        # DDP's modules must be released before the process group ends.
+        del trainer
     if outputs is not None:
         outputs.close()
     if reason is not None:
         # Without a checkpoint a requeue would start from scratch.
         file = environ.get("ORCHESTRATOR_REQUEUE_FILE") if store is not None else None
         stop.end_attempt(reason, file, step, num_steps, dist.rank)
-
-
-def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
-    """Return why training stopped, the number of steps of this attempt, and of the run."""
-    # A function of its own, so that DDP's modules are released before the process group ends.
-    trainer = Trainer(*options)
-    reason, step = trainer.train(), trainer.progress.step
-    return reason, step - trainer.first_step, step
 
 
 @elastic_errors.record
