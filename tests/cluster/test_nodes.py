@@ -37,6 +37,8 @@ def test_a_host_that_failed_twice_is_excluded(site: sites.Site) -> None:
     listed = lab.run(["scontrol", "-o", "show", "job", job["job_id"]]).stdout
     assert "ExcNodeList=n[1-3] " in listed
     # No other host is left for it.
+    estimate = site.run("submit", spec, "--exclude=n[1,3-4]", "--test-only").stdout
+    assert " on n2 in partition" in estimate
     job = site.wait_state(site.submit(spec, "--exclude=n[1,3-4]"), "FAILED")
     assert job["node_list"] == "n2"
 
