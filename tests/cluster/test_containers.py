@@ -1,0 +1,104 @@
+"""Container runtimes beside Apptainer, and images that jobs build."""
+
+from __future__ import annotations
+
+import re
+
+from tests.cluster import lab as cluster
+from tests.cluster import root
+from tests.cluster import site as sites
+
+#: Makes the SIF image of the cluster a folder, as ch-convert makes one of a Docker image.
+CONVERT = f"""
+at=$(apptainer sif list {root.IMAGE} | sed -n 's/.*|\\([0-9]*\\)-.*Squashfs.*/\\1/p')
+unsquashfs -q -n -o "$at" -d "$1" {root.IMAGE}
+mkdir -p "$1/ch"
+printf 'NCCL_DEBUG=IMAGE\\nIN_IMAGE=yes\\n' >"$1/ch/environment"
+"""
+#: Fits y = 2x on all ranks, and checks that image and job share the variables.
+TRAINING = """
+import os, torch
+from torch.nn.parallel import DistributedDataParallel
+assert (os.environ["NCCL_DEBUG"], os.environ["IN_IMAGE"]) == ("WARN", "yes")
+torch.distributed.init_process_group("gloo")
+rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+torch.manual_seed(rank)
+model = DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for _ in range(100):
+    x = torch.rand(64, 1)
+    loss = ((model(x) - 2 * x) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"rank {rank} of {ranks} on {os.environ['SLURMD_NODENAME']}: {loss.item() < 1e-3}")
+torch.distributed.destroy_process_group()
+"""
+SPEC = """\
+[job]
+name = "ch"
+time_limit = "5"
+[resources]
+nodes = 2
+gpus_per_node = 1
+mem = "2G"
+[environment]
+venv = "{venv}"
+variables = {{ OMP_NUM_THREADS = "1", NCCL_DEBUG = "WARN" }}
+[container]
+runtime = "charliecloud"
+image = "{home}/image"
+binds = ["{venv}"]
+[launch]
+script = "fit.py"
+"""
+#: Nothing is downloaded, and the second build waits to be killed.
+DEFINITION = f"""\
+Bootstrap: localimage
+From: {root.IMAGE}
+%files
+    hello.txt /hello.txt
+%post
+    grep -q hello /hello.txt || sleep 600
+"""
+FAST = ("--", "--mksquashfs-args", "-comp zstd -Xcompression-level 1")
+
+
+def test_a_training_on_two_hosts_in_charliecloud(lab: cluster.Lab, site: sites.Site) -> None:
+    lab.run(["bash", "-ec", CONVERT, "convert", f"{site.home}/image"]).check_returncode()
+    lab.write(f"{site.home}/fit.py", TRAINING)
+    spec = site.spec("ch", SPEC.format(venv=sites.ENVIRONMENT, home=site.home))
+    done = site.run("submit", spec, "--wait", check=None)
+    log = site.run("logs", "ch").stdout
+    assert done.returncode == 0, f"{done.stderr}\n{log}"
+    ranks = re.findall(r"^rank (\d) of 2 on (n\d): True$", log, re.M)
+    assert {rank for rank, _ in ranks} == {"0", "1"} and len(dict(map(reversed, ranks))) == 2, log
+    (record,) = site.items("show", "ch", "--environment", "--no-refresh")
+    assert record["packages"]["torch"] and record["variables"]["NCCL_DEBUG"] == "WARN"
+
+
+def test_an_image_is_built_once_and_a_killed_build_leaves_none(
+    lab: cluster.Lab, site: sites.Site
+) -> None:
+    lab.write(f"{site.home}/env.def", DEFINITION)
+    lab.write(f"{site.home}/hello.txt", "hello")
+    words = ("image", "build", f"{site.home}/env.def")
+    image = site.run(*words, "--wait", *FAST).stdout.strip()
+    shown = lab.run(["apptainer", "exec", image, "cat", "/hello.txt"])
+    assert shown.stdout == "hello"
+    again = site.run(*words, *FAST)
+    assert (again.stdout, again.stderr) == (f"{image}\n", "")
+    (row,) = site.items("image", "list")
+    assert (row["state"], row["architecture"]) == ("built", "x86_64")
+    # Another file: another image, whose job is killed while it builds.
+    lab.write(f"{site.home}/hello.txt", "bye")
+    begun = site.run(*words, *FAST)
+    other, job_id = begun.stdout.strip(), begun.stderr.split()[1]
+    assert other != image
+    log = site.wait_state(job_id, "RUNNING")["stdout_path"]
+    lab.wait_for(lambda: "Running post scriptlet" in lab.read(log), 60, "%post")
+    lab.run(["scancel", "--signal=KILL", "--full", job_id]).check_returncode()
+    assert site.wait_state(job_id, ("FAILED", "CANCELLED"))
+    states = {row["path"]: row["state"] for row in site.items("image", "list")}
+    assert states == {image: "built", other: "NOT_BUILT"}
+    assert lab.run(["test", "-e", other]).returncode == 1
