@@ -71,7 +71,9 @@ def build(
     `apptainer build`; options after -- are passed to it. Without Slurm the job runs on this
     machine. The image is at its path only when it is complete.
     """
-    recipe = building.recipe(context, definition, runtime=runtime, options=build_options)
+    recipe = building.recipe(
+        context, definition, runtime=runtime, options=build_options, partition=partition
+    )
     changes = jobs.JobSpec(
         name="image",
         partition=partition,

@@ -29,11 +29,7 @@ def check(context: contexts.Context, request: job_scripts.Request, cluster: str)
     found = of_image(context.calling_folder / (spec.chdir or "") / image)
     if found is None:
         return
-    by_partition = _of_nodes(context, cluster)
-    names = list(by_partition)
-    if spec.partition and not context.is_local:
-        names = spec.partition.split(",")
-    nodes = {each for name in names for each in by_partition.get(name, [""])}
+    nodes = of_partition(context, cluster, spec.partition)
     if not nodes or any(images.fits(found, each) for each in nodes):
         return
     where = f"nodes of partition {spec.partition}" if spec.partition else f"nodes of {cluster}"
@@ -46,6 +42,15 @@ def check(context: contexts.Context, request: job_scripts.Request, cluster: str)
     )
     problem = errors.Problem(source=request.source, key="container.image", message=message)
     raise errors.SpecError([problem])
+
+
+def of_partition(context: contexts.Context, cluster: str, partition: str | None) -> set[str]:
+    """Return the architectures of its nodes, without one of all nodes; "" is an unknown one."""
+    by_partition = _of_nodes(context, cluster)
+    names = list(by_partition)
+    if partition and not context.is_local:
+        names = partition.split(",")
+    return {each for name in names for each in by_partition.get(name, [""])}
 
 
 def of_image(path: Path) -> str | None:

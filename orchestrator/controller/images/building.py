@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator import config, errors, files, images, jobs
 from orchestrator.controller.images import architectures
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import job_scripts, submit
 from orchestrator.text import escaping
 from orchestrator.toml import values
@@ -88,9 +88,17 @@ class StoredImage:
 
 
 def recipe(
-    context: contexts.Context, path: Path, *, runtime: str, options: Sequence[str]
+    context: contexts.Context,
+    path: Path,
+    *,
+    runtime: str,
+    options: Sequence[str],
+    partition: str | None,
 ) -> Recipe:
-    """Read a definition and the files that it copies; raises DefinitionError."""
+    """Read a definition and the files that it copies; raises DefinitionError.
+
+    Nodes of different architectures build different images.
+    """
     shown = escaping.visible(str(path))
     try:
         text = files.read_text(path, limit_bytes=_MAX_DEFINITION_BYTES)
@@ -105,7 +113,11 @@ def recipe(
             for number, source in definition.sources
             for each in _read(context.calling_folder, source, f"{shown}:{number}")
         ]
-    digest = images.digest(text, builder, copied)
+    is_local = job_scripts.is_local(context.configuration, context.environ)
+    context = context.with_scheduler("local" if is_local else "slurm")
+    cluster = clusters.facts(context).cluster
+    nodes = architectures.of_partition(context, cluster, partition or context.profile.partition)
+    digest = images.digest(text, [*builder, *sorted(nodes)], copied)
     name = values.fitting_name(path.stem) or "image"
     folder = context.configuration.runs_dir / FOLDER
     return Recipe(
