@@ -31,9 +31,12 @@ echo "probe host $(hostname)"
 echo "probe clock $(date +%s)"
 for runtime in apptainer singularity podman-hpc ch-run; do
     if command -v "$runtime" >/dev/null; then
-        version=$("$runtime" --version 2>&1 | head -n 1)
-        case $version in "$runtime"*) ;; *) version="$runtime $version" ;; esac
-        echo "probe container $version"
+        case $runtime in
+            podman-hpc) version=$(podman-hpc infohpc 2>&1 | sed -n 's/.*Version: */podman-hpc /p') ;;
+            ch-run) version="ch-run $(ch-run --version 2>&1)" ;;
+            *) version=$("$runtime" --version) ;;
+        esac
+        echo "probe container ${version:-$runtime}"
     fi
 done
 options=$(srun --help 2>/dev/null)
