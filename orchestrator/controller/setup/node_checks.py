@@ -32,7 +32,7 @@ echo "probe clock $(date +%s)"
 for runtime in apptainer singularity podman-hpc ch-run; do
     if command -v "$runtime" >/dev/null; then
         case $runtime in
-            podman-hpc) version=$(podman-hpc infohpc 2>&1 | sed -n 's/.*Version: */podman-hpc /p') ;;
+            podman-hpc) version=$(podman-hpc infohpc 2>&1 | sed -n 's/.*Version: /podman-hpc /p');;
             ch-run) version="ch-run $(ch-run --version 2>&1)" ;;
             *) version=$("$runtime" --version) ;;
         esac

@@ -341,6 +341,7 @@ _OTHER_RUNTIMES: dict[str, tuple[str, str]] = {
     "charliecloud": ("/images/a b", "ch-run"),
     "podman-hpc": ("me/torch:2", "podman-hpc"),
     "edf": ("torch.toml", "srun"),
+    "pyxis": ("nvcr.io#x/y", "srun"),
 }
 
 
@@ -368,6 +369,14 @@ def test_the_words_of_other_runtimes(machine: Machine, runtime: str) -> None:
         assert edf == {"base_environment": f"{work}/torch.toml", "workdir": work, "mounts": binds}
         return
     names = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
+    if runtime == "pyxis":
+        assert words[: words.index("bash")][-4:] == [
+            f"--container-image={image}",
+            f"--container-mounts={','.join(binds)}",
+            f"--container-env={','.join([*names, 'NCCL_DEBUG'])}",
+            f"--container-workdir={work}",
+        ]
+        return
     expected = {
         "charliecloud": [
             *("--write-fake", "--unset-env=LD_LIBRARY_PATH"),
