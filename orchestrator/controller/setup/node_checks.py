@@ -152,7 +152,9 @@ def _clock(job: jobs.Job, facts: _Facts) -> site_checks.Check:
 def _container(facts: _Facts) -> site_checks.Check:
     name, host = "container on a node", facts["host"][0]
     if "container" in facts:
-        return site_checks.ok(name, f"{', '.join(facts['container'])} on {host}")
+        # `singularity` may be a link to apptainer.
+        programs = ", ".join(dict.fromkeys(facts["container"]))
+        return site_checks.ok(name, f"{programs} on {host}")
     cure = "only needed for specs with [container]; a module may provide it: set modules"
     return site_checks.warning(name, f"not on {host}: {site_checks.RUNTIMES}", cure)
 

@@ -206,6 +206,8 @@ def _notices(store: stores.Store, configuration: config.Configuration) -> Iterat
 def _container() -> Check:
     paths = [path for name in _CONTAINER_PROGRAMS if (path := shutil.which(name))]
     if paths:
-        return ok("container", ", ".join(paths))
+        # `singularity` may be a link to apptainer.
+        first = {os.path.realpath(path): path for path in reversed(paths)}
+        return ok("container", ", ".join(reversed(first.values())))
     cure = "only needed for specs with [container]; it may exist only on compute nodes"
     return warning("container", f"not on PATH here: {RUNTIMES}", cure)

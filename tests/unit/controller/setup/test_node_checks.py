@@ -16,6 +16,7 @@ LOG = """\
 probe host n1
 probe clock {clock}
 probe container apptainer version 1.4.5
+probe container apptainer version 1.4.5
 probe container ch-run 0.38
 {gpus}
 probe end
