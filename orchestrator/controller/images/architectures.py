@@ -32,7 +32,9 @@ def check(context: contexts.Context, request: job_scripts.Request, cluster: str)
     nodes = of_partition(context, cluster, spec.partition)
     if not nodes or any(images.fits(found, each) for each in nodes):
         return
-    where = f"nodes of partition {spec.partition}" if spec.partition else f"nodes of {cluster}"
+    where = (
+        f"nodes of partition {spec.partition}" if spec.partition else f"nodes of cluster {cluster}"
+    )
     if context.is_local:
         where = "CPUs of this machine"
     needed = " and ".join(images.alias(each) for each in sorted(nodes))
