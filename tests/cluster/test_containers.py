@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.cluster import lab as cluster
 from tests.cluster import root
 from tests.cluster import site as sites
@@ -12,11 +14,19 @@ from tests.cluster import site as sites
 CONVERT = f"""
 at=$(apptainer sif list {root.IMAGE} | sed -n 's/.*|\\([0-9]*\\)-.*Squashfs.*/\\1/p')
 unsquashfs -q -n -o "$at" -d "$1" {root.IMAGE}
-mkdir -p "$1/ch"
+# Before 0.33 ch-run does not create what is bound.
+mkdir -p "$1/ch" "$1/$(dirname "$1")" "$1/{sites.ENVIRONMENT}"
 printf 'NCCL_DEBUG=IMAGE\\nIN_IMAGE=yes\\n' >"$1/ch/environment"
 """
-#: Fits y = 2x on all ranks, and checks that image and job share the variables. Without
-#: DistributedDataParallel: gloo's threads would have to be ended with care.
+#: What the image and what the job sets.
+RANK = """
+import os
+assert (os.environ["NCCL_DEBUG"], os.environ["IN_IMAGE"]) == ("WARN", "yes")
+rank, ranks = os.environ["RANK"], os.environ["WORLD_SIZE"]
+print(f"rank {rank} of {ranks} on {os.environ['SLURMD_NODENAME']}: 2.00")
+"""
+#: Fits y = 2x on all ranks. Without DistributedDataParallel: gloo's threads would have to be ended
+#: with care.
 TRAINING = """
 import os, torch, torch.distributed as dist
 assert (os.environ["NCCL_DEBUG"], os.environ["IN_IMAGE"]) == ("WARN", "yes")
@@ -50,8 +60,9 @@ variables = {{ OMP_NUM_THREADS = "1", NCCL_DEBUG = "WARN" }}
 [container]
 runtime = "charliecloud"
 image = "{home}/image"
-binds = ["{venv}"]
+binds = ["{venv}", "{home}"]
 [launch]
+launcher = "{launcher}"
 script = "fit.py"
 """
 #: Nothing is downloaded, and the second build waits to be killed.
@@ -66,10 +77,16 @@ From: {root.IMAGE}
 FAST = ("--", "--mksquashfs-args", "-comp zstd -Xcompression-level 1")
 
 
-def test_a_training_on_two_hosts_in_charliecloud(lab: cluster.Lab, site: sites.Site) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "program"),
+    [("srun", RANK), pytest.param("torchrun", TRAINING, marks=pytest.mark.slow)],
+)
+def test_two_hosts_in_charliecloud(
+    lab: cluster.Lab, site: sites.Site, launcher: str, program: str
+) -> None:
     lab.run(["bash", "-ec", CONVERT, "convert", f"{site.home}/image"]).check_returncode()
-    lab.write(f"{site.home}/fit.py", TRAINING)
-    spec = site.spec("ch", SPEC.format(venv=sites.ENVIRONMENT, home=site.home))
+    lab.write(f"{site.home}/fit.py", program)
+    spec = site.spec("ch", SPEC.format(venv=sites.ENVIRONMENT, home=site.home, launcher=launcher))
     done = site.run("submit", spec, "--wait", check=None)
     log = site.run("logs", "ch").stdout
     assert done.returncode == 0, f"{done.stderr}\n{log}"

@@ -362,7 +362,7 @@ def test_the_words_of_other_runtimes(machine: Machine, runtime: str) -> None:
     )
     machine.run(script, NCCL_DEBUG="host")
     words = machine.calls(command)[-1]
-    binds = [f"{run_dir}:{run_dir}", f"{trainers}:ro", "/my data:/my data", f"{work}:{work}"]
+    binds = ["/my data:/my data", f"{trainers}:ro", f"{run_dir}:{run_dir}", f"{work}:{work}"]
     if runtime == "edf":
         (option,) = [word for word in words if word.startswith("--environment=")]
         edf = tomllib.loads(Path(option.partition("=")[2]).read_text())
