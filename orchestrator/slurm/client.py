@@ -124,6 +124,10 @@ class Client:
         """Return the names of all nodes."""
         return sinfo.parse_names(self._output(sinfo.NAMES_COMMAND))
 
+    def architectures(self) -> dict[str, list[str]]:
+        """Return the CPU architectures of the nodes of each partition; "" is an unknown one."""
+        return scontrol.parse_architectures(self._output(scontrol.NODES_COMMAND))
+
     def associations(self, user: str) -> list[sacctmgr.Association]:
         """Return the accounts that the user may charge."""
         return sacctmgr.parse_associations(self._accounting(sacctmgr.associations_command(user)))
