@@ -22,6 +22,7 @@ from orchestrator.jobs.spec import (
     PluginName,
     Resources,
     SbatchValue,
+    Tracking,
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 

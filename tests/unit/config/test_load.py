@@ -61,7 +61,10 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     )
     assert not home.exists()
     assert {item.origin for item in configuration.origins} == {"default"}
-    tables = {"alerts": jobs.Alerts, "retry": jobs.Retry, "code": jobs.Code}
+    tables = {
+        **{"alerts": jobs.Alerts, "retry": jobs.Retry, "code": jobs.Code},
+        "tracking": jobs.Tracking,
+    }
     keys = {"name": []} | {
         name: [
             f"profiles.default.{name}.{field.name}"
