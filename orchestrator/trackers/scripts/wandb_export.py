@@ -10,33 +10,37 @@ import os
 import sys
 from typing import Any
 
-request: dict[str, Any] = json.load(sys.stdin)
-try:
-    import wandb
-except ImportError as error:
-    print(error, file=sys.stderr)
-    sys.exit(3)
 
-run = wandb.init(
-    id=request["id"],
-    name=request["name"],
-    group=request["group"] or None,
-    project=request["project"],
-    entity=request["entity"],
-    config=request["parameters"],
-    dir=request["folder"],
-    mode="offline",
-    settings=wandb.Settings(
-        console="off", disable_git=True, save_code=False, silent=True, x_disable_stats=True
-    ),
-)
-for axis in sorted({axis for _, axis in request["names"]} - {"count"}):
-    run.define_metric(axis, hidden=True)
-for name, axis in request["names"]:
-    if axis != "count":
-        run.define_metric(name, step_metric=axis)
-for number, row in enumerate(request["rows"], request["first_row"]):
-    run.log(row, step=number)
-folder = os.path.basename(os.path.dirname(run.dir))
-run.finish()
-print(json.dumps({"folder": folder}))
+def main() -> int:
+    request: dict[str, Any] = json.load(sys.stdin)
+    try:
+        import wandb
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 3
+    run = wandb.init(
+        id=request["id"],
+        name=request["name"],
+        group=request["group"] or None,
+        project=request["project"],
+        entity=request["entity"],
+        config=request["parameters"],
+        dir=request["folder"],
+        mode="offline",
+        settings=wandb.Settings(
+            console="off", disable_git=True, save_code=False, silent=True, x_disable_stats=True
+        ),
+    )
+    for name, axis in request["names"]:
+        if axis != "count":
+            run.define_metric(name, step_metric=axis)
+    for number, row in enumerate(request["rows"], request["first_row"]):
+        run.log(row, step=number)
+    folder = os.path.basename(os.path.dirname(run.dir))
+    run.finish()
+    print(json.dumps({"folder": folder}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
