@@ -43,6 +43,7 @@ CHANGES = [
     "schedule install --cron --remove",
     "baseline set before 1",
     "metrics reparse 1",
+    "metrics export 1 --to tensorboard",
     "prune --run-folders 1 --yes",
     "notices test mail",
     "notices retry",

@@ -76,10 +76,10 @@ def export(client: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def experiment_of(client: Any, name: str) -> str:
-    from mlflow.exceptions import MlflowException
-
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
+        from mlflow.exceptions import MlflowException
+
         try:
             return str(client.create_experiment(name))
         except MlflowException:
