@@ -44,8 +44,8 @@ def link_error(link: str) -> str:
             for _, name, form, conversion in string.Formatter().parse(link)
             if name is not None
         ]
-    except ValueError as error:
-        return f"is not a template: {error}"
+    except ValueError:
+        return "has a brace without a field: for a brace itself write {{ or }}"
     for name, form, conversion in fields:
         if name not in FIELDS or form or conversion:
             known = ", ".join(f"{{{field}}}" for field in FIELDS)
