@@ -57,6 +57,10 @@ def render(
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
     intended = directives.intended(spec, profile)
     choice = ranks.choose(spec)
+    if spec.tracking.trackers:
+        from orchestrator.trackers import variables as tracker_variables
+
+        image_variables += tracker_variables.names(spec.tracking)
     framework = ranks.framework_of(spec.launch)
     framework_variables = {} if framework is None else dict(framework.variables)
     # docs/howto/templates.md describes these variables.

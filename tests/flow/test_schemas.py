@@ -90,6 +90,7 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
     check(passed, failed, "--compare", command="metrics")
     check(passed, failed, "--compare", "--by", "step", command="metrics")
     check(passed, command="metrics reparse")
+    check(passed, "--to", "tensorboard", command="metrics export")
     check(passed, "--grep", "loss", "-C", "1", command="logs")
     check(command="patterns list")
     check(log, command="patterns test")

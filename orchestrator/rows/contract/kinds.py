@@ -18,6 +18,7 @@ KINDS: Mapping[str, type] = {
     "metrics": results.MetricRow,
     "metric_statistics": results.StatisticRow,
     "metric_comparison": results.MetricComparisonRow,
+    "exported": results.ExportedRow,
     "reparsed": results.ReparsedRow,
     "matches": results.MatchRow,
     "baselines": results.BaselineRow,

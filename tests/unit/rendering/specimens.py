@@ -182,6 +182,18 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         ),
         BARE,
     ),
+    "srun_apptainer_trackers": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=_container("apptainer"),
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            tracking=jobs.Tracking(
+                trackers=("wandb", "mlflow", "trackio"), project="dig its", entity="team"
+            ),
+        ),
+        BARE,
+    ),
     "static": (
         jobs.JobSpec(name="digits", resources=_TWO, launch=_launch(rendezvous="static")),
         BARE,
