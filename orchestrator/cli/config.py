@@ -179,11 +179,12 @@ def doctor(
 ) -> None:
     """Check this machine and the configuration.
 
-    Each problem is shown with its fix. --job submits a job of at most one minute. It checks on a
-    compute node that runs_dir is visible and the clock is right, and finds its container runtime,
-    GPU driver and torch. --host checks ssh, start-up files, Python, orchestrator, Slurm's commands
-    and the clock of a host, in one call of ssh; orchestrator need not be installed there. Exit code
-    1 if a check fails; warnings do not count.
+    Each problem is shown with its fix. --job submits a job of at most one minute, three with a
+    fabric. It checks on a compute node that runs_dir is visible, the clock is right and the lines
+    of the fabric take effect, and finds its container runtime, GPU driver and torch. --host checks
+    ssh, start-up files, Python, orchestrator, Slurm's commands and the clock of a host, in one call
+    of ssh; orchestrator need not be installed there. Exit code 1 if a check fails; warnings do not
+    count.
     """
     if host is not None:
         options.refuse({"--host: not with --job": with_job})
