@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 import orchestrator
-from orchestrator.cli import interrupts, suggestions
+from orchestrator.cli import interrupts
+from orchestrator.cli.arguments import suggestions
 from orchestrator.cli.output import terminal
 
 if typing.TYPE_CHECKING:
@@ -70,9 +71,9 @@ COMMANDS = {
     "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
     "schema": ("schemas", "Print the JSON Schema of what a command prints with --json."),
     "completion": ("completion", "Print the shell code that completes commands and job IDs."),
-    "setup": ("remote", "Install or upgrade orchestrator on a host, without root."),
-    "connect": ("remote", "Keep a connection to a host open for later calls with --host."),
-    "agent": ("remote", "Answer `orchestrator --host` of another computer."),
+    "setup": ("remote.commands", "Install or upgrade orchestrator on a host, without root."),
+    "connect": ("remote.commands", "Keep a connection to a host open for later calls with --host."),
+    "agent": ("remote.commands", "Answer `orchestrator --host` of another computer."),
     "db": ("database", "Check, back up, restore, upgrade or move the database."),
 }
 
@@ -130,7 +131,7 @@ class LazyGroup(suggestions.Group):
             if ctx.obj is not None:
                 # With this user's keys it would go further than the computer that sent it may.
                 ctx.fail("--host: the command came from another computer already")
-            from orchestrator.cli import on_host
+            from orchestrator.cli.remote import on_host
 
             options = {key: value for key, value in ctx.params.items() if value is not None}
             return on_host.run_on_host(ctx, options, ctx.meta[_WORDS])

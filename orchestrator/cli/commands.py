@@ -18,7 +18,8 @@ from typing import Any, Literal
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session, suggestions
+from orchestrator.cli import output, session
+from orchestrator.cli.arguments import suggestions
 
 Function = Callable[..., Any]
 

@@ -10,10 +10,11 @@ import time
 from typing import Any
 
 from orchestrator import errors, jobs
-from orchestrator.cli import all_hosts, commands, output
+from orchestrator.cli import commands, output
 from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_tables, terminal
+from orchestrator.cli.remote import all_hosts
 from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.session import clock_check, contexts, listing
 from orchestrator.rows import job_rows

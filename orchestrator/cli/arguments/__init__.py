@@ -1,1 +1,1 @@
-"""Options and types of values that several commands share."""
+"""What several commands share of their arguments: options, types of values, suggestions."""

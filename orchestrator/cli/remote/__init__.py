@@ -1,0 +1,1 @@
+"""orchestrator --host, --all-hosts, agent, connect and setup: commands on other hosts."""
