@@ -109,6 +109,10 @@ class Environment:
     #: exported variables, which override the profile's; an empty table: none, not even the
     #: profile's
     variables: Mapping[str, str] | None = None
+    #: network between the nodes: a name of `orchestrator config fabrics`, or the path of a file
+    #: such as "./mill.toml"; sets variables of NCCL, RCCL and gloo, unless the job has them, and
+    #: binds; "": none; default: the profile's
+    fabric: str | None = None
     #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
     #: shell lines that run after the rest of this table; a command that fails ends the job with

@@ -34,7 +34,7 @@ _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
 #: Paths are quoted in the script, so the shell does not expand ~.
 _PATHS = (
     *(("job", key) for key in ("output", "error", "chdir")),
-    *(("environment", key) for key in ("venv", "conda", "secrets_file")),
+    *(("environment", key) for key in ("venv", "conda", "fabric", "secrets_file")),
     ("container", "image"),
     ("launch", "script"),
 )

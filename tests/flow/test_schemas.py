@@ -127,6 +127,8 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
     cli("tick")
     check("--status", command="serve", codes=(0, 1))
     check(command="config show")
+    check(command="config fabrics")
+    check("olivia", command="config fabrics")
     check(command="doctor", codes=(0, 1))
     cli("trust", ".")
     check("--list", command="trust")

@@ -46,6 +46,8 @@ KINDS: Mapping[str, type] = {
     "controllers": service.ControllerRow,
     "patterns": service.PatternRow,
     "config": service.ConfigRow,
+    "fabrics": service.FabricRow,
+    "fabric_lines": service.FabricLineRow,
     "checks": service.CheckRow,
     "trusted": service.TrustedRow,
     "problems": service.ProblemRow,
