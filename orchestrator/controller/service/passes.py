@@ -75,7 +75,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
         Step("refresh", functools.partial(_refresh, floor_seconds=floor_seconds), by_clock=False),
         Step("logs", ended_jobs.step, by_clock=False),
         Step("recover", recover_jobs.step),
-        Step("trackers", _trackers, by_clock=False),
+        Step("trackers", _trackers),
         Step("graphs", graphs.step),
         Step("schedules", triggers.step),
         Step("notices", delivery.step),
