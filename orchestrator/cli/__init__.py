@@ -68,7 +68,7 @@ COMMANDS = {
     "web": ("web", "Show jobs, their logs and curves as web pages."),
     "notices": ("notices", "List sent notifications, or send a test message."),
     "doctor": ("config", "Check this machine and the configuration."),
-    "config": ("config", "Show the configuration and its origins, or draft a profile."),
+    "config": ("config", "Show the configuration, its origins and fabrics, or draft a profile."),
     "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
     "schema": ("schemas", "Print the JSON Schema of what a command prints with --json."),
     "completion": ("completion", "Print the shell code that completes commands and job IDs."),

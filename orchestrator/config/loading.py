@@ -53,6 +53,8 @@ class Configuration:
     runs_dir: Path
     templates_dir: Path | None
     shared_folders: tuple[Path, ...] = ()
+    #: with files of fabrics, those of the user first
+    fabric_folders: tuple[Path, ...] = ()
     #: SQLAlchemy's URL
     database: str
     profile: profiles.Profile
@@ -66,6 +68,8 @@ class Configuration:
     agents: file_schema.Agents = dataclasses.field(default_factory=file_schema.Agents)
     #: which nodes jobs avoid
     nodes: file_schema.Nodes = dataclasses.field(default_factory=file_schema.Nodes)
+    #: what the controller sends to trackers
+    tracking: file_schema.Tracking = dataclasses.field(default_factory=file_schema.Tracking)
     #: for `--host`, by name
     hosts: Mapping[str, file_schema.Host] = dataclasses.field(default_factory=dict)
     #: all keys with their origins
@@ -234,6 +238,14 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
             yield ("agents", key), f"must be >= 0 (got {hours})"
     for path, error in schema.value_errors(file.nodes):
         yield ("nodes", *path), error
+    for path, error in schema.value_errors(file.tracking):
+        yield ("tracking", *path), error
+    if "tensorboard" in file.tracking.export and file.tracking.export_dir is None:
+        yield ("tracking", "export_dir"), "is missing: the folder for TensorBoard"
+    for key in ("export_dir", "python"):
+        path = getattr(file.tracking, key)
+        if path is not None and not path.startswith("/"):
+            yield ("tracking", key), f"must be an absolute path (got {schema.as_toml(path)})"
     tables = (("profiles", file.profiles), ("notices", file.notices), ("hosts", file.hosts))
     for table, names in tables:
         for name in names:
@@ -268,6 +280,7 @@ def _configuration(
         runs_dir=Path(file.runs_dir or paths.home(environ) / "orchestrator-runs"),
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
         shared_folders=tuple(map(Path, file.shared_folders)),
+        fabric_folders=paths.fabric_folders(environ),
         database=file.database or f"sqlite:///{state_dir}/orchestrator.db",
         profile=dataclasses.replace(profile, name=profile_name),
         pattern_files=tuple(map(Path, file.pattern_files)),
@@ -276,6 +289,7 @@ def _configuration(
         notices=file.notices,
         agents=file.agents,
         nodes=file.nodes,
+        tracking=file.tracking,
         hosts=file.hosts,
         document=document,
     )
@@ -339,6 +353,7 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
         yield setting((key,), value)
     yield from below(configuration.agents, ("agents",))
     yield from below(configuration.nodes, ("nodes",))
+    yield from below(configuration.tracking, ("tracking",))
     yield from below(profile, ("profiles", profile.name))
     for table in ("notices", "hosts"):
         if getattr(configuration, table):

@@ -50,6 +50,9 @@ class Profile:
     modules: tuple[str, ...] = ()
     #: maker of the GPUs, used if the spec sets none
     gpu_vendor: Literal["nvidia", "amd", "intel"] | None = None
+    #: network between the nodes, used if the spec sets none: a name of `orchestrator config
+    #: fabrics`
+    fabric: str | None = None
     #: files and folders bound into every container, before those of the spec
     binds: tuple[str, ...] = ()
     #: variables exported into every job; those of the spec override them
@@ -84,6 +87,8 @@ class Profile:
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
     #: defaults of the specs
     code: jobs.Code = dataclasses.field(default_factory=jobs.Code)
+    #: defaults of the specs; a job keeps the values of its submission
+    tracking: jobs.Tracking = dataclasses.field(default_factory=jobs.Tracking)
     #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none; default: all
     #: GPUs, or 1 job
     local_slots: int | None = None
@@ -95,15 +100,25 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     """Yield what is wrong with a profile whose types are right."""
     tables: dict[KeyPath, object] = {(): profile}
     tables |= {("alerts",): profile.alerts, ("retry",): profile.retry, ("code",): profile.code}
+    tables[("tracking",)] = profile.tracking
     tables |= {("partitions", name): limits for name, limits in profile.partitions.items()}
     for table, record in tables.items():
         for path, error in schema.value_errors(record):
             yield (*at, *table, *path), error
+    if profile.tracking != jobs.Tracking():
+        from orchestrator.trackers import checks
+
+        for path, error in checks.findings(profile.tracking):
+            yield (*at, "tracking", *path), error
     if profile.retry != jobs.Retry():
         from orchestrator.specs import retry_checks
 
         for path, error in retry_checks.findings(profile.retry):
             yield (*at, "retry", *path), error
+    if "/" in (profile.fabric or ""):
+        # The trust of a project's file does not include that file.
+        message = "must be a name of `orchestrator config fabrics`; only a spec may name a file"
+        yield (*at, "fabric"), message
     for name in jobs.SET_BY_US:
         if getattr(profile.code, name):
             yield (*at, "code", name), jobs.SET_BY_US_MESSAGE
@@ -121,8 +136,16 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     Raises SpecError if it exceeds the limits of each of its partitions.
     """
     filled = with_defaults(spec, profile)
-    # Not a default of stored specs: a job that was submitted without a snapshot has none.
-    filled = dataclasses.replace(filled, code=spec.code.over(profile.code))
+    # No defaults of stored specs: a job that was submitted without a snapshot has none.
+    filled = dataclasses.replace(
+        filled,
+        code=spec.code.over(profile.code),
+        tracking=spec.tracking.over(profile.tracking),
+    )
+    tracking = filled.tracking
+    if "mlflow" in (tracking.trackers or ()) and tracking.project is None:
+        message = "is missing: mlflow needs the name of the experiment that the program uses"
+        raise errors.SpecError([errors.Problem(source="", key="tracking.project", message=message)])
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):
@@ -145,13 +168,14 @@ def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     environment = dataclasses.replace(
         spec.environment,
         modules=profile.modules if modules is None else modules,
+        fabric=profile.fabric if spec.environment.fabric is None else spec.environment.fabric,
         variables={} if variables == {} else {**profile.variables, **(variables or {})},
     )
     container = spec.container
     if container.runtime != "none" and container.binds != ():
         binds = container.binds or ()
-        targets = {_target(bind) for bind in binds}
-        added = tuple(bind for bind in profile.binds if _target(bind) not in targets)
+        targets = {bind_target(bind) for bind in binds}
+        added = tuple(bind for bind in profile.binds if bind_target(bind) not in targets)
         container = dataclasses.replace(container, binds=(*added, *binds))
     return dataclasses.replace(
         spec,
@@ -167,7 +191,7 @@ def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     )
 
 
-def _target(bind: str) -> str:
+def bind_target(bind: str) -> str:
     """Return the path of a bind inside the container."""
     return bind.split(":")[1 if ":" in bind else 0]
 

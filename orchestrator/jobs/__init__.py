@@ -24,6 +24,7 @@ from orchestrator.jobs.spec import (
     Resources,
     Runtime,
     SbatchValue,
+    Tracking,
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 

@@ -109,6 +109,10 @@ class Environment:
     #: exported variables, which override the profile's; an empty table: none, not even the
     #: profile's
     variables: Mapping[str, str] | None = None
+    #: network between the nodes: a name of `orchestrator config fabrics`, or the path of a file
+    #: such as "./mill.toml"; sets variables of NCCL, RCCL and gloo, unless the job has them, and
+    #: binds; "": none; default: the profile's
+    fabric: str | None = None
     #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
     #: shell lines that run after the rest of this table; a command that fails ends the job with
@@ -261,6 +265,35 @@ class Alerts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """`[tracking]`: experiment trackers that the program uses; default: the profile's.
+
+    Their variables are set, unless the job has them already, so that requeues, retries and
+    continuation jobs go on with the same run.
+    """
+
+    #: trackers whose variables are set; an empty list: none; default: the profile's
+    trackers: tuple[Literal["wandb", "mlflow", "trackio"], ...] | None = None
+    #: project of W&B and Trackio and experiment of MLflow, unless the program names one
+    project: str | None = None
+    #: user or team of W&B
+    entity: str | None = None
+    #: W&B: "offline" writes into the run folder, "online" needs a connection from the compute
+    #: nodes; default: the profile's, otherwise "offline"
+    mode: Literal["offline", "online"] | None = None
+    #: MLflow: address of the server; default: the profile's, otherwise a database in the run folder
+    mlflow_uri: str | None = None
+    #: pages of the run, by name, for `show` and the web pages: "https://example.org/{run_id}";
+    #: also {project}, {entity}, {name} and {token}
+    links: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def over(self, lower: Tracking) -> Tracking:
+        """Return these settings, completed with those of `lower`."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, {})}
+        return dataclasses.replace(lower, **own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
     """`[array]`: one script run as several tasks, numbered from 0. Not both tasks and size."""
 
@@ -324,6 +357,7 @@ class JobSpec:
     array: Array = Array()
     code: Code = Code()
     metrics: Metrics = Metrics()
+    tracking: Tracking = dataclasses.field(default_factory=Tracking)
     alerts: Alerts = Alerts()
     retry: Retry = dataclasses.field(default_factory=Retry)
     #: other options of sbatch: `KEY = "VALUE"` is --KEY=VALUE, true is an option alone

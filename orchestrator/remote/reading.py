@@ -9,6 +9,7 @@ COMMANDS = frozenset(
         "baseline show",
         "checkout",
         "completion",
+        "config fabrics",
         "config show",
         "connect",
         "db backup",

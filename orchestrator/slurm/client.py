@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import tracking
-from orchestrator.diagnosis import pending_facts
+from orchestrator.diagnosis.pending import facts as pending_facts
 from orchestrator.processes import process
 from orchestrator.slurm import failures, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
 from orchestrator.usage import efficiency

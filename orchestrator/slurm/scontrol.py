@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
-from orchestrator.diagnosis import pending_facts
+from orchestrator.diagnosis.pending import facts as pending_facts
 from orchestrator.slurm import failures, fields
 
 #: First line of `scontrol show config`, followed by slurmctld's time (proc_req.c).

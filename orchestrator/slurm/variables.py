@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from orchestrator import config
 
 DATABASE = "ORCHESTRATOR_DATABASE"
+#: Names of the variables that a job has for its trackers (templates/environment/tracking.sh.j2).
+TRACKING = "ORCHESTRATOR_TRACKING"
 # SBATCH_PARTITION overrides the script, SQUEUE_STATES empties the output with status 0 (measured
 # on 22.05), and SLURM_* of a surrounding job reach the new one.
 _SLURM = re.compile(
@@ -150,10 +152,12 @@ def needed(names: Collection[str], texts: Iterable[str]) -> list[str]:
 
 
 def _without_slurm(environ: Mapping[str, str]) -> dict[str, str]:
+    # The run of a surrounding job is not that of the jobs that it submits.
+    of_job = {TRACKING, *environ.get(TRACKING, "").split()}
     return {
         name: value
         for name, value in environ.items()
-        if name == "SLURM_CONF" or not _SLURM.fullmatch(name)
+        if name not in of_job and (name == "SLURM_CONF" or not _SLURM.fullmatch(name))
     }
 
 

@@ -34,7 +34,7 @@ _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
 #: Paths are quoted in the script, so the shell does not expand ~.
 _PATHS = (
     *(("job", key) for key in ("output", "error", "chdir")),
-    *(("environment", key) for key in ("venv", "conda", "secrets_file")),
+    *(("environment", key) for key in ("venv", "conda", "fabric", "secrets_file")),
     ("container", "image"),
     ("launch", "script"),
 )
@@ -96,7 +96,9 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     tables = _tables(spec)
     for table_check in (_paths, _combinations):
         yield from table_check(tables)
-    for check in (_job, _names, _container, _launch, _frameworks, _arguments, _array, _retry):
+    for check in (
+        *(_job, _names, _container, _launch, _frameworks, _arguments, _array, _retry, _tracking),
+    ):
         yield from check(spec)
 
 
@@ -303,6 +305,15 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
             yield _at("array", "tasks"), message
     for index, arguments in enumerate(spec.array.tasks):
         yield from argument_findings(("array", "tasks", index), arguments)
+
+
+def _tracking(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if spec.tracking == jobs.Tracking():
+        return
+    from orchestrator.trackers import checks
+
+    for path, message in checks.findings(spec.tracking):
+        yield _at("tracking", *path), message
 
 
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:

@@ -77,6 +77,10 @@ FLAGS = (
     Flag("environment.modules", "Environment module to load.", "module"),
     Flag("environment.conda", "Conda environment: a name or a path."),
     Flag("environment.venv", "Path of a Python virtual environment."),
+    Flag(
+        "environment.fabric",
+        "Network between the nodes: a name of `orchestrator config fabrics`, or a file.",
+    ),
     Flag("environment.variables", "Environment variable of the job.", "variable", "NAME=VALUE"),
     Flag(
         "environment.inherit",

@@ -71,6 +71,8 @@ class Try:
     gpus: int = 2
 
 
+OLIVIA_MODULES = ("LIBFABRIC", "NCCL", "AWSMINOFIMINNCCL")
+
 TRIES = {
     "sca_dataparallel": Try(
         source="S0",
@@ -98,8 +100,15 @@ TRIES = {
     ),
     "olivia_two_nodes": Try(
         source="S2",
-        changes=(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
-        printed=("Training started with 2 processes across 2 nodes.",),
+        # The folders of Olivia's modules, which the fabric binds.
+        changes=(
+            *(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
+            *(f"environment.variables.EBROOT{name}=/srv" for name in OLIVIA_MODULES),
+        ),
+        printed=(
+            "module load NRIS/GPU",
+            "Training started with 2 processes across 2 nodes.",
+        ),
         nodes=2,
     ),
     "nci_dataparallel": Try(

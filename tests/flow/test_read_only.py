@@ -45,6 +45,7 @@ CHANGES = [
     "image build env.def",
     "image remove env",
     "metrics reparse 1",
+    "metrics export 1 --to tensorboard",
     "prune --run-folders 1 --yes",
     "notices test mail",
     "notices retry",

@@ -189,5 +189,12 @@ def test_only(context: contexts.Context, request: job_scripts.Request) -> str:
         from orchestrator.controller.nodes import exclusion
 
         cluster = clusters.facts(context).cluster
-        options = exclusion.of(context, request.spec, script, cluster).over(options)
+        excluded = exclusion.of(context, request.spec, script, cluster)
+        try:
+            return context.slurm.test_only(script, excluded.over(options))
+        except errors.SlurmError as error:
+            if not excluded.added or not sbatch.has_no_nodes(str(error)):
+                raise
+        # As in a submission.
+        options = dataclasses.replace(excluded, are_needed=True).over(options)
     return context.slurm.test_only(script, options)

@@ -187,6 +187,22 @@ class ConfigRow(TypedDict):
     origin: Annotated[str, "File, variable, option or default."]
 
 
+class FabricRow(TypedDict):
+    name: str
+    summary: str
+    network: Annotated[
+        Literal["ofi", "ib", "socket"] | None, "What NCCL must choose; null: not checked."
+    ]
+    origin: Annotated[str, "Path of the file, or shipped."]
+
+
+class FabricLineRow(TypedDict):
+    kind: Literal["network", "variable", "bind", "library_path", "library"]
+    name: Annotated[str, "Of the variable or library; empty: none."]
+    value: Annotated[str, "A bind may begin with a variable of the job."]
+    source: Annotated[str, "Document and its date."]
+
+
 class CheckRow(TypedDict):
     check: str
     outcome: Literal["ok", "warning", "bad"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from orchestrator import jobs
+from orchestrator import fabrics, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import batch_file, job_script, templates
 
@@ -109,7 +109,9 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits",
             resources=_TWO,
-            environment=jobs.Environment(venv="/envs/over image"),
+            environment=jobs.Environment(
+                venv="/envs/over image", fabric="olivia", variables={"NCCL_CROSS_NIC": "0"}
+            ),
             container=_container("apptainer", gpu="none"),
             launch=_launch(),
         ),
@@ -119,7 +121,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits", resources=_TWO, container=_container("pyxis"), launch=_launch()
         ),
-        PROFILE,
+        dataclasses.replace(PROFILE, fabric="lumi"),
     ),
     "c10d_podman_hpc": (
         jobs.JobSpec(
@@ -179,6 +181,18 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
             environment=jobs.Environment(conda="/opt/conda/envs/torch"),
             container=_container("singularity", gpu="rocm"),
             launch=jobs.Launch(script="train.py"),
+        ),
+        BARE,
+    ),
+    "srun_apptainer_trackers": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=_container("apptainer"),
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            tracking=jobs.Tracking(
+                trackers=("wandb", "mlflow", "trackio"), project="dig its", entity="team"
+            ),
         ),
         BARE,
     ),
@@ -420,6 +434,7 @@ def script(name: str) -> str:
             origin=templates.Origin(version="0.1.0", spec=f"{name}.sbatch"),
         ).text
     spec, profile = SPECS[name]
+    fabric = spec.environment.fabric or profile.fabric
     return job_script.render(
         spec,
         profile,
@@ -427,6 +442,7 @@ def script(name: str) -> str:
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
         origin=templates.Origin(version="0.1.0", spec=f"{name}.toml"),
+        fabric=fabrics.load(fabric, ()) if fabric else None,
     ).text
 
 
