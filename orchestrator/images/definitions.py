@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator import errors
 
-#: Headers of a local image or folder that the build starts from.
-_LOCAL_AGENTS = frozenset({"localimage", "oci-archive", "docker-archive", "oci"})
+#: Bootstrap agents that start from a local image or folder; but for the first one a name in it may
+#: follow a colon.
+_LOCAL_AGENTS = ("localimage", "oci-archive", "docker-archive", "oci")
 _HEADER = re.compile(r"\s*(bootstrap|from|stage)\s*:\s*(.*?)\s*", re.IGNORECASE)
 _SECTION = re.compile(r"\s*%(\w+)(.*)")
 _DIGEST_CHARACTERS = 32
@@ -62,7 +63,13 @@ def digest(text: str, builder: Sequence[str], copied: Sequence[CopiedFile]) -> s
 
 def checksums(copied: Sequence[CopiedFile]) -> str:
     """Return the files as `sha256sum --check` reads them."""
-    return "".join(f"{each.sha256}  {each.path}\n" for each in copied)
+    return "".join(f"{_checksum(each)}\n" for each in copied)
+
+
+def _checksum(each: CopiedFile) -> str:
+    escaped = each.path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    mark = "" if escaped == each.path else "\\"
+    return f"{mark}{each.sha256}  {escaped}"
 
 
 def _headers(text: str) -> Iterator[re.Match[str] | None]:
@@ -83,7 +90,8 @@ def _sources(text: str, name: str) -> Iterator[tuple[int, str]]:
             agent, section = header[2].lower(), ""
         elif header and not section and header[1].lower() == "from" and agent in _LOCAL_AGENTS:
             _refuse_variables(line, name, number)
-            yield number, header[2]
+            path = header[2] if agent == _LOCAL_AGENTS[0] else header[2].partition(":")[0]
+            yield number, path
         elif section == "files" and not has_stage and (words := _words(line, name, number)):
             _refuse_variables(line, name, number)
             yield number, words[0]

@@ -16,7 +16,7 @@ BUILDER = """\
 #!/bin/sh
 [ "$1 $2" = "build --force" ] || exit 9
 echo "builds" >> "$HOME/builds"
-cat "$4" hello.txt > "$3"
+if grep -q hello "$4"; then cat "$4" hello.txt > "$3"; else cp "$4" "$3"; fi
 [ ! -e "$HOME/fails" ]
 """
 
@@ -50,10 +50,15 @@ def test_an_image_is_built_once(built: command_line.CommandLine, fake_slurm: Fak
     assert image.parent == cli.runs_dir / ".images"
     assert (cli.folder / "env.sif").resolve() == image
     assert image.read_text() == "Bootstrap: scratch\n%files\nhello.txt\nhello\n"
+    # One that copies nothing.
+    (cli.folder / "bare.def").write_text("Bootstrap: docker\nFrom: debian:12\n")
+    done = cli("image", "build", "bare.def", "--wait", *options)
+    assert done.code == 0, done
+    assert cli("image", "remove", done.out.strip()).code == 0
     # The same again: no job.
     again = cli(*words, *options)
     assert (again.code, again.out, again.err) == (0, f"{image}\n", "")
-    assert len(fake_slurm.jobs()) == 1
+    assert len(fake_slurm.jobs()) == 2
     # Another file, and a job that fails: nothing is at the path.
     (cli.folder / "hello.txt").write_text("changed\n")
     (cli.home / "fails").touch()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +33,9 @@ Stage: final
     /root/hello /bin/hello
 %files
     /etc/hosts
+
+Bootstrap: oci-archive
+From: saved.tar:2.6
 """
 
 
@@ -39,6 +45,7 @@ def test_local_files_and_images_count() -> None:
         (7, "requirements.txt"),
         (8, "my data/*.csv"),
         (21, "/etc/hosts"),
+        (24, "saved.tar"),
     )
 
 
@@ -72,3 +79,16 @@ def test_each_part_changes_the_digest() -> None:
     ]
     assert len({images.digest(*each) for each in inputs}) == len(inputs)
     assert images.digest(*inputs[0]) == images.digest(*inputs[0])
+
+
+def test_sha256sum_reads_the_checksums(tmp_path: Path) -> None:
+    names = ["a", "b c", "back\\slash", "new\nline"]
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    for name in names:
+        (tmp_path / name).write_text(name)
+    text = images.checksums(
+        [images.CopiedFile(path=n, is_executable=False, sha256=d) for n, d in digests.items()]
+    )
+    check = ["sha256sum", "--quiet", "--check", "--strict"]
+    done = subprocess.run(check, input=text, cwd=tmp_path, text=True, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
