@@ -153,10 +153,10 @@ def test_second_controller_takes_over_and_first_is_fenced(
     # The other controller is stopped normally, and the first takes over again.
     standing.signal(signal.SIGTERM)
     wait(lambda: len(acting.lines("start")) == 2, 60, "the first to act again")
-    assert standing.popen.wait(30) == 0
+    assert standing.popen.wait(120) == 0
 
     def states() -> list[str]:
         return [job["state"] for job in row.site.items("status", "--all")]
 
-    wait(lambda: states() == ["COMPLETED"] * JOBS, 60, "all jobs to be known to have ended")
+    wait(lambda: states() == ["COMPLETED"] * JOBS, 120, "all jobs to be known to have ended")
     assert len(Path(lab.path(f"{row.site.home}/journal")).read_text().splitlines()) == JOBS

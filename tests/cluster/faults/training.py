@@ -46,7 +46,7 @@ def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
         mine = [line for line in lines(row.site.lab, run_dir) if line["attempt"] == attempt]
         return sum(item["name"] == "throughput" for item in mine) >= 2
 
-    row.site.lab.wait_for(written, 120, f"epochs of attempt {attempt} of {job_id}", 0.3)
+    row.site.lab.wait_for(written, 300, f"epochs of attempt {attempt} of {job_id}", 0.3)
 
 
 def mixed(written: list[dict[str, Any]], began: dict[int, float]) -> list[str]:
