@@ -37,4 +37,5 @@ def test_a_profile_a_program_and_its_metrics(lab: cluster.Lab, alice_home: str) 
     assert names == ["loss", "throughput"] * 6
     assert [line.split()[3:6] for line in lines[-1:]] == [["samples/sec", "1", "20"]]
     assert err == ""
-    assert seconds < 60
+    # A minute where no other tests use the processors.
+    assert seconds < 120
