@@ -78,6 +78,7 @@ def render(
         "runtime": runtime,
         "container_part": f"container/{runtime}.sh.j2" if has_container else None,
         "binds": binds,
+        "mounts": [_mount(bind) for bind in binds],
         "trainer_is_ours": _is_trainer(spec.launch),
         "trainers_dir": str(trainers_dir),
         "trainers_mount": TRAINERS_MOUNT,
@@ -86,7 +87,8 @@ def render(
         "torchrun": _torchrun(spec.launch),
         "pythons": _pythons(spec.launch, choice),
         "sets_one_rank": _sets_one_rank(spec, choice),
-        "needs_srun": runtime == "pyxis",
+        "needs_srun": spec.container.properties.needs_srun,
+        "image_path": spec.container.image_path,
         "nproc_per_node": ranks.ranks_per_node(spec),
         "ranks_per_task": _ranks_per_task(spec, choice),
         "joined_tasks": ranks.ranks_per_node(spec) if ranks.is_set_by_tasks(spec) else 1,
@@ -122,6 +124,11 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
             raise errors.TemplateError(
                 f"{name} cannot be bound into a container: its name contains one of {separators!r}"
             )
+
+
+def _mount(bind: str) -> str:
+    """Return a bind with its folder in the container: `/data` is `/data:/data`."""
+    return bind if ":" in bind else f"{bind}:{bind}"
 
 
 def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> str:

@@ -457,6 +457,19 @@ class Lab:
         """Put hosts back on the network."""
         hosts.set_links(self._fleet.processes[hosts.SWITCH], names, up=True)
 
+    @contextlib.contextmanager
+    def throttled(self, host: str, *, cpus: float) -> Iterator[None]:
+        """Let all processes of a host together use only so many CPUs while the body runs."""
+        folder = pathlib.Path("/sys/fs/cgroup/cpu", fleet.cgroup_name(self.state), host)
+        period = int((folder / "cpu.cfs_period_us").read_text())
+        quota = folder / "cpu.cfs_quota_us"
+        quota.write_text(str(round(cpus * period)))
+        try:
+            yield
+        finally:
+            # No limit.
+            quota.write_text("-1")
+
     def reconfigure(self, **changes: Any) -> None:
         """Change settings (the fields of `configuration.Settings`) of the running cluster.
 

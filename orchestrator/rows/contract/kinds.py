@@ -33,6 +33,7 @@ KINDS: Mapping[str, type] = {
     "graphs": sweeps.GraphRow,
     "graph_nodes": sweeps.NodeRow,
     "nodes": service.NodeRow,
+    "images": service.ImageRow,
     "usage": service.UsageRow,
     "disk_usage": service.DiskUseRow,
     "pruned": service.PrunedRow,
