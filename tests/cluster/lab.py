@@ -332,6 +332,12 @@ class Lab:
         """The text of a file on a host."""
         return self.path(path, host).read_text()
 
+    def read_lines(self, path: str, host: str = CONTROL) -> list[str]:
+        """The complete lines of a file that is written meanwhile; none while it is missing."""
+        path_on_host = self.path(path, host)
+        text = path_on_host.read_text() if path_on_host.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
+
     def make_folder(self, path: str, user: str = "alice", host: str = CONTROL) -> None:
         """Make a folder on a host, and those above it that are missing, for a user."""
         number = configuration.USERS.get(user, 0)

@@ -48,10 +48,9 @@ class Controller:
 
     def lines(self, *events: str) -> list[dict[str, Any]]:
         """What it logged, of these events."""
-        text = self._lab.read(self._log) if self._lab.path(self._log).exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        result = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        assert len(result) == len(whole.splitlines()), whole
+        whole = self._lab.read_lines(self._log)
+        result = [json.loads(line) for line in whole if line.startswith("{")]
+        assert len(result) == len(whole), whole
         return [line for line in result if not events or line["event"] in events]
 
     def signal(self, number: int) -> None:
@@ -110,7 +109,7 @@ def test_second_controller_takes_over_and_first_is_fenced(
     lab.write(f"{row.site.home}/go", "")
 
     def begun() -> int:
-        return len(lab.read(f"{row.site.home}/journal").splitlines())
+        return len(lab.read_lines(f"{row.site.home}/journal"))
 
     def wait(happened: Callable[[], object], seconds: float, what: str) -> None:
         try:

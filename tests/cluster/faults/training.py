@@ -33,9 +33,7 @@ def submit(row: rows.Row, name: str, *argv: str, last: int, **tables: str) -> st
 
 def lines(lab: cluster.Lab, run_dir: str) -> list[dict[str, Any]]:
     """What the trainer has written into metrics.jsonl so far."""
-    path = lab.path(f"{run_dir}/metrics.jsonl")
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in lab.read_lines(f"{run_dir}/metrics.jsonl")]
 
 
 def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
