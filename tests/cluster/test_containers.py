@@ -115,7 +115,7 @@ def test_an_image_is_built_once_and_a_killed_build_leaves_none(
     other, job_id = begun.stdout.strip(), begun.stderr.split()[1]
     assert other != image
     log = site.wait_state(job_id, "RUNNING")["stdout_path"]
-    lab.wait_for(lambda: "Running post scriptlet" in lab.read(log), 60, "%post")
+    lab.wait_for(lambda: "Running post scriptlet" in str(lab.read_lines(log)), 120, "%post")
     lab.run(["scancel", "--signal=KILL", "--full", job_id]).check_returncode()
     assert site.wait_state(job_id, ("FAILED", "CANCELLED"))
     states = {row["path"]: row["state"] for row in site.items("image", "list")}

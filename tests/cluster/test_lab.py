@@ -23,11 +23,17 @@ def submit(lab: cluster.Lab, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 60) -> str:
-    """The state in which a job ended."""
+def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 120) -> str:
+    """The state in which a job ended; empty when slurmctld has forgotten it."""
     going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
-    lab.wait_for(lambda: lab.job_state(job_id) not in going, timeout_seconds, f"job {job_id}")
-    return lab.job_state(job_id)
+    state = [""]
+
+    def has_ended() -> bool:
+        state[:] = [lab.job_state(job_id)]
+        return state[0] not in going
+
+    lab.wait_for(has_ended, timeout_seconds, f"job {job_id}")
+    return state[0]
 
 
 def test_lab_runs_the_requested_release(lab: cluster.Lab, slurm_release: str) -> None:
@@ -100,9 +106,11 @@ def test_commands_are_killed_at_their_timeout(lab: cluster.Lab) -> None:
     # The kernel may take a moment to end a killed process.
     lab.wait_for(is_gone, 30, "the end of sleep")
     with lab.popen(["sleep", "321"]) as sleeper:
-        assert pathlib.Path(f"/proc/{lab.process(sleeper).pid}/comm").read_text() == "sleep\n"
+        name = pathlib.Path(f"/proc/{lab.process(sleeper).pid}/comm")
+        # Before, it is setpriv and env.
+        lab.wait_for(lambda: name.read_text() == "sleep\n", 60, "the command itself")
         lab.kill(sleeper)
-        assert sleeper.wait(10) == -9
+        assert sleeper.wait(60) == -9
 
 
 def test_slurmctld_can_be_paused_killed_and_lose_its_state(lab: cluster.Lab) -> None:
@@ -120,7 +128,7 @@ def test_slurmctld_can_be_paused_killed_and_lose_its_state(lab: cluster.Lab) -> 
 def test_slurm_without_accounting_forgets_jobs(lab: cluster.Lab, alice_home: str) -> None:
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     job_id = submit(lab, f"--output={alice_home}/out", "--wrap=true")
-    assert end(lab, job_id) == "COMPLETED"
+    assert end(lab, job_id) in ("COMPLETED", "")
     lab.forget(job_id)
     assert "Slurm accounting storage is disabled" in lab.run(["sacct"]).stderr
 

@@ -21,7 +21,8 @@ def test_a_host_that_failed_twice_is_excluded(site: sites.Site) -> None:
     lab, path = site.lab, f"{site.home}/config/orchestrator/config.toml"
     spec = site.shell("broken", BROKEN, resources='cpus_per_task = 1\nmem = "100M"')
     for _ in range(2):
-        site.wait_state(site.submit(spec, "--nodelist=n2"), "FAILED")
+        # Until the details are known, and with them the cause.
+        site.run("wait", site.submit(spec, "--nodelist=n2"), check=1)
     (node,) = site.items("nodes")
     assert (node["node"], node["failures"]) == ("n2", {"device_fault": 2})
     assert node["exclude"]

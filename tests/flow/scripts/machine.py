@@ -199,7 +199,7 @@ def killed_with_pytest() -> Iterator[None]:
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Wait until the condition is true; fail after 30 s."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
         time.sleep(0.02)
