@@ -143,7 +143,8 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
         tracking=spec.tracking.over(profile.tracking),
     )
     tracking = filled.tracking
-    if "mlflow" in (tracking.trackers or ()) and tracking.project is None:
+    needs_project = "mlflow" in (tracking.trackers or ()) and spec.launch.batch_file is None
+    if needs_project and tracking.project is None:
         message = "is missing: mlflow needs the name of the experiment that the program uses"
         raise errors.SpecError([errors.Problem(source="", key="tracking.project", message=message)])
     # Slurm takes the first partition that can start the job.

@@ -153,6 +153,9 @@ def build(
         changes,
         name=values.fitting_name(f"image-{recipe.stem.name.rpartition('-')[0]}"),
         launch=jobs.Launch(launcher="python", command=_script(recipe, link)),
+        # What a profile sets for trainings.
+        code=jobs.Code(snapshot=False),
+        tracking=jobs.Tracking(trackers=()),
         labels=(f"{_LABEL}={recipe.digest}",),
     )
     spec = config.with_profile(spec, context.profile)

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator import errors, files
+from orchestrator.text import escaping
 from orchestrator.trackers import progress, records
 
+#: A file to write; not what a link of another user in a shared folder leads to.
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 _LIMIT_BYTES = 256 * 1024 * 1024
 
 
@@ -23,7 +26,7 @@ def opened(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".orchestrator.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(folder / ".orchestrator.lock", FLAGS, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -41,7 +44,12 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def folder_of(output: Path, run: records.Run) -> Path:
-    return output / run.group / run.name
+    """Return the folder of a run; raises ConflictError if it is a link."""
+    folder = output / run.group / run.name
+    for path in (folder, folder.parent) if run.group else (folder,):
+        if path.is_symlink():
+            raise errors.ConflictError(f"{escaping.visible(str(path))} is a link: remove it")
+    return folder
 
 
 def read_progress(path: Path) -> progress.Progress | None:

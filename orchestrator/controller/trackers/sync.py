@@ -131,7 +131,10 @@ def _upload(
     folders = list(_offline_folders(context, chain))
     if folders:
         command = argv(python(), folders)
-        parse(process.run(command, limit_seconds, context.environ, die_with_parent=True))
+        # `python -m` would import a file wandb.py of the current folder.
+        parse(
+            process.run(command, limit_seconds, context.environ, die_with_parent=True, folder="/")
+        )
     return bool(folders)
 
 

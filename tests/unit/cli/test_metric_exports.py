@@ -56,4 +56,10 @@ def test_what_is_missing_is_named(run: Run, home: Path) -> None:
     assert error("mlflow", "--uri", "http://x", "--python", fails) == (
         "mlflow failed with exit code 7: OSError: no network\n"
     )
+    fails.write_text('#!/bin/sh\necho \'{"added": 1, "experiment": "2", "run": "3"}\'\n')
+    done = run(
+        *("metrics", "export", "1", "--to", "mlflow", "--uri", "http://me:secret@x:5/"),
+        *("--python", fails),
+    )
+    assert done[1].endswith("\t12\t1\thttp://me:***@x:5/#/experiments/2/runs/3\n")
     assert error("mlflow", "--output", "x") == "--to mlflow writes no folder: remove --output\n"

@@ -24,8 +24,9 @@ def test_what_is_refused() -> None:
     assert {path: text for path, text in checks.findings(tracking)} == {
         ("project",): "is empty: remove the key",
         ("mlflow_uri",): (
-            "must not contain a password, which the job script would show: set "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in environment.secrets_file"
+            "must not contain a password, which scripts and messages would show: set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for jobs in "
+            "environment.secrets_file"
         ),
         ("links", "script"): 'must begin with https:// or http:// (got "javascript:alert(1)")',
         ("links", "field"): f"contains {{password}}: use only {known}",
