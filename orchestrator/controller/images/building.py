@@ -141,6 +141,17 @@ def build(
 
     changes: the job's own settings. link: a symbolic link to the image to make.
     """
+    folder = recipe.stem.parent
+    try:
+        # Before an image is used that is there: it could be of another user.
+        files.make_private_folder(
+            folder, shared_folders=context.configuration.shared_folders, setting="runs_dir"
+        )
+        _remove_old_drafts(folder)
+    except files.PrivateFolderError as error:
+        raise errors.RunFolderError(f"{error.strerror} Nothing was submitted.") from error
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     if link is not None and link.exists() and not link.is_symlink():
         raise errors.ConflictError(f"{escaping.visible(str(link))} exists and is no link: move it")
     job = None if recipe.image.exists() else _live_job(context, recipe.digest)
@@ -257,22 +268,27 @@ def _file(path: Path, folder: Path, where: str) -> images.CopiedFile:
 
 def _write(context: contexts.Context, recipe: Recipe) -> None:
     """Write what the job reads: the definition may be edited while it is pending."""
-    folder = recipe.stem.parent
     try:
-        files.make_private_folder(
-            folder, shared_folders=context.configuration.shared_folders, setting="runs_dir"
-        )
-        for draft in folder.glob(".*.sif"):
-            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
-                draft.unlink(missing_ok=True)
         sums = images.checksums(recipe.copied).encode(errors="surrogateescape")
         files.replace(recipe.stem.with_name(f"{recipe.stem.name}.sums"), sums)
         files.replace(recipe.stem.with_name(f"{recipe.stem.name}.def"), recipe.text.encode())
     except OSError as error:
-        raise errors.RunFolderError(
-            f"cannot write {folder}: {error.strerror}; nothing was submitted. "
-            "Set runs_dir to a folder that you can write and that compute nodes see."
-        ) from error
+        raise _unwritable(recipe.stem.parent, error) from error
+
+
+def _remove_old_drafts(folder: Path) -> None:
+    for draft in folder.glob(".*.sif"):
+        # The job that wrote it may have finished now.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                draft.unlink()
+
+
+def _unwritable(folder: Path, error: OSError) -> errors.RunFolderError:
+    return errors.RunFolderError(
+        f"cannot write {folder}: {error.strerror}; nothing was submitted. "
+        "Set runs_dir to a folder that you can write and that compute nodes see."
+    )
 
 
 def _script(recipe: Recipe, link: Path | None) -> str:
