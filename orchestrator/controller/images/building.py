@@ -117,7 +117,8 @@ def recipe(
     context = context.with_scheduler("local" if is_local else "slurm")
     cluster = clusters.facts(context).cluster
     nodes = architectures.of_partition(context, cluster, partition or context.profile.partition)
-    digest = images.digest(text, [*builder, *sorted(nodes)], copied)
+    # Without "", the nodes that did not register yet.
+    digest = images.digest(text, [*builder, *sorted(filter(None, nodes))], copied)
     name = values.fitting_name(path.stem) or "image"
     folder = context.configuration.runs_dir / FOLDER
     return Recipe(

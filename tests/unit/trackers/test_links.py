@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from orchestrator import config, errors, jobs
@@ -48,6 +50,9 @@ def test_mlflow_needs_the_experiment_also_from_the_profile() -> None:
         "tracking.project: is missing: mlflow needs the name of the experiment that the program "
         "uses\n1 problem; nothing was submitted."
     )
+    # No run is made for a batch file.
+    batch = dataclasses.replace(spec, launch=jobs.Launch(batch_file="/x.sbatch"))
+    assert config.with_profile(batch, config.Profile()).tracking == spec.tracking
 
 
 def test_pages_of_a_run() -> None:
