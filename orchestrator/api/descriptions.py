@@ -60,6 +60,7 @@ class Flags(TypedDict, total=False):
     module: Sequence[str]
     conda: str
     venv: str
+    fabric: str
     variable: Mapping[str, str]
     inherit: Sequence[str]
     container_runtime: str

@@ -33,11 +33,23 @@ _CHECK_COLUMNS = (
     Column("cure", "parts"),
 )
 _CONFIG_COLUMNS = (Column("key"), Column("value", "parts"), Column("origin", "parts"))
+_FABRIC_COLUMNS = (
+    Column("name"),
+    Column("summary", "parts"),
+    Column("network"),
+    Column("origin", "parts"),
+)
+_LINE_COLUMNS = (
+    Column("kind"),
+    Column("name", "parts"),
+    Column("value", "parts"),
+    Column("source", "parts"),
+)
 _TRUST_COLUMNS = (Column("path", "parts"), Column("state"))
 
 
 config_commands = commands.Group(
-    "config", help="Show the configuration and its origins, or draft a profile."
+    "config", help="Show the configuration, its origins and fabrics, or draft a profile."
 )
 
 
@@ -94,6 +106,49 @@ def init(print_: bool = option("--print", "Print the draft instead of writing a 
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
+@config_commands.command(
+    "fabrics",
+    "orchestrator config fabrics",
+    "orchestrator config fabrics olivia",
+    changes="nothing",
+    prints=("fabrics", "fabric_lines"),
+)
+def list_fabrics(
+    ctx: click.Context,
+    form: str = options.form,
+    name: str | None = argument(metavar="[FABRIC]", required=False),
+) -> None:
+    """List fabrics: what NCCL, RCCL and gloo need for the network between nodes.
+
+    With FABRIC, a name or the path of a file, show its lines and where each is from. A job gets
+    them with environment.fabric, or with `fabric` in the profile.
+    """
+    from orchestrator import fabrics
+
+    configuration = session.configuration_of(ctx)
+    folders = configuration.fabric_folders
+    if name is None:
+        names = fabrics.names(folders)
+    else:
+        names = [os.path.abspath(name) if fabrics.is_path(name) else name]
+    try:
+        found = [fabrics.load(each, folders, configuration.shared_folders) for each in names]
+    except errors.SpecError as exc:
+        raise errors.ConfigurationError(exc.problems) from exc
+    if name is not None:
+        lines = [
+            {"kind": kind, "name": key, "value": line.value, "source": found[0].source_of(line)}
+            for kind, key, line in found[0].lines()
+        ]
+        output.print_rows("fabric_lines", lines, _LINE_COLUMNS, form)
+        return
+    rows = [
+        {**row_values.fields_of(each, ("name", "summary", "origin")), "network": each.network.value}
+        for each in found
+    ]
+    output.print_rows("fabrics", rows, _FABRIC_COLUMNS, form)
+
+
 @commands.command(
     "doctor",
     "orchestrator doctor",
@@ -124,11 +179,12 @@ def doctor(
 ) -> None:
     """Check this machine and the configuration.
 
-    Each problem is shown with its fix. --job submits a job of at most one minute. It checks on a
-    compute node that runs_dir is visible and the clock is right, and finds its container runtime,
-    GPU driver and torch. --host checks ssh, start-up files, Python, orchestrator, Slurm's commands
-    and the clock of a host, in one call of ssh; orchestrator need not be installed there. Exit code
-    1 if a check fails; warnings do not count.
+    Each problem is shown with its fix. --job submits a job of at most one minute, three with a
+    fabric. It checks on a compute node that runs_dir is visible, the clock is right and the lines
+    of the fabric take effect, and finds its container runtime, GPU driver and torch. --host checks
+    ssh, start-up files, Python, orchestrator, Slurm's commands and the clock of a host, in one call
+    of ssh; orchestrator need not be installed there. Exit code 1 if a check fails; warnings do not
+    count.
     """
     if host is not None:
         options.refuse({"--host: not with --job": with_job})

@@ -53,6 +53,8 @@ class Configuration:
     runs_dir: Path
     templates_dir: Path | None
     shared_folders: tuple[Path, ...] = ()
+    #: with files of fabrics, those of the user first
+    fabric_folders: tuple[Path, ...] = ()
     #: SQLAlchemy's URL
     database: str
     profile: profiles.Profile
@@ -278,6 +280,7 @@ def _configuration(
         runs_dir=Path(file.runs_dir or paths.home(environ) / "orchestrator-runs"),
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
         shared_folders=tuple(map(Path, file.shared_folders)),
+        fabric_folders=paths.fabric_folders(environ),
         database=file.database or f"sqlite:///{state_dir}/orchestrator.db",
         profile=dataclasses.replace(profile, name=profile_name),
         pattern_files=tuple(map(Path, file.pattern_files)),

@@ -33,6 +33,11 @@ def site_files(environ: Mapping[str, str]) -> list[Path]:
     return [Path(text) / _FILE for text in folders or ["/etc/xdg"]]
 
 
+def fabric_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the folders of fabrics, beside the configuration files of user and site."""
+    return tuple(path.with_name("fabrics") for path in (user_file(environ), *site_files(environ)))
+
+
 def project_file(cwd: Path) -> Path | None:
     """Return the nearest project's file, from `cwd` upwards to the git root; None without one."""
     # The real path: trust is recorded for it, and relative paths start there.

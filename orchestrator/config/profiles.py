@@ -50,6 +50,9 @@ class Profile:
     modules: tuple[str, ...] = ()
     #: maker of the GPUs, used if the spec sets none
     gpu_vendor: Literal["nvidia", "amd", "intel"] | None = None
+    #: network between the nodes, used if the spec sets none: a name of `orchestrator config
+    #: fabrics`
+    fabric: str | None = None
     #: files and folders bound into every container, before those of the spec
     binds: tuple[str, ...] = ()
     #: variables exported into every job; those of the spec override them
@@ -112,6 +115,10 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
 
         for path, error in retry_checks.findings(profile.retry):
             yield (*at, "retry", *path), error
+    if "/" in (profile.fabric or ""):
+        # The trust of a project's file does not include that file.
+        message = "must be a name of `orchestrator config fabrics`; only a spec may name a file"
+        yield (*at, "fabric"), message
     for name in jobs.SET_BY_US:
         if getattr(profile.code, name):
             yield (*at, "code", name), jobs.SET_BY_US_MESSAGE
@@ -161,13 +168,14 @@ def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     environment = dataclasses.replace(
         spec.environment,
         modules=profile.modules if modules is None else modules,
+        fabric=profile.fabric if spec.environment.fabric is None else spec.environment.fabric,
         variables={} if variables == {} else {**profile.variables, **(variables or {})},
     )
     container = spec.container
     if container.runtime != "none" and container.binds != ():
         binds = container.binds or ()
-        targets = {_target(bind) for bind in binds}
-        added = tuple(bind for bind in profile.binds if _target(bind) not in targets)
+        targets = {bind_target(bind) for bind in binds}
+        added = tuple(bind for bind in profile.binds if bind_target(bind) not in targets)
         container = dataclasses.replace(container, binds=(*added, *binds))
     return dataclasses.replace(
         spec,
@@ -183,7 +191,7 @@ def with_defaults(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     )
 
 
-def _target(bind: str) -> str:
+def bind_target(bind: str) -> str:
     """Return the path of a bind inside the container."""
     return bind.split(":")[1 if ":" in bind else 0]
 

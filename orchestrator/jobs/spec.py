@@ -22,6 +22,51 @@ CONTAINER_GPU: Mapping[str, Literal["nv", "rocm", "none"]] = {
 SbatchValue: TypeAlias = str | int | bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What distinguishes a container runtime from the others."""
+
+    #: what `container.image` is: a path; a name that the runtime knows; or a path if it looks like
+    #: one
+    image: Literal["path", "name", "either"] = "path"
+    #: whether it is an option of srun
+    needs_srun: bool = False
+    #: whether a bind can be read-only
+    binds_read_only: bool = True
+    #: what replaces `container.gpu`; "": the runtime knows its values
+    gpu_advice: str = ""
+    #: what replaces an image URL
+    url_advice: str = ""
+
+
+_SIF = "every node would download {scheme}: build a SIF first: {runtime} build IMAGE.sif {image}"
+#: The table of container runtimes: the file `templates/container/NAME.sh.j2` belongs to each.
+RUNTIMES: Mapping[str, Runtime] = {
+    "apptainer": Runtime(url_advice=_SIF),
+    "singularity": Runtime(url_advice=_SIF),
+    "pyxis": Runtime(image="either", needs_srun=True),
+    "podman-hpc": Runtime(
+        image="name",
+        url_advice="podman-hpc knows images by name: run `podman-hpc pull {image}` once, and write "
+        "the name without {scheme}",
+    ),
+    "charliecloud": Runtime(
+        binds_read_only=False,
+        gpu_advice="ch-run has no option for GPUs: run `ch-fromhost --nvidia IMAGE` once, which "
+        "copies the driver's libraries into the image",
+        url_advice="every node would download {scheme}: convert the image first: ch-image pull "
+        "NAME, then ch-convert NAME FOLDER",
+    ),
+    "edf": Runtime(
+        image="either",
+        needs_srun=True,
+        gpu_advice="the container engine of the site sets up GPUs, as the EDF says",
+        url_advice="must be an EDF: a path, or a name in the EDF search path. Write {image} into "
+        "that file: image = ...",
+    ),
+}
+
+
 class PluginName(str):
     """The name of an installed plugin; it is checked when a job is submitted."""
 
@@ -64,6 +109,10 @@ class Environment:
     #: exported variables, which override the profile's; an empty table: none, not even the
     #: profile's
     variables: Mapping[str, str] | None = None
+    #: network between the nodes: a name of `orchestrator config fabrics`, or the path of a file
+    #: such as "./mill.toml"; sets variables of NCCL, RCCL and gloo, unless the job has them, and
+    #: binds; "": none; default: the profile's
+    fabric: str | None = None
     #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
     #: shell lines that run after the rest of this table; a command that fails ends the job with
@@ -81,14 +130,34 @@ class Container:
     """`[container]`: the image the program runs in."""
 
     #: a container runtime, or a plugin of orchestrator.container_runtimes
-    runtime: Literal["none", "apptainer", "singularity", "pyxis"] | PluginName = "none"
-    #: path of the image (pyxis: also a registry reference)
+    runtime: (
+        Literal["none", "apptainer", "singularity", "pyxis", "podman-hpc", "charliecloud", "edf"]
+        | PluginName
+    ) = "none"
+    #: path of the image; pyxis: also a registry reference; podman-hpc: the name of an image that
+    #: was pulled; edf: an environment definition file, or its name in the EDF search path
     image: str | None = None
     #: files and folders to bind, after the profile's; an empty list: none, not even the profile's
     binds: tuple[str, ...] | None = None
     #: how GPUs reach the container: --nv, --rocm; default: as resources.gpu_vendor needs it,
-    #: otherwise none. GPUs of Intel need no option
+    #: otherwise none. GPUs of Intel need no option; charliecloud and edf have none
     gpu: Literal["nv", "rocm", "none"] | None = None
+
+    @property
+    def properties(self) -> Runtime:
+        """The properties of the runtime; a plugin has those of apptainer."""
+        return RUNTIMES.get(self.runtime) or Runtime()
+
+    @property
+    def image_path(self) -> str | None:
+        """The image if it is a path, relative to the job's folder or absolute."""
+        kind = self.properties.image
+        if self.image is None or kind == "name":
+            return None
+        is_edf = self.runtime == "edf" and ("/" in self.image or self.image.endswith(".toml"))
+        if kind == "either" and not is_edf and not self.image.startswith(("/", "./", "../")):
+            return None
+        return self.image
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

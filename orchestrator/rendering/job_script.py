@@ -10,7 +10,8 @@ import dataclasses
 import itertools
 import pathlib
 import re
-from collections.abc import Sequence
+import typing
+from collections.abc import Collection, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.config import profiles
@@ -18,11 +19,16 @@ from orchestrator.rendering import directives, shell, templates
 from orchestrator.specs import arguments, programs, ranks
 from orchestrator.toml import schema
 
+if typing.TYPE_CHECKING:
+    from orchestrator import fabrics
+
 #: The trainers package, beside this package wherever it is installed; bound into containers.
 TRAINERS = templates.PACKAGE.parent / "trainers"
 #: Its folder in a container.
 TRAINERS_MOUNT = "/opt/orchestrator"
 TEMPLATE = "job.sbatch.j2"
+#: Before the name of a variable of the image (apptainer and singularity).
+_IMAGE_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 
 def render(
@@ -35,8 +41,11 @@ def render(
     trainers_dir: pathlib.Path = TRAINERS,
     local: bool = False,
     origin: templates.Origin,
+    fabric: fabrics.Fabric | None = None,
 ) -> templates.Script:
     """Return the script of a job; `local`: for use without Slurm.
+
+    `fabric` is what environment.fabric names.
 
     Raises TemplateError as templates.render does, or if its directives are not those of the spec.
     """
@@ -63,6 +72,7 @@ def render(
         image_variables += tracker_variables.names(spec.tracking)
     framework = ranks.framework_of(spec.launch)
     framework_variables = {} if framework is None else dict(framework.variables)
+    fabric_variables = {} if fabric is None else _fabric_variables(fabric, variables)
     # docs/howto/templates.md describes these variables.
     context = {
         "spec": spec,
@@ -75,13 +85,17 @@ def render(
         "purge_modules": bool(modules) if purge is None else purge,
         "variables": variables,
         "framework_variables": framework_variables,
+        "fabric": fabric,
+        "fabric_variables": fabric_variables,
+        "fabric_binds": [] if fabric is None else _fabric_binds(fabric, spec),
         "ignored_signal": framework.requeue_signal if framework and spec.retry.is_on else "",
         "image_variables": list(
-            dict.fromkeys([*image_variables, *framework_variables, *variables])
+            dict.fromkeys([*image_variables, *framework_variables, *fabric_variables, *variables])
         ),
         "runtime": runtime,
         "container_part": f"container/{runtime}.sh.j2" if has_container else None,
         "binds": binds,
+        "mounts": [_mount(bind) for bind in binds],
         "trainer_is_ours": _is_trainer(spec.launch),
         "trainers_dir": str(trainers_dir),
         "trainers_mount": TRAINERS_MOUNT,
@@ -90,7 +104,8 @@ def render(
         "torchrun": _torchrun(spec.launch),
         "pythons": _pythons(spec.launch, choice),
         "sets_one_rank": _sets_one_rank(spec, choice),
-        "needs_srun": runtime == "pyxis",
+        "needs_srun": spec.container.properties.needs_srun,
+        "image_path": spec.container.image_path,
         "nproc_per_node": ranks.ranks_per_node(spec),
         "ranks_per_task": _ranks_per_task(spec, choice),
         "joined_tasks": ranks.ranks_per_node(spec) if ranks.is_set_by_tasks(spec) else 1,
@@ -119,6 +134,30 @@ def _never_run(spec: jobs.JobSpec) -> list[str]:
     return parts + ([f"GPUs of {vendor}"] if vendor in ("amd", "intel") else [])
 
 
+def _fabric_variables(fabric: fabrics.Fabric, variables: Collection[str]) -> dict[str, str]:
+    """Return the variables of a fabric, without those that the job sets."""
+    own = {name.removeprefix(prefix) for name in variables for prefix in ("", *_IMAGE_PREFIXES)}
+    return {name: line.value for name, line in fabric.variables.items() if name not in own}
+
+
+def _fabric_binds(fabric: fabrics.Fabric, spec: jobs.JobSpec) -> list[tuple[str, str]]:
+    """Return the variable at the beginning of each bind of a fabric, or "", and what follows it.
+
+    Ranks on one node do not use the network. Binds of the job win, and an empty list means none.
+    """
+    if spec.resources.nodes == 1 or spec.container.binds == ():
+        return []
+    from orchestrator import fabrics
+
+    own = {profiles.bind_target(bind) for bind in spec.container.binds or ()}
+    binds = [line.value for line in fabric.containers.binds]
+    return [
+        fabrics.variable_and_rest(_mount(bind))
+        for bind in binds
+        if profiles.bind_target(bind) not in own
+    ]
+
+
 def _check_bind_names(names: Sequence[str], separators: str) -> None:
     # The runtimes split binds at commas and colons, and cannot quote them.
     for name in names:
@@ -126,6 +165,11 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
             raise errors.TemplateError(
                 f"{name} cannot be bound into a container: its name contains one of {separators!r}"
             )
+
+
+def _mount(bind: str) -> str:
+    """Return a bind with its folder in the container: `/data` is `/data:/data`."""
+    return bind if ":" in bind else f"{bind}:{bind}"
 
 
 def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> str:

@@ -77,6 +77,10 @@ FLAGS = (
     Flag("environment.modules", "Environment module to load.", "module"),
     Flag("environment.conda", "Conda environment: a name or a path."),
     Flag("environment.venv", "Path of a Python virtual environment."),
+    Flag(
+        "environment.fabric",
+        "Network between the nodes: a name of `orchestrator config fabrics`, or a file.",
+    ),
     Flag("environment.variables", "Environment variable of the job.", "variable", "NAME=VALUE"),
     Flag(
         "environment.inherit",
@@ -87,9 +91,9 @@ FLAGS = (
         "container.runtime",
         "Container runtime.",
         "container-runtime",
-        "[none|apptainer|singularity|pyxis|PLUGIN]",
+        "[none|apptainer|singularity|pyxis|podman-hpc|charliecloud|edf|PLUGIN]",
     ),
-    Flag("container.image", "Path of the container image."),
+    Flag("container.image", "Path of the container image; podman-hpc: its name; edf: the EDF."),
     Flag("container.binds", "Folder to bind into the container.", "bind", "/HOST:/INSIDE[:ro]"),
     Flag("container.gpu", "GPU support in the container.", "container-gpu"),
     Flag("launch.framework", "Training framework: chooses launcher, tasks and variables."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -223,6 +224,7 @@ def build(
     )
     further = [checks.findings(spec)]
     if folder is not None:
+        spec = _with_absolute_fabric(spec, folder)
         file_of_script = Path(document.origin(("launch", "script")).source)
         further.append(checks.missing_files(spec, folder, file_of_script.parent))
     # A wrong value is not checked further.
@@ -234,6 +236,16 @@ def build(
     if problems:
         raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))
     return spec
+
+
+def _with_absolute_fabric(spec: jobs.JobSpec, folder: Path) -> jobs.JobSpec:
+    """Return the spec with the absolute path of its fabric's file: a retry starts elsewhere."""
+    fabric = spec.environment.fabric or ""
+    if "/" not in fabric or fabric.startswith("~"):
+        return spec
+    path = os.path.abspath(folder / (spec.chdir or "") / fabric)
+    environment = dataclasses.replace(spec.environment, fabric=path)
+    return dataclasses.replace(spec, environment=environment)
 
 
 def _contains(first: KeyPath, second: KeyPath) -> bool:

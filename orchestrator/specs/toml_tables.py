@@ -41,7 +41,9 @@ NUMBERS = frozenset(
     | {("resources", key) for key in ("mem", "mem_per_cpu", "mem_per_gpu", "tmp")}
 )
 #: Keys of which "" means none, instead of the profile's value.
-OVERRIDING = frozenset({("job", "account"), ("job", "partition"), ("job", "qos")})
+OVERRIDING = frozenset(
+    {("job", "account"), ("job", "partition"), ("job", "qos"), ("environment", "fabric")}
+)
 #: Keys whose value is shell text of several lines.
 MULTI_LINE = frozenset({("environment", "setup"), ("launch", "command")})
 

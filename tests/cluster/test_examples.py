@@ -71,6 +71,8 @@ class Try:
     gpus: int = 2
 
 
+OLIVIA_MODULES = ("LIBFABRIC", "NCCL", "AWSMINOFIMINNCCL")
+
 TRIES = {
     "sca_dataparallel": Try(
         source="S0",
@@ -98,8 +100,15 @@ TRIES = {
     ),
     "olivia_two_nodes": Try(
         source="S2",
-        changes=(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
-        printed=("Training started with 2 processes across 2 nodes.",),
+        # The folders of Olivia's modules, which the fabric binds.
+        changes=(
+            *(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
+            *(f"environment.variables.EBROOT{name}=/srv" for name in OLIVIA_MODULES),
+        ),
+        printed=(
+            "module load NRIS/GPU",
+            "Training started with 2 processes across 2 nodes.",
+        ),
         nodes=2,
     ),
     "nci_dataparallel": Try(
@@ -218,8 +227,12 @@ def assert_logs_and_reservation(
     job = jobs_by_id[ids["sca_dataparallel"]]
     # Tests that wipe the state of slurmctld make it use IDs again.
     name = job["run_dir"].rpartition("/")[2]
-    rows = site.lab.sacct(job["job_id"], "-X")
-    nodes = [row["NodeList"] for row in rows if row["JobName"] == name]
-    assert (nodes, job["node_list"]) == (["n4"], "n4")
+
+    def nodes() -> list[str]:
+        rows = site.lab.sacct(job["job_id"], "-X")
+        return [row["NodeList"] for row in rows if row["JobName"] == name]
+
+    site.lab.wait_for(lambda: nodes() == ["n4"], 120, "sacct to have the reserved node")
+    assert job["node_list"] == "n4"
     output = site.run("show", ids["sca_dataparallel"], "--script").stdout
     assert "#SBATCH --reservation=SCA\n" in output and "#SBATCH --gres=gpu:2\n" in output

@@ -1,8 +1,7 @@
 """The examples of frameworks on two nodes with gloo: a failure is explained, a requeue resumes.
 
 Their packages are too large for the test environment: ORCHESTRATOR_TEST_FRAMEWORKS names a folder
-of `uv pip install --target`, for the Python of the cluster. DeepSpeed and Ray were run the same way
-by hand.
+of `uv pip install --target`, for the Python of the cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +37,19 @@ FAILS = {
 PACKAGES = "/home/alice/frameworks"
 
 
+SIZE = ("--nodes=2", "--ntasks-per-node=1", "--mem=3G", "--time-limit=10")
+VARIABLES = {
+    "PYTHONPATH": PACKAGES,
+    "PATH": f"{environment.PLACE}/bin:{PACKAGES}/bin:/usr/bin:/bin",
+    "CUDA_VISIBLE_DEVICES": "",
+    # DeepSpeed has no other way to be told.
+    "DS_ACCELERATOR": "cpu",
+}
+OPTIONS = [f"--variable={name}={value}" for name, value in VARIABLES.items()]
 FOLDER = os.environ.get("ORCHESTRATOR_TEST_FRAMEWORKS", "")
+needs_packages = pytest.mark.skipif(
+    not FOLDER, reason="ORCHESTRATOR_TEST_FRAMEWORKS names no folder of packages"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +57,7 @@ def _packages(running_lab: cluster.Lab) -> None:
     shutil.copytree(FOLDER, running_lab.path(PACKAGES))
 
 
-@pytest.mark.skipif(not FOLDER, reason="ORCHESTRATOR_TEST_FRAMEWORKS names no folder of packages")
+@needs_packages
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_packages")
@@ -60,14 +71,7 @@ def test_a_job_fails_with_its_cause_and_resumes(
     first = 'os.environ["ORCHESTRATOR_ATTEMPT"] == "0"'
     fails = f'{condition} and {first}:\n            raise ValueError("bad sample")\n'
     site.lab.write(f"{site.home}/train.py", text.replace(line, line + fails))
-    variables = {
-        "PYTHONPATH": PACKAGES,
-        "PATH": f"{environment.PLACE}/bin:/usr/bin:/bin",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    options = [f"--variable={name}={value}" for name, value in variables.items()]
-    size = ("--nodes=2", "--ntasks-per-node=1", "--mem=3G", "--time-limit=10")
-    job = site.submit("train.py", f"--framework={framework}", *size, *options)
+    job = site.submit("train.py", f"--framework={framework}", *SIZE, *OPTIONS)
     assert site.run("wait", job, check=1, timeout_seconds=400).returncode == 1
     explained = site.run("explain", job).stdout
     assert f"Cause:     python_exception: ValueError in {site.home}/train.py, line " in explained
@@ -78,3 +82,26 @@ def test_a_job_fails_with_its_cause_and_resumes(
     assert "2 processes, epoch 3 is the first" in log
     assert "epoch=5" in log
     assert "epoch=2" not in log
+
+
+@needs_packages
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("_packages")
+@pytest.mark.parametrize("framework", ["deepspeed", "jax", "ray"])
+def test_a_job_trains_and_goes_on_after_a_requeue(
+    site: sites.Site, checkout: pathlib.Path, framework: str
+) -> None:
+    text = (checkout / f"examples/frameworks/train_{framework}.py").read_text()
+    site.lab.write(f"{site.home}/train.py", text)
+    # A job of Ray ends when its program ends, not a minute later.
+    words = ("train.py", f"--framework={framework}", "--exclusive", *SIZE, *OPTIONS)
+    job = site.submit(*words, "--cpus-per-task=4")
+    site.run("wait", job, timeout_seconds=400)
+    log = site.run("logs", job).stdout
+    assert "2 processes, epoch 1 is the first" in log
+    assert "epoch=5 loss=" in log
+    site.run("requeue", job)
+    site.run("wait", job, timeout_seconds=400)
+    log = site.run("logs", job).stdout.partition(" attempt 1 on ")[2]
+    assert "2 processes, epoch 6 is the first" in log

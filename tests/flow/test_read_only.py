@@ -42,6 +42,8 @@ CHANGES = [
     "schedule install --cron --write",
     "schedule install --cron --remove",
     "baseline set before 1",
+    "image build env.def",
+    "image remove env",
     "metrics reparse 1",
     "metrics export 1 --to tensorboard",
     "prune --run-folders 1 --yes",

@@ -127,6 +127,8 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
     cli("tick")
     check("--status", command="serve", codes=(0, 1))
     check(command="config show")
+    check(command="config fabrics")
+    check("olivia", command="config fabrics")
     check(command="doctor", codes=(0, 1))
     cli("trust", ".")
     check("--list", command="trust")
@@ -135,10 +137,10 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
         cli("db", "backup")
         check(command="db restore")
     unseen = set(kinds.KINDS) - set(seen)
-    # Tests of nodes, notices, damaged databases and clean-up have rows of these
+    # Tests of images, nodes, notices, damaged databases and clean-up have rows of these
     # (command_line.Done.items).
-    assert unseen == {"host_jobs", "nodes", "notices", "problems", "pruned"}, os.linesep.join(
-        map(str, seen.items())
+    assert unseen == {"host_jobs", "images", "nodes", "notices", "problems", "pruned"}, (
+        os.linesep.join(map(str, seen.items()))
     )
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from orchestrator import config, files, jobs
+from orchestrator import config, fabrics, files, jobs
 from orchestrator.controller.actions import cancel, wait
 from orchestrator.controller.session import contexts
-from orchestrator.controller.setup import site_checks
+from orchestrator.controller.setup import fabric_checks, site_checks
 from orchestrator.controller.submission import job_scripts, submit
-from orchestrator.diagnosis import exit_codes, pending_reasons
+from orchestrator.diagnosis import exit_codes
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 
 NAME = "doctor"
 #: A larger difference of clocks makes times in logs and ages of files misleading.
@@ -29,12 +30,19 @@ _OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 _SCRIPT = """
 echo "probe host $(hostname)"
 echo "probe clock $(date +%s)"
-for runtime in apptainer singularity; do
+for runtime in apptainer singularity podman-hpc ch-run; do
     if command -v "$runtime" >/dev/null; then
-        echo "probe container $("$runtime" --version)"
-        break
+        case $runtime in
+            podman-hpc) version=$(podman-hpc infohpc 2>&1 | sed -n 's/.*Version: /podman-hpc /p');;
+            ch-run) version="ch-run $(ch-run --version 2>&1)" ;;
+            *) version=$("$runtime" --version) ;;
+        esac
+        echo "probe container ${version:-$runtime}"
     fi
 done
+options=$(srun --help 2>/dev/null)
+case $options in *--container-image*) echo "probe container srun --container-image (pyxis)" ;; esac
+case $options in *--environment*) echo "probe container srun --environment (EDF)" ;; esac
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=driver_version,name --format=csv,noheader | sed 's/^/probe gpu /'
 fi
@@ -44,8 +52,8 @@ for python in python python3; do
             2>/dev/null && break
     fi
 done
-echo "probe end"
 """
+_END = 'echo "probe end"\n'
 _Facts: TypeAlias = Mapping[str, Sequence[str]]
 _LINE = re.compile(r"^probe (\w+)(?: (.*))?$", re.MULTILINE)
 
@@ -53,13 +61,19 @@ _LINE = re.compile(r"^probe (\w+)(?: (.*))?$", re.MULTILINE)
 def request(
     configuration: config.Configuration, *, partition: str | None, gpus_per_node: int | None
 ) -> job_scripts.Request:
-    """Return the job that examines a compute node in the profile's environment."""
+    """Return the job that examines a compute node in the profile's environment.
+
+    Raises SpecError if the profile names a fabric that cannot be used.
+    """
+    fabric = _fabric(configuration)
+    of_fabric = "" if fabric is None else fabric_checks.script(fabric)
     spec = jobs.JobSpec(
         name=NAME,
         partition=partition,
-        time_limit="1",
+        # With a fabric torch is imported twice.
+        time_limit="1" if fabric is None else "3",
         resources=jobs.Resources(gpus_per_node=gpus_per_node),
-        launch=jobs.Launch(command=_SCRIPT),
+        launch=jobs.Launch(command=f"{_SCRIPT}{of_fabric}{_END}"),
         labels=("doctor=probe",),
     )
     return job_scripts.Request(
@@ -83,7 +97,9 @@ def run(
         context.reporter.info(outcome.why or f"Job {job.job_id} is {outcome.job.state}")
         raise
     if job.state in jobs.TERMINAL:
-        yield from checks(job, _log(job.stdout_path))
+        profile = context.configuration.profile
+        log, fabric = _log(job.stdout_path), _fabric(context.configuration)
+        yield from checks(job, log, fabric=fabric, own_variables=profile.variables)
         return
     reason = pending_reasons.reason_sentence(job) or str(job.state)
     cancel.cancel(context, [job])
@@ -94,17 +110,36 @@ def run(
     )
 
 
-def checks(job: jobs.Job, log: str) -> list[site_checks.Check]:
-    """Return the checks of the job's end and of its log."""
+def facts_in(log: str) -> dict[str, list[str]]:
+    """Return the lines that the script prints, by their word."""
     facts: dict[str, list[str]] = {}
     for word, rest in _LINE.findall(log):
         facts.setdefault(word, []).append(rest.strip())
+    return facts
+
+
+def _fabric(configuration: config.Configuration) -> fabrics.Fabric | None:
+    return job_scripts.fabric_of(configuration, jobs.JobSpec(name=NAME))
+
+
+def checks(
+    job: jobs.Job,
+    log: str,
+    *,
+    fabric: fabrics.Fabric | None = None,
+    own_variables: Mapping[str, str] | None = None,
+) -> list[site_checks.Check]:
+    """Return the checks of the job's end and of its log; own_variables: of the profile."""
+    facts = facts_in(log)
     end = _end(job, facts)
     if end.outcome != site_checks.OK:
         return [end]
     # Without Slurm there is one clock.
     clock = [] if job.scheduler == "local" else [_clock(job, facts)]
-    return [end, *clock, _container(facts), _gpus(facts)]
+    found = [end, *clock, _container(facts), _gpus(facts)]
+    if fabric is not None:
+        found += fabric_checks.checks(fabric, facts, own_variables or {})
+    return found
 
 
 def _end(job: jobs.Job, facts: _Facts) -> site_checks.Check:
@@ -145,9 +180,11 @@ def _clock(job: jobs.Job, facts: _Facts) -> site_checks.Check:
 def _container(facts: _Facts) -> site_checks.Check:
     name, host = "container on a node", facts["host"][0]
     if "container" in facts:
-        return site_checks.ok(name, f"{facts['container'][0]} on {host}")
+        # `singularity` may be a link to apptainer.
+        programs = ", ".join(dict.fromkeys(facts["container"]))
+        return site_checks.ok(name, f"{programs} on {host}")
     cure = "only needed for specs with [container]; a module may provide it: set modules"
-    return site_checks.warning(name, f"neither apptainer nor singularity on {host}", cure)
+    return site_checks.warning(name, f"not on {host}: {site_checks.RUNTIMES}", cure)
 
 
 def _gpus(facts: _Facts) -> site_checks.Check:

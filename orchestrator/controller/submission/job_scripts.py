@@ -17,6 +17,7 @@ from orchestrator.jobs import dependency
 from orchestrator.rendering import job_script, templates
 
 if typing.TYPE_CHECKING:
+    from orchestrator import fabrics
     from orchestrator.controller.session import clusters
 
 _LOCAL_ID = re.compile(r"local-[0-9]+(?:_[0-9]+)?")
@@ -81,7 +82,9 @@ def render(
         text = batch_file.read_text(Path(spec.launch.batch_file))
         render_script = functools.partial(batch_file.render, spec, text)
     else:
-        render_script = functools.partial(job_script.render, spec, configuration.profile)
+        render_script = functools.partial(
+            job_script.render, spec, configuration.profile, fabric=fabric_of(configuration, spec)
+        )
     script = render_script(
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
@@ -103,6 +106,17 @@ def render(
             "values from a file",
         )
     return script
+
+
+def fabric_of(configuration: config.Configuration, spec: jobs.JobSpec) -> fabrics.Fabric | None:
+    """Return the fabric of a job, its own or the profile's. Raises SpecError."""
+    name = spec.environment.fabric
+    name = configuration.profile.fabric if name is None else name
+    if not name:
+        return None
+    from orchestrator import fabrics
+
+    return fabrics.load(name, configuration.fabric_folders, configuration.shared_folders)
 
 
 def refuse_too_many_tasks(request: Request, facts: clusters.Facts) -> None:

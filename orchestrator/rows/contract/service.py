@@ -49,6 +49,16 @@ class NodeRow(TypedDict):
     reason: Annotated[str, "Why, or why not in spite of its score."]
 
 
+class ImageRow(TypedDict):
+    name: str
+    path: str
+    state: Annotated[str, "built, NOT_BUILT, or the state of the job that builds it."]
+    size_bytes: int | None
+    architecture: Annotated[str | None, "As `uname -m` names it."]
+    built_at: datetime.datetime | None
+    job_id: Annotated[str | None, "The job that built it, if it is still known."]
+
+
 class DiskUseRow(TypedDict):
     job: str
     row: Row
@@ -175,6 +185,22 @@ class ConfigRow(TypedDict):
     key: str
     value: Any
     origin: Annotated[str, "File, variable, option or default."]
+
+
+class FabricRow(TypedDict):
+    name: str
+    summary: str
+    network: Annotated[
+        Literal["ofi", "ib", "socket"] | None, "What NCCL must choose; null: not checked."
+    ]
+    origin: Annotated[str, "Path of the file, or shipped."]
+
+
+class FabricLineRow(TypedDict):
+    kind: Literal["network", "variable", "bind", "library_path", "library"]
+    name: Annotated[str, "Of the variable or library; empty: none."]
+    value: Annotated[str, "A bind may begin with a variable of the job."]
+    source: Annotated[str, "Document and its date."]
 
 
 class CheckRow(TypedDict):

@@ -17,7 +17,7 @@ from orchestrator.controller.prune import marks
 from orchestrator.controller.session import queries
 from orchestrator.controller.trackers import links
 from orchestrator.controller.usage import job_efficiency
-from orchestrator.diagnosis import pending_jobs
+from orchestrator.diagnosis.pending import jobs as pending_jobs
 from orchestrator.jobs import naming
 from orchestrator.logs import windows
 from orchestrator.rows import (

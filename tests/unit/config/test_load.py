@@ -57,6 +57,7 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
         state_dir=home / ".local/state/orchestrator",
         runs_dir=home / "orchestrator-runs",
         templates_dir=None,
+        fabric_folders=configuration.fabric_folders,
         database=f"sqlite:///{home}/.local/state/orchestrator/orchestrator.db",
         profile=config.Profile(),
     )

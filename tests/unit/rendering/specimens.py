@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from orchestrator import jobs
+from orchestrator import fabrics, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import batch_file, job_script, templates
 
@@ -109,7 +109,9 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits",
             resources=_TWO,
-            environment=jobs.Environment(venv="/envs/over image"),
+            environment=jobs.Environment(
+                venv="/envs/over image", fabric="olivia", variables={"NCCL_CROSS_NIC": "0"}
+            ),
             container=_container("apptainer", gpu="none"),
             launch=_launch(),
         ),
@@ -119,7 +121,58 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits", resources=_TWO, container=_container("pyxis"), launch=_launch()
         ),
+        dataclasses.replace(PROFILE, fabric="lumi"),
+    ),
+    "c10d_podman_hpc": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            environment=jobs.Environment(secrets_file="/home/alice/.secrets"),
+            container=dataclasses.replace(_container("podman-hpc"), image="alice/torch:2.6"),
+            launch=_launch(),
+        ),
         PROFILE,
+    ),
+    "srun_podman_hpc_rocm": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(runtime="podman-hpc", image="torch", gpu="rocm"),
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            retry=jobs.Retry(max_retries=3),
+        ),
+        BARE,
+    ),
+    "c10d_charliecloud_snapshot_on_nodes": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(
+                runtime="charliecloud", image="images/my torch", binds=("/my data:/data", "/opt")
+            ),
+            launch=_launch(),
+            code=jobs.Code(
+                snapshot=True, tree="0" * 40, root="/home/alice", folder=".", unpack="node"
+            ),
+        ),
+        BARE,
+    ),
+    "static_edf": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(runtime="edf", image="torch.toml", binds=("/my data",)),
+            launch=_launch(rendezvous="static"),
+        ),
+        PROFILE,
+    ),
+    "python_edf_name": (
+        jobs.JobSpec(
+            name="digits",
+            container=jobs.Container(runtime="edf", image="torch"),
+            launch=jobs.Launch(launcher="python", command="python3 -V"),
+        ),
+        BARE,
     ),
     "standalone_singularity_rocm_conda": (
         jobs.JobSpec(
@@ -381,6 +434,7 @@ def script(name: str) -> str:
             origin=templates.Origin(version="0.1.0", spec=f"{name}.sbatch"),
         ).text
     spec, profile = SPECS[name]
+    fabric = spec.environment.fabric or profile.fabric
     return job_script.render(
         spec,
         profile,
@@ -388,6 +442,7 @@ def script(name: str) -> str:
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
         origin=templates.Origin(version="0.1.0", spec=f"{name}.toml"),
+        fabric=fabrics.load(fabric, ()) if fabric else None,
     ).text
 
 

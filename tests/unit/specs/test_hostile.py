@@ -72,6 +72,8 @@ FREE = {
     ("environment", "conda"),
     ("environment", "venv"),
     ("environment", "variables"),
+    # Of no effect but to select a file, when the script is rendered.
+    ("environment", "fabric"),
     ("environment", "secrets_file"),
     ("environment", "setup"),
     ("container", "image"),
@@ -103,6 +105,7 @@ SPECIAL = {
     ("environment", "modules"): {"--wrap=x"},
     ("environment", "conda"): {"--wrap=x"},
     ("environment", "venv"): {"--wrap=x"},
+    ("environment", "fabric"): {"--wrap=x"},
     ("environment", "secrets_file"): {"--wrap=x"},
     ("container", "image"): {"--wrap=x"},
     ("job", "chdir"): {"--wrap=x"},
