@@ -37,10 +37,11 @@ VARYING = (
     # Seconds, images/second, losses, accuracies; a range of values may begin or end at an integer.
     (r"\b\d+(\.\d+)? to \d+(\.\d+)?\b", "RANGE"),
     (r"\b\d+(\.\d+)? \(RANGE\)", "NUMBERS"),
+    # Before what follows: a cluster may have come to thousands.
+    (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     # Five significant digits, so a large one has no decimal point.
     (r"\b\d+\.\d+\b|\b\d{4,}\b", "NUMBER"),
     (r"[▁▂▃▄▅▆▇█]+", "SPARKS"),
-    (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),
     # The columns of a table are as wide as their longest cell.
     (r" {2,}", " "),

@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed
@@ -51,15 +51,13 @@ LOST_PEER = (
     "Timed out waiting",
 )
 
-#: What started this process; srun starts one task per rank.
-Launcher = Literal["torchrun", "srun", "single"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistInfo:
     """Rank of this process and size of the run; `local` counts the processes of this node."""
 
-    launcher: Launcher = "single"
+    #: `torchrun`, `srun` (one task per rank) or `single`.
+    launcher: str = "single"
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
@@ -71,7 +69,6 @@ def read_dist_info(environ: Mapping[str, str]) -> DistInfo:
     """Read the rank from variables of torchrun or srun; raise UsageError if they are incomplete."""
     # A batch script has SLURM_PROCID too (always 0), but no SLURM_STEP_ID.
     step_id = environ.get("SLURM_STEP_ID", "")
-    launcher: Launcher
     if {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & environ.keys():
         launcher, names = "torchrun", TORCHRUN_VARIABLES
     elif step_id.isdecimal() and int(step_id) < SLURM_MAX_NORMAL_STEP_ID:

@@ -8,9 +8,10 @@ import functools
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +53,8 @@ class Snapshot:
     seconds: float = 0.0
     wait_seconds: float = 0.0
     event: torch.cuda.Event | None = None
+    #: Begin and end of the steps since the last snapshot, for `compute_times`.
+    steps: Sequence[tuple[Any, Any]] = ()
 
 
 class Meter:
@@ -62,6 +65,7 @@ class Meter:
 
     def __init__(self, device: torch.device, source: loading.Source) -> None:
         self._device, self._source = device, source
+        self._steps: list[tuple[Any, Any]] = []
         self.start(Span())
 
     def start(self, span: Span, *, rank: int = 0) -> None:
@@ -94,19 +98,39 @@ class Meter:
             values = torch.stack((losses.detach(), *metrics.values()))
             self._sums += values.sum(dim=1, dtype=torch.float32)
 
+    def begin_step(self) -> None:
+        self._began = self._now()
+
+    def end_step(self, losses: torch.Tensor) -> None:
+        """End the step when their backward pass has computed all gradients of this rank.
+
+        DDP waits for other ranks in a callback after the backward pass. Ours is queued before it.
+        """
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        losses.register_hook(
+            lambda gradient: queue(lambda: self._steps.append((self._began, self._now())))
+        )
+
+    def _now(self) -> Any:
+        """Return the time, or on a GPU an event that it reaches after all work so far."""
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        # The callback runs in a thread of the backward pass.
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
     def snapshot(self, step: int = 0) -> Snapshot:
-        """Return the state without waiting for the device."""
-        sums, event = self._sums.to("cpu", copy=True, non_blocking=True), None
-        if self._device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
+        """Return the state without waiting for the device; with a step, end a window there."""
+        steps, self._steps = (self._steps, []) if step else ([], self._steps)
         return Snapshot(
             step=step,
             num_samples=self._num_samples,
-            sums=sums,
+            sums=self._sums.to("cpu", copy=True, non_blocking=True),
             seconds=time.perf_counter() - self._started,
             wait_seconds=self._source.wait_seconds - self._wait_before,
-            event=event,
+            event=self._now() if self._device.type == "cuda" else None,
+            steps=steps,
         )
 
     def read(self) -> Span:
@@ -141,16 +165,18 @@ class Meter:
             torch.cuda.synchronize(self._device)
 
 
-#: Name, value and unit.
-Value = tuple[str, float, str]
+def compute_times(steps: Sequence[tuple[Any, Any]]) -> list[float]:
+    """Return the mean time of the steps of each rank; all ranks must call it."""
+    times = torch.zeros(torch.distributed.get_world_size(), dtype=torch.float64)
+    times[torch.distributed.get_rank()] = statistics.fmean(
+        begin.elapsed_time(end) / 1000 if isinstance(end, torch.cuda.Event) else end - begin
+        for begin, end in steps
+    )
+    return distributed.all_reduce(times).tolist()
 
 
-def peak_memory(device: torch.device) -> list[Value]:
-    """Return the peak memory of this rank's GPU: used by tensors, and reserved by PyTorch."""
-    return [
-        ("gpu_memory_allocated_peak", torch.cuda.max_memory_allocated(device), "bytes"),
-        ("gpu_memory_reserved_peak", torch.cuda.max_memory_reserved(device), "bytes"),
-    ]
+#: Name, value and unit; then the rank, if it is not 0.
+Value = tuple[str, float, str] | tuple[str, float, str, int]
 
 
 class BackgroundWriter:
@@ -187,12 +213,13 @@ class Outputs:
             self._board = board.SummaryWriter(str(beside(path, "tensorboard")))
         self._writer = BackgroundWriter()
 
-    def append(self, step: int, epoch: int, *values: Value, rank: int = 0) -> None:
+    def append(self, step: int, epoch: int, *values: Value) -> None:
         """Append metrics in the background; print a warning if the previous ones failed."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
-        more = {"step": step, "epoch": epoch, "rank": rank, **self._labels, "time": now}
         lines = ""
-        for name, value, unit in values:
+        for name, value, unit, *ranks in values:
+            rank = sum(ranks)
+            more = {"step": step, "epoch": epoch, "rank": rank, **self._labels, "time": now}
             lines += to_json({"name": name, "value": value, "unit": unit, **more}) + "\n"
             if self._board is not None:
                 self._board.add_scalar(name if rank == 0 else f"{name}/rank{rank}", value, step)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import socket
 import sys
 import time
@@ -11,19 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import data as torch_data
 
-try:
-    from rich import progress as rich
-except ImportError:  # It is not among the requirements of the trainer.
-    rich = None
-
-from trainers import metrics, state, stop
+from trainers import metrics, state
 from trainers.data import batches
 
 if TYPE_CHECKING:
     from trainers import train
-
-# Waiting for data is reported above this share of the time.
-DATA_WAIT_SHARE = 0.1
 
 
 def start_lines(trainer: "train.Trainer") -> str:
@@ -116,11 +109,6 @@ def epoch_lines(
     )
 
 
-def stop_line(reason: stop.Reason, step: int, is_saved: bool) -> str:
-    saved = "checkpoint saved" if is_saved else "no checkpoint saved (no --run-dir)"
-    return f"Stopped after step {step}, because {reason.value}: {saved}.\n"
-
-
 def summary_lines(trainer: "train.Trainer", *, is_success: bool) -> str:
     """Report the whole run; its time is the sum of the epochs."""
     progress, dist, task = trainer.progress, trainer.dist, trainer.task
@@ -167,7 +155,7 @@ def result(trainer: "train.Trainer", ending: str) -> dict[str, Any]:
 
 def advise(share: float, trainer: "train.Trainer") -> None:
     """Report on stderr if much time was spent waiting for data, with a fix."""
-    if share > DATA_WAIT_SHARE:
+    if share > 0.1:
         metrics.warn(
             f"{share:.0%} of the epoch was spent waiting for data: increase --num-workers (now"
             f" {trainer.source.num_workers}; only if a stream has samples_at, as each worker reads"
@@ -182,20 +170,16 @@ class Log:
     def __init__(self, log_seconds: float, outputs: metrics.Outputs | None, rank: int = 0) -> None:
         self._log_seconds, self._outputs, self._rank = log_seconds, outputs, rank
         self._last = time.monotonic()
-        self._bar: Any = None
+        self._has_bar = False
 
     def update(self, epoch: str, step: int, num_steps: int, loss: float, rate: str) -> None:
-        if rich is not None and self._rank == 0 and sys.stdout.isatty():
-            if self._bar is None:
-                columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-                self._bar = rich.Progress("{task.description}", *columns, transient=True)
-                self._bar.start()
-                self._bar.add_task("", total=num_steps)
-            text = f"{epoch} loss {loss:.4f} {rate}"
-            self._bar.update(self._bar.task_ids[0], completed=step, description=text)
+        text = f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}"
+        if self._rank == 0 and sys.stdout.isatty():
+            line = f"[{'#' * (20 * step // num_steps):20}] {text}"
+            print(f"\r{line[: shutil.get_terminal_size().columns - 1]}\033[K", end="", flush=True)
+            self._has_bar = True
         elif time.monotonic() - self._last >= self._log_seconds:
-            self._last = time.monotonic()
-            self.print(f"{epoch}, step {step}/{num_steps}, train loss: {loss:.4f}, {rate}\n")
+            self.print(f"{text}\n")
 
     def print(self, lines: str) -> None:
         """Print lines with a single write; raise SupersededError if a newer attempt has started."""
@@ -208,6 +192,6 @@ class Log:
     def end(self) -> None:
         """Remove the bar; after other lines no line of progress is due."""
         self._last = time.monotonic()
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self._has_bar:
+            print("\r\033[K", end="", flush=True)
+            self._has_bar = False

@@ -1,13 +1,5 @@
 """Train a classifier, or a task of your own, in one process or in several.
 
-One process:                 python -m trainers.train
-All GPUs of one node:        torchrun --standalone --nproc-per-node=4 -m trainers.train --epochs 20
-Several nodes, on each:      torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \\
-                                 --rdzv-id=JOB --rdzv-endpoint=HOST:PORT -m trainers.train
-One srun task per rank:      srun --ntasks-per-node=4 python -m trainers.train
-                                 (with MASTER_ADDR and MASTER_PORT exported)
-A task of your own:          python -m trainers.train --task tasks.py:MyTask
-
 In a job of orchestrator, ORCHESTRATOR_METRICS_FILE names the metrics file, _RUN_DIR the run folder,
 _TASK the array task, _ATTEMPT the attempt, _STOP_FILE the file whose existence requests a stop, and
 _REQUEUE_FILE the file by which this program requests a requeue. All of them are optional.
@@ -21,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -94,7 +85,7 @@ class Trainer:
         self.meter = metrics.Meter(device, self.source)
         self.progress = state.Progress()
         self.settings = state.decisive(self, fingerprint)
-        self.first_step = 0
+        self.first_step = self.num_windows = 0
         self.log = report.Log(args.log_seconds, outputs, dist.rank)
         self.profiler = profiling.make_profiler(outputs, args.profile_steps)
 
@@ -129,7 +120,9 @@ class Trainer:
             if ending != "failed":
                 self._close(ending)
         if reason is not None:
-            self.log.print(report.stop_line(reason, self.progress.step, self.store is not None))
+            saved = "checkpoint saved" if self.store else "no checkpoint saved (no --run-dir)"
+            step = self.progress.step
+            self.log.print(f"Stopped after step {step}, because {reason.value}: {saved}.\n")
         return reason
 
     def train_epoch(self) -> stop.Reason | None:
@@ -176,6 +169,8 @@ class Trainer:
 
     def train_step(self) -> None:
         """Run the next optimizer step, without waiting for the device."""
+        if self.mode == "ddp":
+            self.meter.begin_step()
         step = self.progress.step_in_epoch
         batch_size = self.plan.batch_size(step)
         # A smaller batch would cause a recompilation.
@@ -199,6 +194,8 @@ class Trainer:
                 # the gradient the mean over the batch, however it is divided. A placeholder has
                 # weight 0.
                 weight = self.dist.world_size / batch_size if micro.num_samples else 0.0
+                if micro.is_last and self.mode == "ddp":
+                    self.meter.end_step(losses)
                 self.scaler.scale(losses).backward(torch.full_like(losses, weight))
             self.meter.add(micro.num_samples, losses, values)
         if self.args.max_gradient_norm is not None:
@@ -221,7 +218,7 @@ class Trainer:
         title = f"Epoch {self.progress.epoch}/{self.args.epochs}"
         step = self.progress.step_in_epoch - self.progress.step + end.step
         self.log.update(title, step, self.plan.steps_per_epoch, loss, "{:.1f} {}".format(*rate))
-        values = [("loss", loss, "")]
+        values: list[metrics.Value] = [("loss", loss, "")]
         # The first window of an attempt includes allocation, tuning and compilation.
         if begin.step > self.first_step:
             values += [
@@ -232,6 +229,11 @@ class Trainer:
             if self.peak_rate is not None:
                 share = span.num_samples / span.seconds / self.num_devices / self.peak_rate
                 values.append(("mfu", share, ""))
+            # Fewer lines of many ranks: of a window in 128 with 512 ranks.
+            if end.steps and self.num_windows % max(1, self.dist.world_size // 4) == 0:
+                times = enumerate(metrics.compute_times(end.steps))
+                values += [("compute_time", each, "seconds", rank) for rank, each in times]
+            self.num_windows += 1
         self._record(end.step, *values)
 
     @torch.no_grad()
@@ -277,8 +279,13 @@ class Trainer:
             ("eval_time", eval_seconds, "seconds"),
         )
         if self.device.type == "cuda":
-            for rank, peaks in enumerate(distributed.gather(metrics.peak_memory(self.device))):
-                self._record(progress.step, *peaks, rank=rank)
+            own = [
+                ("gpu_memory_allocated_peak", torch.cuda.max_memory_allocated(self.device)),
+                ("gpu_memory_reserved_peak", torch.cuda.max_memory_reserved(self.device)),
+            ]
+            ranks = enumerate(distributed.gather(own))
+            peaks = [(*peak, "bytes", rank) for rank, peaks in ranks for peak in peaks]
+            self._record(progress.step, *peaks)
         progress.end_epoch(span, evaluation, learning_rate)
         metric = self.task.best_metric
         # All ranks decide the same: their numbers come from the same reductions.
@@ -339,9 +346,9 @@ class Trainer:
         per_second = span.num_samples / span.seconds * self.task.units_per_sample
         return per_second, f"{self.task.unit}/second"
 
-    def _record(self, step: int, *values: metrics.Value, rank: int = 0) -> None:
+    def _record(self, step: int, *values: metrics.Value) -> None:
         if self.outputs is not None:
-            self.outputs.append(step, self.progress.last_epoch, *values, rank=rank)
+            self.outputs.append(step, self.progress.last_epoch, *values)
 
     def _report_first_step(self, began: float) -> None:
         """Record the first step of this attempt, which compiles, tunes and allocates."""
@@ -382,21 +389,17 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
         distributed.process_group(dist, device),
         stopper.signals(is_announced=dist.rank == 0),
     ):
-        reason, num_steps, step = train(args, dist, device, mode, gpu_ids, stopper, outputs, store)
+        trainer = Trainer(args, dist, device, mode, gpu_ids, stopper, outputs, store)
+        reason, step = trainer.train(), trainer.progress.step
+        num_steps = step - trainer.first_step
+        # DDP's modules must be released before the process group ends.
+        del trainer
     if outputs is not None:
         outputs.close()
     if reason is not None:
         # Without a checkpoint a requeue would start from scratch.
         file = environ.get("ORCHESTRATOR_REQUEUE_FILE") if store is not None else None
         stop.end_attempt(reason, file, step, num_steps, dist.rank)
-
-
-def train(*options: Any) -> tuple[stop.Reason | None, int, int]:
-    """Return why training stopped, the number of steps of this attempt, and of the run."""
-    # A function of its own, so that DDP's modules are released before the process group ends.
-    trainer = Trainer(*options)
-    reason, step = trainer.train(), trainer.progress.step
-    return reason, step - trainer.first_step, step
 
 
 @elastic_errors.record

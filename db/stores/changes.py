@@ -63,10 +63,14 @@ class ChangeStore(base.Store):
         """Return a number that grows with each event of any job; 0: there is none."""
         return self._connection.scalar(sa.select(sa.func.max(JOB_EVENTS.c.id))) or 0
 
-    def jobs_with_events(self, after: int) -> set[int]:
-        """Return the rows of the jobs that have events after the one with this number."""
+    def jobs_with_events(self, after: int, *, other_than: str = "") -> set[int]:
+        """Return the rows of the jobs that have events after the one with this number.
+
+        other_than: the kind of events that do not count.
+        """
         # Not DISTINCT, here and below: SQLite would scan the whole index of the column.
-        return {*self._scalars(sa.select(JOB_EVENTS.c.job_row).where(JOB_EVENTS.c.id > after))}
+        is_new = JOB_EVENTS.c.id > after, JOB_EVENTS.c.kind != other_than
+        return {*self._scalars(sa.select(JOB_EVENTS.c.job_row).where(*is_new))}
 
     def newest_metric_set(self) -> int:
         """Return a number that grows with each new name of a metric of any job."""

@@ -57,6 +57,7 @@ COMMANDS = {
     "sweep": ("sweeps", "Submit many jobs from one spec and follow them together."),
     "schedule": ("schedules", "Submit jobs and sweeps at planned times."),
     "graph": ("graphs", "Submit jobs and sweeps that depend on each other."),
+    "image": ("images", "Build container images from definition files."),
     "baseline": ("baselines", "Save results as a baseline and compare later runs with it."),
     "plan": ("plans", "Show what a command would do, and print a token for `orchestrator apply`."),
     "apply": ("plans", "Do what a plan says, once."),

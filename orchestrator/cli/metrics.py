@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from orchestrator import metrics
-from orchestrator.cli import commands, output, session
+from orchestrator.cli import commands, metric_exports, output, session
 from orchestrator.cli.arguments import options, value_types
 from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import Column, metric_tables
@@ -127,7 +127,7 @@ class MetricFilter:
     no_args_is_help=False,
     table=metric_tables.COLUMNS,
     context_settings={"allow_interspersed_args": True},
-    subcommand_metavar="[JOB...] | reparse ...",
+    subcommand_metavar="[JOB...] | export ... | reparse ...",
     kind=_JobsOrSubcommand,
     changes="nothing",
     prints=("metrics", "metric_statistics", "metric_comparison"),
@@ -338,4 +338,5 @@ def reparse(
         output.note("No metrics: these jobs have no logs yet, or no line matches a pattern")
 
 
+show_metrics.add_command(metric_exports.export)
 show_metrics.add_command(reparse)

@@ -20,6 +20,7 @@ from orchestrator.controller.prune import marks
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import on_demand
 from orchestrator.controller.session import contexts, queries, selection
+from orchestrator.controller.trackers import links as tracker_links
 from orchestrator.controller.usage import job_efficiency
 from orchestrator.jobs import naming
 from orchestrator.rows import efficiency_rows, job_facts, job_rows, row_values
@@ -235,6 +236,7 @@ def _show_job(
     row["arguments"] = queries.arguments(details)
     is_planned = bool(links) and links[-1]["outcome"] == "planned"
     row["next_start_at"] = links[-1]["due_at"] if is_planned else None
+    pages = tracker_links.of_job(context, details)
     if form != "table":
         row |= {
             "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
@@ -243,11 +245,13 @@ def _show_job(
             "chain": links,
             "attempts": attempts,
             "events": [job_rows.event_row(event) for event in details.events],
+            "run_pages": pages,
             "provenance": provenance,
         }
         output.print_rows("job", [row], job_tables.JOB_COLUMNS, form)
         return
     output.print_fields(job_facts.facts(job, row, provenance, marks.note(context, job)))
+    output.print_fields(("Run page", address) for address in pages.values())
     if len(attempts) > 1:
         click.echo("\nAttempts:")
         output.print_rows("attempts", attempts, job_tables.ATTEMPT_COLUMNS, "table")

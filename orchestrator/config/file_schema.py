@@ -42,6 +42,25 @@ class Nodes:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """`[tracking]`: what the controller sends to experiment trackers from its host."""
+
+    #: each pass uploads offline runs of W&B (`wandb sync`) of attempts that have ended, and exports
+    #: new metrics
+    sync: bool = False
+    #: seconds for this in a pass; the next one continues
+    sync_seconds: int = 60
+    #: where new metrics of all jobs are exported
+    export: tuple[Literal["tensorboard", "mlflow"], ...] = ()
+    #: folder for TensorBoard
+    export_dir: str | None = None
+    #: server of the exports to MLflow; default: MLFLOW_TRACKING_URI, else that of the job
+    mlflow_uri: str | None = None
+    #: Python with the packages of W&B and MLflow; default: that of the job
+    python: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
     """`[hosts.NAME]`: a host on which `--host NAME` runs commands."""
 
@@ -88,6 +107,7 @@ class File:
     notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
     agents: Agents = Agents()
     nodes: Nodes = Nodes()
+    tracking: Tracking = Tracking()
     profiles: Mapping[str, profiles.Profile] = dataclasses.field(default_factory=dict)
     hosts: Mapping[str, Host] = dataclasses.field(default_factory=dict)
 

@@ -68,6 +68,8 @@ class Configuration:
     agents: file_schema.Agents = dataclasses.field(default_factory=file_schema.Agents)
     #: which nodes jobs avoid
     nodes: file_schema.Nodes = dataclasses.field(default_factory=file_schema.Nodes)
+    #: what the controller sends to trackers
+    tracking: file_schema.Tracking = dataclasses.field(default_factory=file_schema.Tracking)
     #: for `--host`, by name
     hosts: Mapping[str, file_schema.Host] = dataclasses.field(default_factory=dict)
     #: all keys with their origins
@@ -236,6 +238,14 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
             yield ("agents", key), f"must be >= 0 (got {hours})"
     for path, error in schema.value_errors(file.nodes):
         yield ("nodes", *path), error
+    for path, error in schema.value_errors(file.tracking):
+        yield ("tracking", *path), error
+    if "tensorboard" in file.tracking.export and file.tracking.export_dir is None:
+        yield ("tracking", "export_dir"), "is missing: the folder for TensorBoard"
+    for key in ("export_dir", "python"):
+        path = getattr(file.tracking, key)
+        if path is not None and not path.startswith("/"):
+            yield ("tracking", key), f"must be an absolute path (got {schema.as_toml(path)})"
     tables = (("profiles", file.profiles), ("notices", file.notices), ("hosts", file.hosts))
     for table, names in tables:
         for name in names:
@@ -279,6 +289,7 @@ def _configuration(
         notices=file.notices,
         agents=file.agents,
         nodes=file.nodes,
+        tracking=file.tracking,
         hosts=file.hosts,
         document=document,
     )
@@ -342,6 +353,7 @@ def _origins(configuration: Configuration) -> Iterator[Setting]:
         yield setting((key,), value)
     yield from below(configuration.agents, ("agents",))
     yield from below(configuration.nodes, ("nodes",))
+    yield from below(configuration.tracking, ("tracking",))
     yield from below(profile, ("profiles", profile.name))
     for table in ("notices", "hosts"):
         if getattr(configuration, table):

@@ -87,6 +87,8 @@ class Profile:
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
     #: defaults of the specs
     code: jobs.Code = dataclasses.field(default_factory=jobs.Code)
+    #: defaults of the specs; a job keeps the values of its submission
+    tracking: jobs.Tracking = dataclasses.field(default_factory=jobs.Tracking)
     #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none; default: all
     #: GPUs, or 1 job
     local_slots: int | None = None
@@ -98,10 +100,16 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     """Yield what is wrong with a profile whose types are right."""
     tables: dict[KeyPath, object] = {(): profile}
     tables |= {("alerts",): profile.alerts, ("retry",): profile.retry, ("code",): profile.code}
+    tables[("tracking",)] = profile.tracking
     tables |= {("partitions", name): limits for name, limits in profile.partitions.items()}
     for table, record in tables.items():
         for path, error in schema.value_errors(record):
             yield (*at, *table, *path), error
+    if profile.tracking != jobs.Tracking():
+        from orchestrator.trackers import checks
+
+        for path, error in checks.findings(profile.tracking):
+            yield (*at, "tracking", *path), error
     if profile.retry != jobs.Retry():
         from orchestrator.specs import retry_checks
 
@@ -128,8 +136,16 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     Raises SpecError if it exceeds the limits of each of its partitions.
     """
     filled = with_defaults(spec, profile)
-    # Not a default of stored specs: a job that was submitted without a snapshot has none.
-    filled = dataclasses.replace(filled, code=spec.code.over(profile.code))
+    # No defaults of stored specs: a job that was submitted without a snapshot has none.
+    filled = dataclasses.replace(
+        filled,
+        code=spec.code.over(profile.code),
+        tracking=spec.tracking.over(profile.tracking),
+    )
+    tracking = filled.tracking
+    if "mlflow" in (tracking.trackers or ()) and tracking.project is None:
+        message = "is missing: mlflow needs the name of the experiment that the program uses"
+        raise errors.SpecError([errors.Problem(source="", key="tracking.project", message=message)])
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):

@@ -28,8 +28,8 @@ _LAST_VALUES = 3
 _MIN_EARLIER_VALUES = 5
 #: The alert ends at this multiple of the share, so that it does not come and go.
 _HYSTERESIS = 1.1
-#: Values that are needed per metric and rank.
-MAX_VALUES = 24
+#: Metrics that are needed, and how many values of each rank. Of many ranks few values are needed.
+VALUES = {(*LOSSES, *THROUGHPUTS): 24, RANK_TIMES: _LAST_VALUES}
 
 #: Since when the alert holds (None: since now), and a sentence.
 _Result: TypeAlias = tuple[datetime.datetime | None, str]

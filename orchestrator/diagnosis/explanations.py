@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs
-from orchestrator.diagnosis import causes, exit_codes, final_states, main_finding, pending_reasons
+from orchestrator.diagnosis import causes, exit_codes, final_states, main_finding
 from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 from orchestrator.diagnosis.records import (
     Evidence,
     Explanation,

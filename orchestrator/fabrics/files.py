@@ -109,13 +109,14 @@ def _findings(fabric: records.File) -> Iterator[tuple[key_paths.KeyPath, str]]:
             yield ("variables", name), error
         elif not line.value:
             yield ("variables", name, "value"), "is missing"
-    for index, bind in enumerate(fabric.containers.binds):
-        variable, rest = variable_and_rest(bind.value)
+    for index, line in enumerate(fabric.containers.binds):
+        variable, rest = variable_and_rest(line.value)
         # A variable stands for an absolute path.
-        if not values.is_bind(f"/variable{rest}" if variable else rest):
+        bind = f"/variable{rest}" if variable else rest
+        if not values.is_bind(bind) or (variable and ":" not in rest):
             message = (
                 'must be "/host/path" or "/host/path:/path/inside", optionally followed by ":ro"; '
-                'it may begin with a variable: "$EBROOTNCCL/lib:/opt/nccl"'
+                'with both parts it may begin with a variable: "$EBROOTNCCL/lib:/opt/nccl"'
             )
             yield ("containers", "binds", index, "value"), message
     for index, folder in enumerate(fabric.containers.library_path):

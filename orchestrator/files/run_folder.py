@@ -37,6 +37,8 @@ _NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
 _CLOSED = "another job goes on with this one\n"
 #: The archive of the job's snapshot of the code, what the script reads about it, and the copy.
 CODE_ARCHIVE, CODE_PATHS, CODE = "code.tar", "code.paths", "code"
+#: The name of the job's sweep, for trackers.
+SWEEP = "sweep"
 #: JSON; only while a submission is deferred.
 ENVIRONMENT = "environment.json"
 #: The same for a job with [retry], until its chain has ended: for the continuation job.
@@ -104,6 +106,10 @@ class RunFolder:
     def checkpoints(self, task: int | None) -> Path:
         """Return the default folder for checkpoints of the job, or of a task of its array."""
         return self.path / ("checkpoints" if task is None else f"checkpoints.{task}")
+
+    def tracking(self, task: int | None) -> Path:
+        """Return the folder of trackers of the job, or of a task of its array."""
+        return self.path / ("tracking" if task is None else f"tracking.{task}")
 
     def working_folder(self, spec: jobs.JobSpec, calling_folder: str) -> Path | None:
         """Return the folder in which the program runs; None: one of its nodes has it.

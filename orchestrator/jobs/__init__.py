@@ -9,6 +9,7 @@ import orchestrator
 from orchestrator.jobs.retry import ArgumentValue, Retry
 from orchestrator.jobs.spec import (
     CONTAINER_GPU,
+    RUNTIMES,
     SET_BY_US,
     SET_BY_US_MESSAGE,
     Alerts,
@@ -21,7 +22,9 @@ from orchestrator.jobs.spec import (
     Metrics,
     PluginName,
     Resources,
+    Runtime,
     SbatchValue,
+    Tracking,
 )
 from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 

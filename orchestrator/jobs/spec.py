@@ -22,6 +22,51 @@ CONTAINER_GPU: Mapping[str, Literal["nv", "rocm", "none"]] = {
 SbatchValue: TypeAlias = str | int | bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What distinguishes a container runtime from the others."""
+
+    #: what `container.image` is: a path; a name that the runtime knows; or a path if it looks like
+    #: one
+    image: Literal["path", "name", "either"] = "path"
+    #: whether it is an option of srun
+    needs_srun: bool = False
+    #: whether a bind can be read-only
+    binds_read_only: bool = True
+    #: what replaces `container.gpu`; "": the runtime knows its values
+    gpu_advice: str = ""
+    #: what replaces an image URL
+    url_advice: str = ""
+
+
+_SIF = "every node would download {scheme}: build a SIF first: {runtime} build IMAGE.sif {image}"
+#: The table of container runtimes: the file `templates/container/NAME.sh.j2` belongs to each.
+RUNTIMES: Mapping[str, Runtime] = {
+    "apptainer": Runtime(url_advice=_SIF),
+    "singularity": Runtime(url_advice=_SIF),
+    "pyxis": Runtime(image="either", needs_srun=True),
+    "podman-hpc": Runtime(
+        image="name",
+        url_advice="podman-hpc knows images by name: run `podman-hpc pull {image}` once, and write "
+        "the name without {scheme}",
+    ),
+    "charliecloud": Runtime(
+        binds_read_only=False,
+        gpu_advice="ch-run has no option for GPUs: run `ch-fromhost --nvidia IMAGE` once, which "
+        "copies the driver's libraries into the image",
+        url_advice="every node would download {scheme}: convert the image first: ch-image pull "
+        "NAME, then ch-convert NAME FOLDER",
+    ),
+    "edf": Runtime(
+        image="either",
+        needs_srun=True,
+        gpu_advice="the container engine of the site sets up GPUs, as the EDF says",
+        url_advice="must be an EDF: a path, or a name in the EDF search path. Write {image} into "
+        "that file: image = ...",
+    ),
+}
+
+
 class PluginName(str):
     """The name of an installed plugin; it is checked when a job is submitted."""
 
@@ -85,14 +130,34 @@ class Container:
     """`[container]`: the image the program runs in."""
 
     #: a container runtime, or a plugin of orchestrator.container_runtimes
-    runtime: Literal["none", "apptainer", "singularity", "pyxis"] | PluginName = "none"
-    #: path of the image (pyxis: also a registry reference)
+    runtime: (
+        Literal["none", "apptainer", "singularity", "pyxis", "podman-hpc", "charliecloud", "edf"]
+        | PluginName
+    ) = "none"
+    #: path of the image; pyxis: also a registry reference; podman-hpc: the name of an image that
+    #: was pulled; edf: an environment definition file, or its name in the EDF search path
     image: str | None = None
     #: files and folders to bind, after the profile's; an empty list: none, not even the profile's
     binds: tuple[str, ...] | None = None
     #: how GPUs reach the container: --nv, --rocm; default: as resources.gpu_vendor needs it,
-    #: otherwise none. GPUs of Intel need no option
+    #: otherwise none. GPUs of Intel need no option; charliecloud and edf have none
     gpu: Literal["nv", "rocm", "none"] | None = None
+
+    @property
+    def properties(self) -> Runtime:
+        """The properties of the runtime; a plugin has those of apptainer."""
+        return RUNTIMES.get(self.runtime) or Runtime()
+
+    @property
+    def image_path(self) -> str | None:
+        """The image if it is a path, relative to the job's folder or absolute."""
+        kind = self.properties.image
+        if self.image is None or kind == "name":
+            return None
+        is_edf = self.runtime == "edf" and ("/" in self.image or self.image.endswith(".toml"))
+        if kind == "either" and not is_edf and not self.image.startswith(("/", "./", "../")):
+            return None
+        return self.image
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,6 +265,35 @@ class Alerts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """`[tracking]`: experiment trackers that the program uses; default: the profile's.
+
+    Their variables are set, unless the job has them already, so that requeues, retries and
+    continuation jobs go on with the same run.
+    """
+
+    #: trackers whose variables are set; an empty list: none; default: the profile's
+    trackers: tuple[Literal["wandb", "mlflow", "trackio"], ...] | None = None
+    #: project of W&B and Trackio and experiment of MLflow, unless the program names one
+    project: str | None = None
+    #: user or team of W&B
+    entity: str | None = None
+    #: W&B: "offline" writes into the run folder, "online" needs a connection from the compute
+    #: nodes; default: the profile's, otherwise "offline"
+    mode: Literal["offline", "online"] | None = None
+    #: MLflow: address of the server; default: the profile's, otherwise a database in the run folder
+    mlflow_uri: str | None = None
+    #: pages of the run, by name, for `show` and the web pages: "https://example.org/{run_id}";
+    #: also {project}, {entity}, {name} and {token}
+    links: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def over(self, lower: Tracking) -> Tracking:
+        """Return these settings, completed with those of `lower`."""
+        own = {name: value for name, value in vars(self).items() if value not in (None, {})}
+        return dataclasses.replace(lower, **own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
     """`[array]`: one script run as several tasks, numbered from 0. Not both tasks and size."""
 
@@ -263,6 +357,7 @@ class JobSpec:
     array: Array = Array()
     code: Code = Code()
     metrics: Metrics = Metrics()
+    tracking: Tracking = dataclasses.field(default_factory=Tracking)
     alerts: Alerts = Alerts()
     retry: Retry = dataclasses.field(default_factory=Retry)
     #: other options of sbatch: `KEY = "VALUE"` is --KEY=VALUE, true is an option alone

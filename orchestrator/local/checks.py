@@ -80,10 +80,10 @@ def _problems(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             "launch.launcher",
             f"{launcher} needs Slurm: use --set launch.launcher={instead}, {on_a_cluster}",
         )
-    if spec.container.runtime == "pyxis":
+    if spec.container.properties.needs_srun:
         yield (
             "container.runtime",
-            f"pyxis is a plugin of Slurm's srun: use apptainer, {on_a_cluster}",
+            f"{spec.container.runtime} is a plugin of Slurm's srun: use apptainer, {on_a_cluster}",
         )
     # Names of our own jobs become local job IDs when the job is submitted.
     for condition in queue.conditions(dependency.split(spec.dependency)[0] or ""):

@@ -12,7 +12,7 @@ _WRITING_FILES = frozenset({"checkout", "db backup", "web export"})
 #: "sweep status".
 READING = reading.COMMANDS - _WRITING_FILES
 #: Groups whose own name is a command too, which reads.
-_ALSO_COMMANDS = {"metrics": ("reparse",)}
+_ALSO_COMMANDS = {"metrics": ("export", "reparse")}
 #: Commands that describe jobs: they run in a copy of the client's working tree.
 _CARRYING = {
     **dict.fromkeys(("submit", "render", "sweep submit", "sweep render"), ("--snapshot",)),

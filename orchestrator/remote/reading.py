@@ -19,6 +19,7 @@ COMMANDS = frozenset(
         "explain",
         "graph list",
         "graph status",
+        "image list",
         "logs",
         "mcp",
         "metrics",

@@ -66,6 +66,10 @@ def render(
     image_variables = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
     intended = directives.intended(spec, profile)
     choice = ranks.choose(spec)
+    if spec.tracking.trackers:
+        from orchestrator.trackers import variables as tracker_variables
+
+        image_variables += tracker_variables.names(spec.tracking)
     framework = ranks.framework_of(spec.launch)
     framework_variables = {} if framework is None else dict(framework.variables)
     fabric_variables = {} if fabric is None else _fabric_variables(fabric, variables)
@@ -91,6 +95,7 @@ def render(
         "runtime": runtime,
         "container_part": f"container/{runtime}.sh.j2" if has_container else None,
         "binds": binds,
+        "mounts": [_mount(bind) for bind in binds],
         "trainer_is_ours": _is_trainer(spec.launch),
         "trainers_dir": str(trainers_dir),
         "trainers_mount": TRAINERS_MOUNT,
@@ -99,7 +104,8 @@ def render(
         "torchrun": _torchrun(spec.launch),
         "pythons": _pythons(spec.launch, choice),
         "sets_one_rank": _sets_one_rank(spec, choice),
-        "needs_srun": runtime == "pyxis",
+        "needs_srun": spec.container.properties.needs_srun,
+        "image_path": spec.container.image_path,
         "nproc_per_node": ranks.ranks_per_node(spec),
         "ranks_per_task": _ranks_per_task(spec, choice),
         "joined_tasks": ranks.ranks_per_node(spec) if ranks.is_set_by_tasks(spec) else 1,
@@ -146,7 +152,9 @@ def _fabric_binds(fabric: fabrics.Fabric, spec: jobs.JobSpec) -> list[tuple[str,
     own = {profiles.bind_target(bind) for bind in spec.container.binds or ()}
     binds = [line.value for line in fabric.containers.binds]
     return [
-        fabrics.variable_and_rest(bind) for bind in binds if profiles.bind_target(bind) not in own
+        fabrics.variable_and_rest(_mount(bind))
+        for bind in binds
+        if profiles.bind_target(bind) not in own
     ]
 
 
@@ -157,6 +165,11 @@ def _check_bind_names(names: Sequence[str], separators: str) -> None:
             raise errors.TemplateError(
                 f"{name} cannot be bound into a container: its name contains one of {separators!r}"
             )
+
+
+def _mount(bind: str) -> str:
+    """Return a bind with its folder in the container: `/data` is `/data:/data`."""
+    return bind if ":" in bind else f"{bind}:{bind}"
 
 
 def _launch_part(spec: jobs.JobSpec, choice: ranks.Choice, *, local: bool) -> str:

@@ -27,6 +27,7 @@ _MAX_TEMPLATE_BYTES = 4 * 1024 * 1024
 #: Shipped templates that were never run on a real system, and their names in the script's header.
 NEVER_RUN = {
     "container/pyxis.sh.j2": "pyxis",
+    "container/edf.sh.j2": "EDF",
     "environment/conda.sh.j2": "conda",
     "container/singularity.sh.j2": "singularity",
 }

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from orchestrator import jobs
-from orchestrator.diagnosis import exit_codes, pending_reasons
+from orchestrator.diagnosis import exit_codes
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.rows import job_rows, row_values
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import tracking
-from orchestrator.diagnosis import pending_facts
+from orchestrator.diagnosis.pending import facts as pending_facts
 from orchestrator.processes import process
 from orchestrator.slurm import failures, sacct, sacctmgr, sbatch, scontrol, sinfo, squeue
 from orchestrator.usage import efficiency
@@ -123,6 +123,10 @@ class Client:
     def node_names(self) -> list[str]:
         """Return the names of all nodes."""
         return sinfo.parse_names(self._output(sinfo.NAMES_COMMAND))
+
+    def architectures(self) -> dict[str, list[str]]:
+        """Return the CPU architectures of the nodes of each partition; "" is an unknown one."""
+        return scontrol.parse_architectures(self._output(scontrol.NODES_COMMAND))
 
     def associations(self, user: str) -> list[sacctmgr.Association]:
         """Return the accounts that the user may charge."""

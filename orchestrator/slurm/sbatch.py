@@ -44,7 +44,7 @@ class Outcome:
     @property
     def has_no_nodes(self) -> bool:
         """Whether the job was refused because no nodes could ever run it."""
-        return self.kind is OutcomeKind.REJECTED and _NO_NODES in self.sentence
+        return self.kind is OutcomeKind.REJECTED and has_no_nodes(self.sentence)
 
 
 #: The job's ID, and the cluster's name if sbatch was called with --clusters.
@@ -165,6 +165,11 @@ def classify(result: process.Result) -> Outcome:
         is_full = _QUEUE_FULL in result.stderr
         cause = _QUEUE_FULL if is_full else failures.printable(reason).rstrip(".")
     return Outcome(kind=kind, sentence=_SENTENCES[kind].format(text), cause=cause)
+
+
+def has_no_nodes(message: str) -> bool:
+    """Return whether a message of sbatch says that no nodes could ever run the job."""
+    return _NO_NODES in message
 
 
 def parse_test_only(stderr: str) -> str | None:

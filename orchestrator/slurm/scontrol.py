@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
-from orchestrator.diagnosis import pending_facts
+from orchestrator.diagnosis.pending import facts as pending_facts
 from orchestrator.slurm import failures, fields
 
 #: First line of `scontrol show config`, followed by slurmctld's time (proc_req.c).
@@ -17,6 +17,8 @@ _SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
 # `scontrol -o show` separates NAME=VALUE with spaces, and values may contain spaces. A name looks
 # like "AllocNode:Sid", "MinMemoryNode", "TresPerNode".
 _RECORD_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
+#: List all nodes, one a line, also those in hidden partitions.
+NODES_COMMAND = ("scontrol", "-a", "-o", "show", "node")
 _REFUSED = re.compile(r"(?P<why>.+?) for job (?P<job>\d+(?:_\d+|_\[\d+\])?)", re.ASCII)
 _REFUSED_TASK = re.compile(r"(?P<job>\d+_(?:\d+|\[\d+\])): (?P<why>.+)", re.ASCII)
 _LIMIT_FIELD = re.compile(r"(?P<name>(?:Max|Grp|Min)\w*)=(?P<value>\S*)", re.ASCII)
@@ -140,6 +142,20 @@ def parse_request(job: Mapping[str, str]) -> pending_facts.PendingRequest:
         deadline=fields.parse_time(job.get("Deadline", "")),
         expected_start=fields.parse_time(job.get("StartTime", "")),
     )
+
+
+def parse_architectures(text: str) -> dict[str, list[str]]:
+    """Return the architectures of the nodes of each partition, from `scontrol -o show node`.
+
+    "" is that of nodes that did not register yet: Slurm prints no Arch for them.
+    """
+    found: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        if "NodeName" in words:
+            for partition in filter(None, words.get("Partitions", "").split(",")):
+                found.setdefault(partition, set()).add(words.get("Arch", ""))
+    return {partition: sorted(names) for partition, names in found.items()}
 
 
 def parse_partition(text: str) -> pending_facts.Partition | None:

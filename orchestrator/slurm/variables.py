@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from orchestrator import config
 
 DATABASE = "ORCHESTRATOR_DATABASE"
+#: Names of the variables that a job has for its trackers (templates/environment/tracking.sh.j2).
+TRACKING = "ORCHESTRATOR_TRACKING"
 # SBATCH_PARTITION overrides the script, SQUEUE_STATES empties the output with status 0 (measured
 # on 22.05), and SLURM_* of a surrounding job reach the new one.
 _SLURM = re.compile(
@@ -52,7 +54,10 @@ _STORED = {
         "HF_HOME|HF_HUB_CACHE|HF_DATASETS_CACHE|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE"
         "|TRANSFORMERS_CACHE|TRANSFORMERS_OFFLINE|WANDB_MODE|WANDB_DIR"
     ),
-    "containers": "APPTAINER_.*|APPTAINERENV_.*|SINGULARITY_.*|SINGULARITYENV_.*",
+    "containers": (
+        "APPTAINER_.*|APPTAINERENV_.*|SINGULARITY_.*|SINGULARITYENV_.*|PODMANHPC_.*|SQUASH_DIR"
+        "|SCRATCH|CH_IMAGE_STORAGE|EDF_PATH|EDF_IMAGESTORE"
+    ),
     "networks": (
         "(?:https?|ftp|all|no)_proxy|(?:HTTPS?|FTP|ALL|NO)_PROXY|SSL_CERT_(?:FILE|DIR)"
         "|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|KRB5CCNAME"
@@ -147,10 +152,12 @@ def needed(names: Collection[str], texts: Iterable[str]) -> list[str]:
 
 
 def _without_slurm(environ: Mapping[str, str]) -> dict[str, str]:
+    # The run of a surrounding job is not that of the jobs that it submits.
+    of_job = {TRACKING, *environ.get(TRACKING, "").split()}
     return {
         name: value
         for name, value in environ.items()
-        if name == "SLURM_CONF" or not _SLURM.fullmatch(name)
+        if name not in of_job and (name == "SLURM_CONF" or not _SLURM.fullmatch(name))
     }
 
 

@@ -96,7 +96,9 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     tables = _tables(spec)
     for table_check in (_paths, _combinations):
         yield from table_check(tables)
-    for check in (_job, _names, _container, _launch, _frameworks, _arguments, _array, _retry):
+    for check in (
+        *(_job, _names, _container, _launch, _frameworks, _arguments, _array, _retry, _tracking),
+    ):
         yield from check(spec)
 
 
@@ -204,11 +206,22 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
     if vendor is not None and container.gpu not in (None, "none", jobs.CONTAINER_GPU.get(vendor)):
         paths = ("container", "gpu"), ("resources", "gpu_vendor")
         yield paths, f"does not fit the GPUs of {vendor}: remove it"
+    properties = container.properties
+    if container.gpu not in (None, "none") and properties.gpu_advice:
+        paths = ("container", "gpu"), ("container", "runtime")
+        yield paths, f"is not for {runtime}: remove it. {properties.gpu_advice}"
+    for index, bind in enumerate(container.binds or ()):
+        if bind.endswith(":ro") and not properties.binds_read_only:
+            message = f"{runtime} cannot bind read-only: remove :ro, and the job can write there"
+            yield _at("container", "binds", index), message
     if image is None:
         yield (("container", "image"), ("container", "runtime")), f"is missing: {runtime} needs one"
-    elif runtime != "pyxis" and (match := _URI.match(image)):
-        message = f"every node would download {match[0]}: build a SIF first: {runtime} build"
-        yield _at("container", "image"), f"{message} IMAGE.sif {schema.unquoted(image)}"
+    elif properties.url_advice and (match := _URI.match(image)):
+        words = {"scheme": match[0], "runtime": runtime, "image": schema.unquoted(image)}
+        yield _at("container", "image"), properties.url_advice.format_map(words)
+    elif properties.image == "name" and (image[0] in "/." or image.endswith((".sif", ".sqsh"))):
+        message = f"is a file, and {runtime} runs images by name: see `{runtime} images`"
+        yield _at("container", "image"), message
 
 
 def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
@@ -294,6 +307,15 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
         yield from argument_findings(("array", "tasks", index), arguments)
 
 
+def _tracking(spec: jobs.JobSpec) -> Iterator[Finding]:
+    if spec.tracking == jobs.Tracking():
+        return
+    from orchestrator.trackers import checks
+
+    for path, message in checks.findings(spec.tracking):
+        yield _at("tracking", *path), message
+
+
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
     if spec.retry == jobs.Retry():
         return
@@ -335,10 +357,9 @@ def missing_files(
             # Slurm 22.05 creates no folders: the job would end at once, without a log. 24.11
             # creates them on the node where it can.
             yield _at("job", key), f"no such folder: {schema.unquoted(parent)}"
-    image, runtime = spec.container.image, spec.container.runtime
-    if image is not None and runtime != "none" and not _URI.match(image):
-        is_path = runtime != "pyxis" or image.startswith(("/", "./", "../"))
-        if is_path and not os.path.exists(folder / image):
+    image = spec.container.image_path
+    if image is not None and spec.container.runtime != "none" and not _URI.match(image):
+        if not os.path.exists(folder / image):
             yield _at("container", "image"), f"no such image: {schema.unquoted(image)}"
     for index, bind in enumerate(spec.container.binds or ()):
         source = bind.partition(":")[0]

@@ -21,6 +21,8 @@ REFUSED = {
     "array": "use the table [array], with tasks or size, and max_running for the number after %",
     "cluster": "jobs are submitted only to the default cluster of sbatch",
     "clusters": "jobs are submitted only to the default cluster of sbatch",
+    "environment": "the whole script would run in the container, without Slurm's commands: "
+    'use container.runtime = "edf"',
     "help": "sbatch would submit nothing",
     "hetjob": "heterogeneous jobs are not supported",
     "ignore-pbs": "the script has no PBS lines",

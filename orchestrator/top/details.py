@@ -134,7 +134,7 @@ def _label(key: curves.Key) -> str:
 def read_explanation(context: contexts.Context, job: jobs.Job) -> list[str]:
     """Return why a job failed or is pending, as `explain` prints it; Slurm is not asked."""
     from orchestrator.controller.diagnosis import explanations
-    from orchestrator.diagnosis import pending_jobs
+    from orchestrator.diagnosis.pending import jobs as pending_jobs
     from orchestrator.rows import explanation_rows, explanation_texts
 
     if not explanations.is_failed(job) and not pending_jobs.is_pending(job):

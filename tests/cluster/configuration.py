@@ -25,8 +25,8 @@ class Settings:
     release: str = "24.11"
     #: slurmdbd keeps records; off, Slurm forgets a job when its age passes.
     accounting: bool = True
-    #: Seconds that slurmctld keeps a finished job.
-    min_job_age_seconds: int = 30
+    #: Seconds that slurmctld keeps a finished job: tests requeue some that ended a while ago.
+    min_job_age_seconds: int = 120
     #: No job gets a smaller ID.
     first_job_id: int = 1
     #: Seconds that Slurm's commands wait for a reply before they try again.

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,8 @@ class Lab:
         self._forking: dict[str, zygote.Zygote] = {}
         #: slurmctld lost its state, so it may give an ID to a second job.
         self.gives_ids_again = False
+        #: No job was given this ID or a higher one, as far as was seen before a loss of state.
+        self._next_job_id = 1
 
     @property
     def troubles(self) -> list[str]:
@@ -73,7 +76,7 @@ class Lab:
         release: str = "24.11",
         *,
         accounting: bool = True,
-        min_job_age_seconds: int = 30,
+        min_job_age_seconds: int = 120,
         message_timeout_seconds: int = 5,
         extra: Sequence[str] = (),
         tie_to_caller: bool = False,
@@ -329,6 +332,12 @@ class Lab:
         """The text of a file on a host."""
         return self.path(path, host).read_text()
 
+    def read_lines(self, path: str, host: str = CONTROL) -> list[str]:
+        """The complete lines of a file that is written meanwhile; none while it is missing."""
+        path_on_host = self.path(path, host)
+        text = path_on_host.read_text() if path_on_host.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
+
     def make_folder(self, path: str, user: str = "alice", host: str = CONTROL) -> None:
         """Make a folder on a host, and those above it that are missing, for a user."""
         number = configuration.USERS.get(user, 0)
@@ -369,8 +378,16 @@ class Lab:
 
     def job(self, job_id: str) -> dict[str, str]:
         """The fields of `scontrol show job`; empty if Slurm does not have the job."""
-        answer = self.run(["scontrol", "show", "job", "-o", job_id], user="root")
-        return answers.parse_scontrol_show(answer.stdout)
+        shown: dict[str, str] = {}
+
+        def is_answered() -> bool:
+            answer = self.run(["scontrol", "show", "job", "-o", job_id], user="root")
+            shown.update(answers.parse_scontrol_show(answer.stdout))
+            # A slurmctld that is slow to respond has not forgotten the job.
+            return bool(shown) or "Invalid job id" in answer.stderr
+
+        self.wait_for(is_answered, 120, f"slurmctld to answer what it knows of {job_id}")
+        return shown
 
     def job_state(self, job_id: str) -> str:
         """The state of a job in slurmctld, or an empty string."""
@@ -446,6 +463,19 @@ class Lab:
         """Put hosts back on the network."""
         hosts.set_links(self._fleet.processes[hosts.SWITCH], names, up=True)
 
+    @contextlib.contextmanager
+    def throttled(self, host: str, *, cpus: float) -> Iterator[None]:
+        """Let all processes of a host together use only so many CPUs while the body runs."""
+        folder = pathlib.Path("/sys/fs/cgroup/cpu", fleet.cgroup_name(self.state), host)
+        period = int((folder / "cpu.cfs_period_us").read_text())
+        quota = folder / "cpu.cfs_quota_us"
+        quota.write_text(str(round(cpus * period)))
+        try:
+            yield
+        finally:
+            # No limit.
+            quota.write_text("-1")
+
     def reconfigure(self, **changes: Any) -> None:
         """Change settings (the fields of `configuration.Settings`) of the running cluster.
 
@@ -489,6 +519,7 @@ class Lab:
         which `give_new_job_ids` raises.
         """
         self.gives_ids_again = True
+        self._note_next_job_id()
         with contextlib.suppress(machine.LabError):
             self.kill_daemon("slurmctld")
         shutil.rmtree(self.state / "lab/ctld")
@@ -500,13 +531,19 @@ class Lab:
         self.wait_for(self._answers, 60, "slurmctld to answer after it lost its state")
 
     def give_new_job_ids(self) -> None:
-        """Give no ID that accounting has a job for, also when slurmctld loses its state.
+        """Give no ID that a job had before, also when slurmctld loses its state.
 
-        `sacct -D` shows the jobs of both.
+        `sacct -D` shows the jobs of both. Not the highest ID of sacct: it lists no job that was
+        held to its end unless asked for its ID, and others some seconds late.
         """
-        known = self._must(["sacct", "-aXDn", "-Snow-1day", "-oJobIDRaw"]).split()
-        self.reconfigure(first_job_id=max(map(int, known), default=0) + 1)
+        self._note_next_job_id()
+        self.reconfigure(first_job_id=self._next_job_id)
         self.gives_ids_again = False
+
+    def _note_next_job_id(self) -> None:
+        shown = self.run(["scontrol", "show", "config"], user="root").stdout
+        if match := re.search(r"^NEXT_JOB_ID\s*= (\d+)$", shown, re.MULTILINE):
+            self._next_job_id = max(self._next_job_id, int(match[1]))
 
     def cancel_all(self, timeout_seconds: float = 120) -> None:
         """Cancel every job and wait until the nodes are idle."""

@@ -23,6 +23,7 @@ PACKAGES = (
     *("chromium-headless-shell", "fonts-dejavu-core"),
     *("python3", "python3-venv", "ca-certificates", "procps", "iproute2", "iputils-ping"),
     *("squashfuse", "fuse2fs", "fuse3", "uidmap", "squashfs-tools", "git", "less", "faketime"),
+    "charliecloud-runtime",
 )
 #: What is in the image beside Debian's essential packages; the Python environment is bound in.
 IMAGE_PACKAGES = ("python3", "libstdc++6", "libgomp1", "procps", "hostname")

@@ -21,10 +21,10 @@ def test_hold_and_release(site: sites.Site) -> None:
     running = site.submit(site.shell("running", "sleep 300", job=later))
     site.wait_state(running, "RUNNING")
     done = site.run("hold", "--label", "set=held", check=6)
-    assert sorted(done.stdout.splitlines()) == [
+    assert set(done.stdout.splitlines()) == {
         f"{first} is PENDING (JobHeldUser)",
         f"{second} is PENDING (JobHeldUser)",
-    ]
+    }
     assert f"Error: {running} is RUNNING; only a pending job can be held" in done.stderr
     again = site.run("hold", first)
     assert again.stdout == f"{first} was already held: PENDING (JobHeldUser)\n"
@@ -133,7 +133,9 @@ def test_earlier_attempt_in_a_separate_error_log(site: sites.Site) -> None:
     job_id = site.submit(site.shell("separate", command, job=job))
     site.wait_state(job_id, "RUNNING")
     errors = f"{site.home}/all-{job_id}.err"
-    site.lab.wait_for(lambda: "gone" in site.lab.read(errors), 60, "the error of attempt 0")
+    site.lab.wait_for(
+        lambda: "gone" in str(site.lab.read_lines(errors)), 120, "the error of attempt 0"
+    )
     site.lab.run(["scontrol", "requeue", job_id], user="alice").check_returncode()
     site.run("wait", job_id, check=1, timeout_seconds=240)
     (newest,) = site.items("explain", job_id)

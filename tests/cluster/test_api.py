@@ -65,7 +65,8 @@ def test_jobs_are_submitted_followed_and_controlled_from_python(site: sites.Site
         f"job {failing} ended FAILED, exit code 7:0; see `orchestrator explain {failing}`"
     )
     assert seen["cause"] == "nonzero_exit"
-    assert (seen["requeued"], seen["released"]) == ("PENDING", "PENDING")
+    # Slurm starts it again ten seconds after its requeue, which may be at once after the release.
+    assert seen["requeued"] == "PENDING" and seen["released"] in ("PENDING", "RUNNING")
     assert seen["cancelled"] == "CANCELLED"
     assert (seen["sweep"], seen["points"]) == ("ended", ["COMPLETED", "COMPLETED"])
     assert seen["listed"] == ["api", "fails", "points", "points", "runs"]

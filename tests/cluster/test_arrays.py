@@ -102,8 +102,9 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     lab.wait_for(lambda: "COMPLETED" in in_slurm(lab).values(), 120, "some tasks to have ended", 1)
     # Nothing changes while both are read. scontrol exits with 1: some tasks have already ended.
     lab.run(["scontrol", "hold", wide], user="root")
+    going = {"RUNNING", "COMPLETING"}
     lab.wait_for(
-        lambda: "RUNNING" not in in_slurm(lab).values(), 120, "the running tasks to end", 1
+        lambda: going.isdisjoint(in_slurm(lab).values()), 120, "the running tasks to end", 1
     )
     with lab.faults() as seen:
         command = [PYTHON, "-c", MEASURED, "orchestrator", "refresh"]
@@ -153,7 +154,13 @@ def test_each_task_is_a_separate_job(lab: cluster.Lab, site: sites.Site) -> None
     # One claim a task, each by the task's own number.
     owners = [lab.path(f"{folder}/owner.{task}").read_text().strip() for task in range(4)]
     assert len(set(owners)) == 4
-    raw = {row["JobIDRaw"]: row["JobID"] for row in lab.sacct(number, "-X")}
+    raw: dict[str, str] = {}
+
+    def is_accounted() -> bool:
+        raw.update((row["JobIDRaw"], row["JobID"]) for row in lab.sacct(number, "-X"))
+        return raw.keys() >= set(owners)
+
+    lab.wait_for(is_accounted, 120, "sacct to have all tasks", 1)
     assert [raw[owner] for owner in owners] == [f"{number}_{task}" for task in range(4)]
     assert site.run("show", f"{number}_[1,7]", check=4).stdout == ""
     # Those that failed, once more: the same script, and the same numbers.

@@ -110,7 +110,8 @@ def test_each_attempt_has_its_own_record(lab: cluster.Lab, site: sites.Site) -> 
     job_id = site.submit(site.spec("twice", TWICE))
     site.wait_state(job_id, "RUNNING")
     run_dir = site.job(job_id)["run_dir"]
-    lab.wait_for(lambda: "end" in lab.read(f"{run_dir}/environment.0.0"), 60, "the first record")
+    record = f"{run_dir}/environment.0.0"
+    lab.wait_for(lambda: "end\tyes" in lab.read_lines(record), 120, "the first record")
     lab.run(["scontrol", "requeue", job_id]).check_returncode()
     assert site.wait_state(job_id, ("COMPLETED", "FAILED"), 300)["state"] == "COMPLETED"
     first, second = recorded(site, job_id)

@@ -35,7 +35,7 @@ FLOOR_SECONDS = 1
 
 
 @pytest.mark.parametrize(
-    "seconds", [30, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    "seconds", [12, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
 def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: int) -> None:
     site.submit(site.shell("first", "true"))

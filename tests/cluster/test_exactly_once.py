@@ -79,7 +79,7 @@ def outcome(site: sites.Site) -> Outcome:
         return all(full_name(row) in in_slurm for row in sent)
 
     # A job in squeue or with an exit record is some seconds late in slurmdbd (22.05).
-    site.lab.wait_for(shows_all, 30, "sacct to show every job that has an ID", 1)
+    site.lab.wait_for(shows_all, 120, "sacct to show every job that has an ID", 1)
     journal = site.lab.run(["cat", f"{site.home}/journal"]).stdout.split()
     return Outcome(rows, in_slurm, collections.Counter(journal))
 

@@ -227,8 +227,12 @@ def assert_logs_and_reservation(
     job = jobs_by_id[ids["sca_dataparallel"]]
     # Tests that wipe the state of slurmctld make it use IDs again.
     name = job["run_dir"].rpartition("/")[2]
-    rows = site.lab.sacct(job["job_id"], "-X")
-    nodes = [row["NodeList"] for row in rows if row["JobName"] == name]
-    assert (nodes, job["node_list"]) == (["n4"], "n4")
+
+    def nodes() -> list[str]:
+        rows = site.lab.sacct(job["job_id"], "-X")
+        return [row["NodeList"] for row in rows if row["JobName"] == name]
+
+    site.lab.wait_for(lambda: nodes() == ["n4"], 120, "sacct to have the reserved node")
+    assert job["node_list"] == "n4"
     output = site.run("show", ids["sca_dataparallel"], "--script").stdout
     assert "#SBATCH --reservation=SCA\n" in output and "#SBATCH --gres=gpu:2\n" in output

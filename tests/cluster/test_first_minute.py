@@ -26,7 +26,8 @@ def test_a_profile_a_program_and_its_metrics(lab: cluster.Lab, alice_home: str) 
     assert note == f"Wrote {profile}. Review it, then run: orchestrator doctor\n"
     out, err = run("submit", "train.py", "--wait")
     assert re.fullmatch(r"Submitted batch job \d+ \(@1, train\)\n", out)
-    assert re.fullmatch(r"(\S+ \d+ (PENDING|RUNNING on n\d|COMPLETED on n\d)\n)+", err)
+    states = r"PENDING|(RUNNING|COMPLETING|COMPLETED) on n\d"
+    assert re.fullmatch(rf"(\S+ \d+ ({states})\n)+", err)
     assert "COMPLETED" in err
     rows, err = run("metrics", "train", "--format", "table")
     seconds = time.monotonic() - started
@@ -36,4 +37,5 @@ def test_a_profile_a_program_and_its_metrics(lab: cluster.Lab, alice_home: str) 
     assert names == ["loss", "throughput"] * 6
     assert [line.split()[3:6] for line in lines[-1:]] == [["samples/sec", "1", "20"]]
     assert err == ""
-    assert seconds < 60
+    # A minute where no other tests use the processors.
+    assert seconds < 120

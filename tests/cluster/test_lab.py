@@ -23,11 +23,17 @@ def submit(lab: cluster.Lab, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 60) -> str:
-    """The state in which a job ended."""
+def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 120) -> str:
+    """The state in which a job ended; empty when slurmctld has forgotten it."""
     going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
-    lab.wait_for(lambda: lab.job_state(job_id) not in going, timeout_seconds, f"job {job_id}")
-    return lab.job_state(job_id)
+    state = [""]
+
+    def has_ended() -> bool:
+        state[:] = [lab.job_state(job_id)]
+        return state[0] not in going
+
+    lab.wait_for(has_ended, timeout_seconds, f"job {job_id}")
+    return state[0]
 
 
 def test_lab_runs_the_requested_release(lab: cluster.Lab, slurm_release: str) -> None:
@@ -44,15 +50,15 @@ def test_two_nodes_with_gpus_and_accounting(lab: cluster.Lab, alice_home: str) -
     assert sorted(lab.read(out).splitlines()) == ["n1 0,1", "n2 0,1"]
     # Late, and for a second 22.05 gives PENDING and the first node alone.
     reported = [(f"{job_id}{step}", "COMPLETED") for step in ("", ".batch", ".0")]
-    lab.wait_for(
-        lambda: (
-            [(row["JobID"], row["State"]) for row in lab.sacct(job_id)] == reported
-            and lab.sacct(job_id)[0]["NodeList"] == "n[1-2]"
-        ),
-        60,
-        "sacct to know it all",
-    )
-    assert lab.sacct(job_id)[0]["Comment"] == "hello"
+    rows: list[dict[str, str]] = []
+
+    def is_complete() -> bool:
+        rows[:] = lab.sacct(job_id, "--name=a b")
+        states = [(row["JobID"], row["State"]) for row in rows]
+        return states == reported and rows[0]["NodeList"] == "n[1-2]"
+
+    lab.wait_for(is_complete, 60, "sacct to know it all")
+    assert rows[0]["Comment"] == "hello"
     assert [row["Name"] for row in lab.squeue() if row["JobID"] == job_id] == ["a b"]
 
 
@@ -60,11 +66,15 @@ def test_a_memory_limit_kills(lab: cluster.Lab, alice_home: str) -> None:
     if not lab.settings.cgroups:
         pytest.skip("no cgroup v1 on this machine: Slurm polls memory instead of limiting it")
     hog = f"{PYTHON} -c 'x = bytearray(400 << 20)'"
-    job_id = submit(lab, "--mem=100", f"--output={alice_home}/out", f"--wrap=srun {hog}")
+    options = ["--mem=100", "--job-name=hog", f"--output={alice_home}/out"]
+    job_id = submit(lab, *options, f"--wrap=srun {hog}")
     assert end(lab, job_id) in ("FAILED", "OUT_OF_MEMORY")
-    lab.wait_for(
-        lambda: any(row["State"] == "OUT_OF_MEMORY" for row in lab.sacct(job_id)), 120, "sacct"
-    )
+
+    def is_reported() -> bool:
+        rows = lab.sacct(job_id, "--name=hog")
+        return any(row["State"] == "OUT_OF_MEMORY" for row in rows)
+
+    lab.wait_for(is_reported, 120, "sacct")
 
 
 def test_limits_and_users(lab: cluster.Lab) -> None:
@@ -96,9 +106,11 @@ def test_commands_are_killed_at_their_timeout(lab: cluster.Lab) -> None:
     # The kernel may take a moment to end a killed process.
     lab.wait_for(is_gone, 30, "the end of sleep")
     with lab.popen(["sleep", "321"]) as sleeper:
-        assert pathlib.Path(f"/proc/{lab.process(sleeper).pid}/comm").read_text() == "sleep\n"
+        name = pathlib.Path(f"/proc/{lab.process(sleeper).pid}/comm")
+        # Before, it is setpriv and env.
+        lab.wait_for(lambda: name.read_text() == "sleep\n", 60, "the command itself")
         lab.kill(sleeper)
-        assert sleeper.wait(10) == -9
+        assert sleeper.wait(60) == -9
 
 
 def test_slurmctld_can_be_paused_killed_and_lose_its_state(lab: cluster.Lab) -> None:
@@ -116,18 +128,24 @@ def test_slurmctld_can_be_paused_killed_and_lose_its_state(lab: cluster.Lab) -> 
 def test_slurm_without_accounting_forgets_jobs(lab: cluster.Lab, alice_home: str) -> None:
     lab.reconfigure(accounting=False, min_job_age_seconds=2)
     job_id = submit(lab, f"--output={alice_home}/out", "--wrap=true")
-    assert end(lab, job_id) == "COMPLETED"
+    assert end(lab, job_id) in ("COMPLETED", "")
     lab.forget(job_id)
     assert "Slurm accounting storage is disabled" in lab.run(["sacct"]).stderr
 
 
 @pytest.mark.slow
 def test_disconnected_node_loses_its_job(lab: cluster.Lab) -> None:
-    job_id = submit(lab, "-wn3", "--requeue", "--output=/dev/null", "--wrap=sleep 300")
+    options = ["-wn3", "--requeue", "--job-name=disconnected", "--output=/dev/null"]
+    job_id = submit(lab, *options, "--wrap=sleep 300")
     lab.wait_for(lambda: lab.job_state(job_id) == "RUNNING", 120, "the job to run")
     lab.cut("n3")
     lab.wait_for(lambda: lab.job(job_id)["Restarts"] == "1", 120, "the job to be requeued")
-    lab.wait_for(lambda: lab.sacct(job_id)[0]["State"] == "NODE_FAIL", 120, "sacct")
+
+    def is_reported() -> bool:
+        rows = lab.sacct(job_id, "--name=disconnected")
+        return [row["State"] for row in rows[:1]] == ["NODE_FAIL"]
+
+    lab.wait_for(is_reported, 120, "sacct")
     lab.heal("n3")
     lab.wait_for(lambda: lab.job_state(job_id) == "RUNNING", 120, "the job to run again")
 

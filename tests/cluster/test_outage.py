@@ -58,7 +58,7 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert (lost["state"], lost["job_id"], lost["stale_since"]) == ("NOT_SUBMITTED", None, None)
     assert (old["job_id"], old["state"]) == (running, "RUNNING")
     since = datetime.datetime.fromisoformat(old["stale_since"])
-    assert abs((since - known_at).total_seconds()) < 10
+    assert abs((since - known_at).total_seconds()) < 60
     assert re.match(r"Stale since 20\S+: Slurm does not respond: \S", reported), reported
     unheard = error_of(site.run("refresh", check=5))
     assert unheard.startswith("Error: Slurm has not responded since 20"), unheard

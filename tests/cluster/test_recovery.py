@@ -71,8 +71,13 @@ def drive(site: sites.Site, jobs: dict[str, str], seconds: float) -> dict[str, d
     return ended
 
 
-def reach_limit(lab: cluster.Lab, site: sites.Site, name: str, number: int) -> None:
-    """Let the job of this name that is its chain's `number`th reach its time limit now."""
+def reach_limit(
+    lab: cluster.Lab, site: sites.Site, name: str, number: int, *, saves: bool = True
+) -> None:
+    """Let the job of this name that is its chain's `number`th reach its time limit now.
+
+    With `saves` not before it has written its checkpoint, with that number.
+    """
     seen: list[str] = []
 
     def running() -> bool:
@@ -80,9 +85,12 @@ def reach_limit(lab: cluster.Lab, site: sites.Site, name: str, number: int) -> N
         rows = site.items("status", "--all")
         mine = [row for row in rows if row["name"] == name]
         seen[:] = [row["job_id"] for row in mine if row["state"] == "RUNNING"]
-        return len(mine) == number and bool(seen)
+        return len(mine) == number and bool(seen) and (not saves or has_saved(mine[-1]))
 
-    lab.wait_for(running, 90, f"{name} to run as number {number}", 0.5)
+    def has_saved(first: dict[str, Any]) -> bool:
+        return lab.path(f"{first['run_dir']}/checkpoints/checkpoint-{number}.pt").exists()
+
+    lab.wait_for(running, 120, f"{name} to run as number {number}", 0.5)
     lab.run(["scontrol", "update", f"jobid={seen[0]}", "endtime=now+1"], user="root")
 
 
@@ -139,13 +147,13 @@ def test_each_rule(site: sites.Site) -> None:
     lab.cut("n3")
     for name in ("preempted", "contained", "step"):
         site.wait_state(made[name], "RUNNING")
-    site.lab.wait_for(lambda: once_of(site, made["contained"]), 60, "a checkpoint from inside")
-    site.lab.wait_for(lambda: once_of(site, made["step"]), 60, "a checkpoint of the step")
+    site.lab.wait_for(lambda: once_of(site, made["contained"]), 120, "a checkpoint from inside")
+    site.lab.wait_for(lambda: once_of(site, made["step"]), 120, "a checkpoint of the step")
     better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
     site.submit(better, "--nodelist=n1")
     site.wait_state(made["cancelled"], "RUNNING")
     site.run("cancel", made["cancelled"])
-    reach_limit(lab, site, "stuck", 1)
+    reach_limit(lab, site, "stuck", 1, saves=False)
     for number in (1, 2):
         reach_limit(lab, site, "limited", number)
     del made["plain"]
@@ -421,7 +429,7 @@ def test_training_continues_after_preemption_and_time_limit(site: sites.Site) ->
         # What Slurm does at --signal=B:USR1: the ranks save and stop, and Slurm refuses to requeue.
         lab.run(["scancel", "--signal=USR1", "--batch", job["job_id"]], user="alice")
         # The chain's end, by its first job's ID.
-        site.run("wait", first, quiet, timeout_seconds=300)
+        site.run("wait", first, quiet, timeout_seconds=500)
     finally:
         lab.kill(controller)
         controller.communicate()

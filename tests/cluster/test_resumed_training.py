@@ -66,8 +66,7 @@ def submit(
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
     """What metrics.jsonl holds so far."""
-    path = lab.path(f"{job['run_dir']}/metrics.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in lab.read_lines(f"{job['run_dir']}/metrics.jsonl")]
 
 
 def wait_epochs(site: sites.Site, job: dict[str, Any], attempt: int, number: int) -> None:

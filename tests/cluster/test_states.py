@@ -371,6 +371,8 @@ def test_jobs_purged_from_slurm(lab: cluster.Lab, alice_home: str) -> None:
     for job_id in crowd.ids.values():
         lab.forget(job_id)
     good = site.job(crowd.ids["good"])
+    # Its end is unknown: not decided at the first refresh, and never a success.
+    assert crowd.now("shot")["state"] == "PENDING"
     assert (good["state"], good["exit_code"], good["raw_state"]) == (
         "COMPLETED",
         0,
@@ -381,8 +383,6 @@ def test_jobs_purged_from_slurm(lab: cluster.Lab, alice_home: str) -> None:
     assert (three["state"], three["exit_code"]) == ("FAILED", 3)
     assert three["events"][-2]["source"] == "record"
     assert three["events"][-1]["kind"] == "cause"
-    # Its end is unknown: not decided at the first refresh, and never a success.
-    assert crowd.now("shot")["state"] == "PENDING"
     shot = site.wait_state(crowd.ids["shot"], "LOST")
     why = (
         r"\d+ results of squeue over \d+ s did not list it; this cluster has no accounting,"

@@ -23,10 +23,14 @@ path = os.path.join({home!r}, "ran", "-".join(sys.argv[2::2]))
 with open(path, "a") as file:
     file.write(os.environ["SLURM_JOB_ID"] + "\\n")
 """
+#: The first three wait for each other, however slowly they start.
 COUNTED = """\
 import os, time
-file = os.open(os.path.join({home!r}, "ran/steps"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+path = os.path.join({home!r}, "ran/steps")
+file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 os.write(file, b"+1 ")
+while open(path).read().count("+1") < 3:
+    time.sleep(0.1)
 time.sleep(0.5)
 os.write(file, b"-1 ")
 """
@@ -129,9 +133,9 @@ def submitted(site: sites.Site, count: int, calls: int, seconds: float) -> None:
     all_ran_once(site, count)
 
 
-def test_200_points_in_arrays_of_60(limits: cluster.Lab, site: sites.Site) -> None:
-    limits.reconfigure(extra=("MaxArraySize=60",))
-    submitted(site, 200, 4, 400)
+def test_100_points_in_arrays_of_30(limits: cluster.Lab, site: sites.Site) -> None:
+    limits.reconfigure(extra=("MaxArraySize=30",))
+    submitted(site, 100, 4, 400)
 
 
 @pytest.mark.slow
@@ -151,24 +155,24 @@ def test_at_most_max_running_points_run(lab: cluster.Lab, site: sites.Site) -> N
     assert max(itertools.accumulate(map(int, steps))) == 3
 
 
-def test_60_points_with_a_limit_of_three_pending_jobs(lab: cluster.Lab, site: sites.Site) -> None:
+def test_30_points_with_a_limit_of_three_pending_jobs(lab: cluster.Lab, site: sites.Site) -> None:
     quick = sites.Site.make(lab, site.home, more=QUICK)
-    done = quick.run("sweep", "submit", sweep(quick, 60, job='qos = "tiny"'))
+    done = quick.run("sweep", "submit", sweep(quick, 30, job='qos = "tiny"'))
     sent = re.fullmatch(
         r"Submitted (\d+) points of sweep many \(@1\), (\d+) deferred\n", done.stdout
     )
-    assert sent is not None and int(sent[1]) + int(sent[2]) == 60, done.stdout
+    assert sent is not None and int(sent[1]) + int(sent[2]) == 30, done.stdout
     assert "Error" not in done.stderr
     waited = quick.run("wait", "--sweep", "many", timeout_seconds=600)
     assert "Error" not in waited.stderr
-    all_ran_once(quick, 60)
+    all_ran_once(quick, 30)
 
 
 def test_killed_in_the_middle_and_resumed(
     lab: cluster.Lab, site: sites.Site, tell: Callable[[str], None]
 ) -> None:
     quick = sites.Site.make(lab, site.home, more=QUICK + GRACE + "max_submit_jobs = 20\n")
-    spec = sweep(quick, 60)
+    spec = sweep(quick, 40)
     seed = random.randrange(2**32)
     random.seed(seed)
     # Each command dies at its first submission, one after the other, at each point of it.
@@ -186,7 +190,7 @@ def test_killed_in_the_middle_and_resumed(
         argv = ["sweep", "resume", "many"]
     quick.run("sweep", "resume", "many", timeout_seconds=400)
     quick.run("wait", "--sweep", "many", timeout_seconds=600)
-    all_ran_once(quick, 60)
+    all_ran_once(quick, 40)
 
 
 def test_rerun_points_wait_for_a_task_of_the_first_array_and_for_a_new_job(
@@ -206,7 +210,7 @@ def test_rerun_points_wait_for_a_task_of_the_first_array_and_for_a_new_job(
         return [(row["job_id"], row["state"]) for row in rows]
 
     site.run("sweep", "submit", spec)
-    lab.wait_for(lambda: jobs()[0][1] == "FAILED", 60, "the first run to fail")
+    lab.wait_for(lambda: jobs()[0][1] == "FAILED", 120, "the first run to fail")
     (first, _), (held, waits), (second, runs), (other, _) = jobs()
     assert (waits, runs) == ("PENDING", "RUNNING")
     site.run("cancel", held, other)

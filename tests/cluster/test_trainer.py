@@ -10,12 +10,10 @@ from tests.cluster import site as sites
 from tests.cluster import test_digits as digits
 from tests.cluster import test_resumed_training as resumed
 
-TWO_HOSTS = ("resources.nodes=2", "resources.gpus_per_node=2")
-
 
 def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     changes = (
-        *TWO_HOSTS,
+        *digits.ONE_RANK_A_HOST,
         "launch.module=trainers.tools.preflight",
         # The training's own arguments are left out.
         "args.batch_size=false",
@@ -28,7 +26,7 @@ def test_preflight_succeeds_on_two_hosts(site: sites.Site) -> None:
     )
     words = [digits.BARE, *(word for change in changes for word in ("--set", change))]
     job, log = digits.train(site, words)
-    assert (job["nodes"], job["gpus"]) == (2, 4)
+    assert (job["nodes"], job["gpus"]) == (2, 2)
     # Not the last line: torchrun of the host that ends last warns that the other's store is gone.
     assert "preflight: ready" in log.splitlines()
     assert "ok       data: digits, 1438 samples for training and 359 for testing" in log

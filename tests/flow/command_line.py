@@ -21,7 +21,7 @@ from tests import contract, postgresql, zygote
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 120.0
 #: In front of a command: it is killed when this process ends, however that happens.
 TIED = ("setpriv", "--pdeathsig", "KILL", "--")
 PROGRESS = re.compile(

@@ -126,7 +126,7 @@ class FakeSlurm:
         calls = [ast.literal_eval(line) for line in lines]
         return [argv for name, argv in calls if command in (None, name)]
 
-    def wait_for(self, job_id: str | int, *states: str, timeout_seconds: float = 20.0) -> fake.Job:
+    def wait_for(self, job_id: str | int, *states: str, timeout_seconds: float = 60.0) -> fake.Job:
         """Wait until a job that runs is in one of the states."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:

@@ -75,7 +75,7 @@ def test_a_job_runs_to_its_end(
     banner, *lines = job.logs(follow=True)
     assert banner.startswith("=== orchestrator train job 1 task 0 attempt 0 on ")
     assert lines == ["arguments --lr 0.1", "step 1 loss 1.0", "step 2 loss 0.5", "step 3 loss nan"]
-    assert job.wait(timeout=30) is job
+    assert job.wait(timeout=60) is job
     assert job.state == "COMPLETED" and job.ended
     assert list(job.logs()) == [banner, *lines]
     assert list(job.logs(lines=1)) == ["step 3 loss nan"]
@@ -96,7 +96,7 @@ def test_a_failed_job_is_explained(
         orc.errors.JobFailedError,
         match=r"^job 1 ended FAILED, exit code 3:0; see `orchestrator explain 1`$",
     ):
-        job.wait(timeout=30)
+        job.wait(timeout=60)
     assert job.wait(check=False).state == "FAILED"
     explanation = job.explain()
     assert [explanation[0]["cause"], len(explanation)] == ["nonzero_exit", 1]

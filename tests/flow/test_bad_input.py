@@ -191,7 +191,7 @@ def test_a_dotted_key_of_60_kb(cli, unchanged):
     spec = cli.spec("[job]\nname" + ".a" * 30_000 + " = 1\n")
     begun = time.monotonic()
     done = cli("submit", spec)
-    assert time.monotonic() - begun < 10.0
+    assert time.monotonic() - begun < 30.0
     assert (done.code, done.out) == (3, "")
     # The line is shown, cut to 500 characters.
     shown = "    2 | " + ("name" + ".a" * 250)[:497] + "..."

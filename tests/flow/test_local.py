@@ -347,7 +347,7 @@ def test_the_time_limit_is_kept_from_the_start_of_the_job(here):
         "late",
         *LINE,
         "--set",
-        "job.time_limit=0:02",
+        "job.time_limit=0:03",
         "--signal-seconds",
         "1",
         "--parsable",
@@ -356,12 +356,12 @@ def test_the_time_limit_is_kept_from_the_start_of_the_job(here):
     ).out.strip()
     waiting = entry_of(here, second)
     assert waiting.state == "PENDING"
-    here.wait_until(lambda: time.time() > waiting.submitted_at + 2.5, "longer than its limit")
+    here.wait_until(lambda: time.time() > waiting.submitted_at + 3.5, "longer than its limit")
     (here.home / "go").touch()
     assert ended(here, second) == ("TIMEOUT", "0:9")
     assert ended(here, first) == ("COMPLETED", "0:0")
     item = job(here, second)
-    assert 4 <= item["elapsed_seconds"] <= 8, "2 s, and 2 s until KILL"
+    assert 5 <= item["elapsed_seconds"] <= 30, "3 s, and 2 s until KILL; a busy machine is late"
     log = Path(item["stdout_path"]).read_text()
     assert log.rstrip().endswith(" DUE TO TIME LIMIT ***")
     stop = Path(item["run_dir"], "stop.0.0").read_text()

@@ -394,6 +394,6 @@ def test_prometheus_scrapes_the_page_and_the_rule_of_a_stalled_job_fires(
         with urllib.request.urlopen(f"{address}/api/v1/query?query={query}", timeout=10) as answer:
             assert json.load(answer)["data"]["result"][0]["value"][1] == "1"
         # No controller runs.
-        assert "OrchestratorControllerNotRunning" in alerts()
+        cli.wait_until(lambda: "OrchestratorControllerNotRunning" in alerts(), "the other alert")
         (folder / "1.out").write_text("step 2\n")
         cli.wait_until(lambda: "OrchestratorJobStalled" not in alerts(), "its end")

@@ -116,7 +116,7 @@ def test_an_unknown_name_lists_what_is_installed(with_plugins: command_line.Comm
         'Error: --launcher: launch.launcher: no launcher "time". Did you mean "timed"? Installed '
         "plugins: timed. Built in: auto, torchrun, srun, python, ray\n"
         '--container-runtime: container.runtime: no container runtime "x". Installed plugins: '
-        "unshare. Built in: none, apptainer, singularity, pyxis\n"
+        "unshare. Built in: none, apptainer, singularity, pyxis, podman-hpc, charliecloud, edf\n"
         "2 problems; nothing was submitted.\n",
     )
     done = cli("submit", "train.py", "--launcher", "timed", PYTHONPATH=str(command_line.CHECKOUT))

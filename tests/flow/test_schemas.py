@@ -90,6 +90,7 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
     check(passed, failed, "--compare", command="metrics")
     check(passed, failed, "--compare", "--by", "step", command="metrics")
     check(passed, command="metrics reparse")
+    check(passed, "--to", "tensorboard", command="metrics export")
     check(passed, "--grep", "loss", "-C", "1", command="logs")
     check(command="patterns list")
     check(log, command="patterns test")
@@ -136,10 +137,10 @@ def test_all_kinds_fit_their_schemas(cli, fake_slurm):
         cli("db", "backup")
         check(command="db restore")
     unseen = set(kinds.KINDS) - set(seen)
-    # Tests of nodes, notices, damaged databases and clean-up have rows of these
+    # Tests of images, nodes, notices, damaged databases and clean-up have rows of these
     # (command_line.Done.items).
-    assert unseen == {"host_jobs", "nodes", "notices", "problems", "pruned"}, os.linesep.join(
-        map(str, seen.items())
+    assert unseen == {"host_jobs", "images", "nodes", "notices", "problems", "pruned"}, (
+        os.linesep.join(map(str, seen.items()))
     )
 
 

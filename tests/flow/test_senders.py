@@ -316,9 +316,9 @@ def test_time_limit_of_a_slow_webhook(tmp_path: Path, answer: bytes) -> None:
         with pytest.raises(senders.SendError) as caught:
             url = f"http://127.0.0.1:{port}/x"
             send(tmp_path, kind="webhook", url=url, timeout_seconds=0.3)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         # Nothing is left waiting for the rest.
-        assert ended.wait(10)
+        assert ended.wait(60)
     assert str(caught.value) == "http://127.0.0.1/***: timed out after 0.3 s"
     assert caught.value.may_have_it
 
@@ -328,8 +328,8 @@ def test_time_limit_of_a_slow_mail_server(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(senders.SendError) as caught:
             send(tmp_path, **mail(port), timeout_seconds=0.3)
-        assert time.monotonic() - began < 5
-        assert ended.wait(10)
+        assert time.monotonic() - began < 30
+        assert ended.wait(60)
     assert str(caught.value) == f"127.0.0.1:{port}: timed out after 0.3 s"
     assert caught.value.may_have_it is False
 

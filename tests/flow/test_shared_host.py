@@ -139,6 +139,10 @@ def test_a_cloned_repository_starts_nothing(cli, tmp_path):
     state["BASH_ENV"] = str(source / "evil.sh")
     sent = cli("submit", *LOCAL, "--name", "b", "--", source / "long.py", cwd=away, **state)
     assert sent.code == 0, sent.err
+    # Until then its queue is written.
+    cli.wait_until(
+        lambda: cli("status", "a", "--json", cwd=away, **state).items[0]["state"] == "RUNNING"
+    )
     shutil.copytree(source, clone)
     try:
         done = cli("cancel", "b", "a", cwd=away, **state)

@@ -47,7 +47,7 @@ def test_numbers_and_names(cli: command_line.CommandLine, fake_slurm: FakeSlurm)
         assert code == 0
         return re.sub(r"\x1b\[[0-9;]*m", "", out.decode().replace("\r\n", "\n"))
 
-    assert re.sub(r"00:00:0\d", "00:00:0N", on_terminal("status")) == STATUS
+    assert re.sub(r"\b00:0\d:\d\d", "00:00:0N", on_terminal("status")) == STATUS
     assert on_terminal("metrics", "1", "--name", "loss", "--name", "throughput") == METRICS
     assert FOLLOWED in on_terminal("metrics", "1", "-f")
     # In a pipe all of it, as a table too.

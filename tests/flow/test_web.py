@@ -195,7 +195,7 @@ def test_signals_end_it_with_open_streams(
             events.next("hello")
             begun = time.monotonic()
             assert server.stop(number) == (0, "")
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 20
         assert not socket_path.exists()
 
 

@@ -117,7 +117,7 @@ def test_app_of_open_ondemand(
         forwarded["X-Forwarded-Host"] = "evil.example"
         assert front.request("GET", "/pun/dev/jobs/", forwarded).status == 421
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
         inner = tmp_path / f"orchestrator-{os.getuid()}" / "ondemand.sock"
         cli.wait_until(lambda: not inner.exists(), "the end of the server")
     finally:

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 
 from tests.flow import command_line
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 JOB = """
 [job]
 name = "{name}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
-from trainers.distributed import DistInfo, Launcher
+from trainers.distributed import DistInfo
 
 
 def run(work: Callable[..., None], world_size: int, *options: object) -> bool:
@@ -42,7 +42,7 @@ def process_group(rank: int, world_size: int, store: str) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def dist_info(rank: int, world_size: int, launcher: Launcher = "torchrun") -> DistInfo:
+def dist_info(rank: int, world_size: int, launcher: str = "torchrun") -> DistInfo:
     """Return what a rank knows of the ranks, all on this host."""
     return DistInfo(
         launcher=launcher,

@@ -9,6 +9,7 @@ import importlib
 import pathlib
 import sys
 import threading
+import time
 from typing import Any
 
 import torch
@@ -221,6 +222,31 @@ def differing_data(dist: distributed.DistInfo) -> list[str]:
     return []
 
 
+def timed(dist: distributed.DistInfo, path: pathlib.Path) -> tuple[list[float], list[float]]:
+    """Times of a step, reduced and gathered; rank 1 computes its loss after rank 0 has ended."""
+    trainer = make(dist, "ddp", passes=2)
+    now, losses = trainer.meter._now, trainer.task.losses
+
+    def noted() -> Any:
+        value = now()
+        if dist.rank == 0:
+            with path.open("a") as file:
+                file.write("x")
+        return value
+
+    def waiting(model: nn.Module, batch: Any) -> Any:
+        while dist.rank == 1 and (not path.exists() or path.stat().st_size < 2):
+            time.sleep(0.001)
+        return losses(model, batch)
+
+    trainer.meter._now, trainer.task.losses = noted, waiting  # type: ignore[method-assign]
+    trainer.source.begin_epoch(1, 0)
+    trainer.train_step()
+    steps = trainer.meter.snapshot(1).steps
+    ((begin, end),) = steps
+    return metrics.compute_times(steps), distributed.gather(end - begin)
+
+
 def gloo_threads() -> list[str]:
     names = [path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
     return [name.strip() for name in names if "gloo" in name]
@@ -240,6 +266,7 @@ def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> No
         # Another group: FSDP and static graphs keep theirs.
         with forked.process_group(rank, world_size, f"{store}.two"):
             results |= measure_two(dist)
+            results["timed"] = timed(dist, output.with_name("ended"))
     if rank == 0:
         torch.save(results, f"{output}.{world_size}")
 

@@ -126,7 +126,7 @@ def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
     assert parallel.resolve_mode(args, dist_info(world_size), num_gpus=4) == expected
 
 
-def dist_info(world_size: int, launcher: distributed.Launcher = "torchrun") -> distributed.DistInfo:
+def dist_info(world_size: int, launcher: str = "torchrun") -> distributed.DistInfo:
     return forked.dist_info(0, world_size, launcher)
 
 

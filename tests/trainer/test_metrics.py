@@ -23,7 +23,7 @@ def append(
     path: pathlib.Path, *values: metrics.Value, environ: Mapping[str, str] = {}, rank: int = 0
 ) -> None:
     outputs = metrics.Outputs(path, environ, 2, tensorboard=False)
-    outputs.append(3, 1, *values, rank=rank)
+    outputs.append(3, 1, *((*value[:3], rank) for value in values))
     outputs.close()
 
 

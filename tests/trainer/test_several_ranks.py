@@ -65,6 +65,12 @@ def test_evaluation_counts_each_sample_once(results: Results, world_size: int) -
         assert one == pytest.approx(other, rel=1e-6)
 
 
+def test_the_time_of_a_step_ends_before_the_rank_waits(results: Results) -> None:
+    reduced, own = results[2]["timed"]
+    assert reduced == own
+    assert min(own) > 0
+
+
 def test_ranks_with_different_data_end(results: Results) -> None:
     for rank, message in enumerate(results[2]["differing"]):
         assert re.fullmatch(

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from trainers import errors
+from trainers.data.vision import TORCHVISION
 from trainers.models import networks
-
-TORCHVISION = "torchvision:"
 
 MODELS: Mapping[str, Callable[[torch.Size, int], nn.Module]] = {
     "cnn": networks.cnn,

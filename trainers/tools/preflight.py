@@ -152,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.set_defaults(dataset=None)
     add = parser.add_argument
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check")
-    size = {"type": arguments.positive, "default": LARGEST_BYTES}
-    add("--largest-bytes", help="largest all-reduce", **size)
+    help_text = "largest all-reduce"
+    add("--largest-bytes", type=arguments.positive, default=LARGEST_BYTES, help=help_text)
     try:
         return run(parser.parse_args(argv))
     except errors.TrainerError as error:

@@ -245,15 +245,8 @@ class MetricStore(base.Store):
     ) -> dict[int, list[int]]:
         """Apply `last`, `every` and `points` to each job, name and rank."""
         lines: dict[int, list[int]] = {metric_set.id: [] for metric_set, _ in selected}
-        if query.last == 1:
-            for line_id, set_id in self._newest_lines(list(lines), query):
-                lines[set_id].append(line_id)
-        elif query.last is not None:
-            for set_id, line_ids in lines.items():
-                line_ids += [line_id for line_id, _ in self._lines([set_id], query, query.last)]
-        else:
-            for line_id, set_id in self._lines(list(lines), query):
-                lines[set_id].append(line_id)
+        for line_id, set_id in self._lines(list(lines), query):
+            lines[set_id].append(line_id)
         series: dict[tuple[int, str, int | None], list[int]] = {}
         for metric_set, places in selected:
             for place in places:
@@ -270,26 +263,28 @@ class MetricStore(base.Store):
         return ids
 
     def _lines(
-        self, set_ids: Sequence[int], query: metrics.MetricQuery, last: int | None = None
-    ) -> Iterator[tuple[int, int]]:
-        """Yield IDs of lines and their sets; with `last` only that many, the newest first."""
-        statement = sa.select(_LINE.id, _LINE.set_id)
-        statement = statement.where(base.among(_LINE.set_id, set_ids), *_line_conditions(query))
-        if last is not None:
-            statement = statement.order_by(_LINE.id.desc()).limit(last)
-        return self._fetched(statement)
-
-    def _newest_lines(
         self, set_ids: Sequence[int], query: metrics.MetricQuery
     ) -> Iterator[tuple[int, int]]:
-        """Yield the newest line of each set, and the set: one search of the index for each."""
-        newest = sa.select(sa.func.max(_LINE.id)).where(
-            _LINE.set_id == _SET.id, *_line_conditions(query)
-        )
-        statement = sa.select(newest.scalar_subquery(), _SET.id)
-        for line_id, set_id in self._rows(statement.where(base.among(_SET.id, set_ids))):
-            if line_id is not None:
-                yield line_id, set_id
+        """Yield IDs of lines and their sets; with `last` only that many of each set."""
+        if query.last is None:
+            statement = sa.select(_LINE.id, _LINE.set_id)
+            statement = statement.where(base.among(_LINE.set_id, set_ids))
+        else:
+            # Of each set one search of the index; a window function would read all its lines.
+            other = METRIC_LINES.alias().c
+            nth = (
+                sa.select(other.id)
+                .where(other.set_id == _SET.id, *_line_conditions(query, other))
+                .order_by(other.id.desc())
+                .offset(query.last - 1)
+                .limit(1)
+            )
+            statement = sa.select(_LINE.id, _SET.id).join_from(
+                METRIC_SETS, METRIC_LINES, _LINE.set_id == _SET.id
+            )
+            first = sa.func.coalesce(nth.scalar_subquery(), 0)
+            statement = statement.where(base.among(_SET.id, set_ids), _LINE.id >= first)
+        return self._fetched(statement.where(*_line_conditions(query)))
 
     def _fetched(self, statement: sa.Select[Any]) -> Iterator[Any]:
         parts = self._connection.execute(statement).partitions(_FETCH_ROWS)
@@ -323,14 +318,16 @@ def _extend(column: metrics.Numbers, values: Sequence[float | None]) -> None:
         column.extend(math.nan if value is None else value for value in values)
 
 
-def _line_conditions(query: metrics.MetricQuery) -> Iterator[sa.ColumnElement[bool]]:
+def _line_conditions(
+    query: metrics.MetricQuery, line: Any = _LINE
+) -> Iterator[sa.ColumnElement[bool]]:
     """Yield the conditions of a query on single lines."""
     for column, least, most in (
-        (_LINE.step, query.first_step, query.last_step),
-        (_LINE.epoch, query.first_epoch, query.last_epoch),
-        (_LINE.time, query.since, query.until),
+        (line.step, query.first_step, query.last_step),
+        (line.epoch, query.first_epoch, query.last_epoch),
+        (line.time, query.since, query.until),
         # The metrics of a line are committed together.
-        (_LINE.id, None if query.after is None else query.after // METRIC_PLACES + 1, None),
+        (line.id, None if query.after is None else query.after // METRIC_PLACES + 1, None),
     ):
         if least is not None:
             yield column >= least

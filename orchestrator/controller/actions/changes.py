@@ -11,7 +11,7 @@ from orchestrator.controller.actions import confirmed
 from orchestrator.controller.prune import marks
 from orchestrator.controller.refresh import slurm_queries
 from orchestrator.controller.session import contexts
-from orchestrator.diagnosis import pending_reasons
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 
 #: slurmctld's error for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05)
 _DISABLED = "Requested operation is presently disabled"

@@ -15,7 +15,7 @@ from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import deferred_jobs
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.diagnosis import pending_reasons
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.processes import process
 from orchestrator.slurm.client import Client

@@ -86,14 +86,13 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
     quiet = context.with_reporter(context.reporter.silent())
     with contextlib.suppress(errors.OrchestratorError):
         ingest.ingest(quiet, running, deadline=deadlines.NEVER.within(READING_SECONDS))
-    query = metrics.MetricQuery(
-        job_rows=tuple(job.row for job in running),
-        names=(*alerts.LOSSES, *alerts.THROUGHPUTS, *alerts.RANK_TIMES),
-        prefer_jsonl=True,
-        last=alerts.MAX_VALUES,
-    )
+    values: dict[int, list[jobs.Metric]] = {}
     with context.store.reading() as work:
-        values = work.metrics.by_job(query)
+        for names, last in alerts.VALUES.items():
+            rows = tuple(job.row for job in running)
+            query = metrics.MetricQuery(job_rows=rows, names=names, prefer_jsonl=True, last=last)
+            for row, of_job in work.metrics.by_job(query).items():
+                values.setdefault(row, []).extend(of_job)
         stored_specs = work.jobs.specs({job.token for job in running})
     known = {token: _spec(text) for token, text in stored_specs.items()}
     now = context.clock.now()

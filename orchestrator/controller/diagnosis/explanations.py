@@ -23,10 +23,10 @@ from orchestrator.diagnosis import (
     log_reader,
     log_rules,
     main_finding,
-    pending_facts,
-    pending_jobs,
-    pending_reasons,
 )
+from orchestrator.diagnosis.pending import facts as pending_facts
+from orchestrator.diagnosis.pending import jobs as pending_jobs
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 from orchestrator.diagnosis.records import Explanation, JobFacts, Source
 from orchestrator.files import run_folder
 from orchestrator.logs import head_and_tail

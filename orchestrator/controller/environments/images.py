@@ -31,8 +31,11 @@ def describe(
     An image that cannot be read, a folder and a registry reference have no digest.
     """
     image = environments.Image(runtime=container.runtime, image=container.image or "")
-    if image.runtime == "pyxis" and not image.image.startswith(("/", "./", "../")):
-        return dataclasses.replace(image, missing="not a file: a registry has it")
+    if container.image_path is None:
+        reason = "not a file: a registry has it"
+        if container.runtime != "pyxis":
+            reason = f"not a file: {container.runtime} knows it by name"
+        return dataclasses.replace(image, missing=reason)
     path = folder / image.image
     try:
         opened = files.open_regular(path)

@@ -51,13 +51,12 @@ class Exclusion:
 
 def of(context: contexts.Context, spec: jobs.JobSpec, script: str, cluster: str) -> Exclusion:
     """Return what is excluded in addition, without the nodes that Slurm does not know any more."""
-    requested = _options(spec, script)
-    own = requested.get("exclude") or ""
+    own = _options(spec, script).get("exclude") or ""
     if "/" in own or "{" in own:
         # A file with names, or a function such as feature{a100}, which Slurm reads.
         return Exclusion()
     hosts = fields.expand_hosts(own)
-    needed = fields.expand_hosts(requested.get("nodelist") or "")
+    needed = requested(spec, script)
     added = tuple(
         node
         for node in record.excluded(context, cluster)
@@ -78,6 +77,12 @@ def _unknown(context: contexts.Context, cluster: str, hosts: Sequence[str]) -> t
     return unknown
 
 
+def requested(spec: jobs.JobSpec, script: str = "") -> list[str]:
+    """Return the nodes that a job asks for by name; without its script, those of its spec."""
+    names = _options(spec, script).get("nodelist") if script else spec.nodelist
+    return fields.expand_hosts(names or "")
+
+
 def expected(context: contexts.Context, spec: jobs.JobSpec, script: str) -> list[str]:
     """Return what `submit` would add to the script, as sentences."""
     facts = clusters.known_facts(context)
@@ -95,8 +100,11 @@ def applied(
     """Return the options for sbatch's command line with the exclusion, which is reported."""
     for sentence in exclusion.sentences:
         context.reporter.info(sentence)
-    if exclusion.sentences:
-        event = context.event("exclude", "; ".join(exclusion.sentences), source="rules")
+    event = context.event("exclude", "; ".join(exclusion.sentences), source="rules")
+    with context.store.reading() as work:
+        before = [each.detail for each in work.events.of_job(job.row) if each.kind == event.kind]
+    # A deferred job is tried many times.
+    if event.detail != (before[-1] if before else ""):
         with context.store.writing() as work:
             work.events.add(job.row, event)
     return exclusion.over(options)

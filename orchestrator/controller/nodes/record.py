@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import math
@@ -27,11 +28,28 @@ EXCLUDED_SECONDS = 30.0
 
 
 def read(context: contexts.Context, since: datetime.datetime | None = None) -> list[nodes.Node]:
-    """Return the nodes of all clusters, those with the highest scores first.
+    """Return the nodes of all clusters, those with the highest scores first. Slurm is not asked.
 
-    since: only attempts that ended since then; None: all that still count. Slurm is not asked.
+    since: count only attempts that ended since then. Scores and what follows from them are always
+    those by which jobs are submitted.
     """
-    scored = _scored(context, since)
+    judged = _judged(context)
+    if since is None:
+        return judged
+    counted = {(node.cluster, node.name): node for node in _scored(context, since)}
+    rows = []
+    for node in judged:
+        own = counted.pop((node.cluster, node.name), None)
+        if own is not None or node.is_excluded:
+            own = own or nodes.Node(cluster=node.cluster, name=node.name)
+            names = ("score", "is_excluded", "reason")
+            rows.append(dataclasses.replace(own, **{name: getattr(node, name) for name in names}))
+    # What is older than what counts.
+    return [*rows, *counted.values()]
+
+
+def _judged(context: contexts.Context) -> list[nodes.Node]:
+    scored = _scored(context, None)
     known: dict[str, frozenset[str]] = {}
     with context.store.reading() as work:
         for cluster in {node.cluster for node in scored}:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files, graphs, jobs, plans, specs
-from orchestrator.controller.nodes import record
+from orchestrator.controller.nodes import exclusion, record
 from orchestrator.controller.planning import hours
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import job_scripts
@@ -39,7 +39,7 @@ def of_request(
     action = (
         f"Submit {spec.name}: {size}{what}{exclusive}{limit}{again}, with code {_code(spec.code)}"
     )
-    without, nodes_basis = _without_nodes(context)
+    without, nodes_basis = _without_nodes(context, [exclusion.requested(spec, script)])
     return plans.Effect(
         actions=(action, *without),
         jobs=tasks,
@@ -67,7 +67,10 @@ def of_points(
     ]
     if resent:
         actions.append(f"Submit {naming.names_of(resent)} of {name}, which Slurm never had")
-    without, nodes_basis = _without_nodes(context)
+    requested = [
+        exclusion.requested(ready.submission.spec, ready.script.text) for ready in prepared.ready
+    ]
+    without, nodes_basis = _without_nodes(context, requested)
     return plans.Effect(
         actions=(*actions, *without),
         jobs=len(prepared.points) + len(resent),
@@ -96,7 +99,7 @@ def of_graph(
 ) -> plans.Effect:
     """Return what submitting a graph would do; of_nodes: the specs of each node's jobs."""
     of_jobs = [spec for node_specs in of_nodes.values() for spec in node_specs]
-    without, nodes_basis = _without_nodes(context)
+    without, nodes_basis = _without_nodes(context, [*map(exclusion.requested, of_jobs)])
     return plans.Effect(
         actions=(
             *(
@@ -176,11 +179,18 @@ def _settings(context: contexts.Context) -> dict[str, str]:
     return {"the configuration": _digest(json.dumps(values))}
 
 
-def _without_nodes(context: contexts.Context) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the nodes that jobs are submitted without, as sentences and as part of the basis."""
+def _without_nodes(
+    context: contexts.Context, requested: Sequence[Collection[str]] = ()
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the nodes that jobs are submitted without, as sentences and as part of the basis.
+
+    requested: of each job the nodes that it names, which are not excluded.
+    """
     if context.configuration.nodes.exclude != "auto" or context.is_local:
         return (), {}
-    excluded = record.excluded(context, clusters.facts(context).cluster)
+    by_all = set.intersection(*map(set, requested or [()]))
+    nodes = record.excluded(context, clusters.facts(context).cluster)
+    excluded = [node for node in nodes if node.name not in by_all]
     sentences = (f"Exclude {node.name} (nodes.exclude): {node.reason}" for node in excluded)
     return tuple(sentences), {"the excluded nodes": ",".join(node.name for node in excluded)}
 

@@ -84,14 +84,16 @@ def continue_job(
         configuration = dataclasses.replace(context.configuration, runs_dir=runs_dir)
         rendered = job_scripts.render(configuration, request, is_local=context.is_local)
         script, template = rendered.text, (rendered.template, rendered.template_hash)
-    _close(old_folder, job)
+    _close(old_folder, job, with_tracking=bool(spec.tracking.trackers))
 
     def finish(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _store_continuation(context, work, planned, job, added[0])
 
     task = job.array_task_id
     # Resolved, because the first job of the chain has the real folders.
-    kept = (old_folder.checkpoints(task), old_folder.path / run_folder.CODE)
+    kept = [old_folder.checkpoints(task), old_folder.path / run_folder.CODE]
+    if spec.tracking.trackers:
+        kept.append(old_folder.tracking(task))
     intent = intents.Intent(
         spec=spec,
         script=script,
@@ -152,9 +154,14 @@ def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
     run_folder.RunFolder(Path(job.run_dir)).drop_environment(run_folder.RETRY_ENVIRONMENT)
 
 
-def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
-    """Let the failed job start no more, and write no more if it still runs unseen."""
+def _close(folder: run_folder.RunFolder, job: jobs.Job, *, with_tracking: bool) -> None:
+    """Let the failed job start no more, and write no more if it still runs unseen.
+
+    with_tracking: trackers continue its run, even if it did not come so far.
+    """
     try:
+        if with_tracking:
+            folder.tracking(job.array_task_id).mkdir(mode=0o700, exist_ok=True)
         is_closed = folder.close(job.array_task_id or 0, job.attempt)
     except FileNotFoundError as error:
         raise NotContinuedError(f"its run folder {folder.path} was deleted") from error

@@ -58,6 +58,14 @@ def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str
     return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
 
 
+def _trackers(context: contexts.Context) -> list[str]:
+    if not context.configuration.tracking.sync:
+        return []
+    from orchestrator.controller.trackers import sync
+
+    return sync.step(context)
+
+
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     """Return the steps in their order: each uses what the ones before it stored.
 
@@ -67,6 +75,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
         Step("refresh", functools.partial(_refresh, floor_seconds=floor_seconds), by_clock=False),
         Step("logs", ended_jobs.step, by_clock=False),
         Step("recover", recover_jobs.step),
+        Step("trackers", _trackers),
         Step("graphs", graphs.step),
         Step("schedules", triggers.step),
         Step("notices", delivery.step),

@@ -13,7 +13,8 @@ from orchestrator.controller.actions import cancel, wait
 from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import fabric_checks, site_checks
 from orchestrator.controller.submission import job_scripts, submit
-from orchestrator.diagnosis import exit_codes, pending_reasons
+from orchestrator.diagnosis import exit_codes
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 
 NAME = "doctor"
 #: A larger difference of clocks makes times in logs and ages of files misleading.
@@ -29,12 +30,19 @@ _OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 _SCRIPT = """
 echo "probe host $(hostname)"
 echo "probe clock $(date +%s)"
-for runtime in apptainer singularity; do
+for runtime in apptainer singularity podman-hpc ch-run; do
     if command -v "$runtime" >/dev/null; then
-        echo "probe container $("$runtime" --version)"
-        break
+        case $runtime in
+            podman-hpc) version=$(podman-hpc infohpc 2>&1 | sed -n 's/.*Version: /podman-hpc /p');;
+            ch-run) version="ch-run $(ch-run --version 2>&1)" ;;
+            *) version=$("$runtime" --version) ;;
+        esac
+        echo "probe container ${version:-$runtime}"
     fi
 done
+options=$(srun --help 2>/dev/null)
+case $options in *--container-image*) echo "probe container srun --container-image (pyxis)" ;; esac
+case $options in *--environment*) echo "probe container srun --environment (EDF)" ;; esac
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=driver_version,name --format=csv,noheader | sed 's/^/probe gpu /'
 fi
@@ -172,9 +180,11 @@ def _clock(job: jobs.Job, facts: _Facts) -> site_checks.Check:
 def _container(facts: _Facts) -> site_checks.Check:
     name, host = "container on a node", facts["host"][0]
     if "container" in facts:
-        return site_checks.ok(name, f"{facts['container'][0]} on {host}")
+        # `singularity` may be a link to apptainer.
+        programs = ", ".join(dict.fromkeys(facts["container"]))
+        return site_checks.ok(name, f"{programs} on {host}")
     cure = "only needed for specs with [container]; a module may provide it: set modules"
-    return site_checks.warning(name, f"neither apptainer nor singularity on {host}", cure)
+    return site_checks.warning(name, f"not on {host}: {site_checks.RUNTIMES}", cure)
 
 
 def _gpus(facts: _Facts) -> site_checks.Check:

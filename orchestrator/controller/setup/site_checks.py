@@ -23,6 +23,9 @@ from orchestrator.text import escaping, nouns
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
+_CONTAINER_PROGRAMS = ("apptainer", "singularity", "podman-hpc", "ch-run")
+#: Their names, for messages.
+RUNTIMES = "apptainer, singularity, podman-hpc or ch-run"
 _MIN_FREE_BYTES = 100 * 1024 * 1024
 _LOCAL = "set state_dir to a folder on a local disk that you can write"
 _SHOW = "`orchestrator serve --status` shows more; nothing to do if you need no controller"
@@ -201,8 +204,10 @@ def _notices(store: stores.Store, configuration: config.Configuration) -> Iterat
 
 
 def _container() -> Check:
-    for runtime in ("apptainer", "singularity"):
-        if path := shutil.which(runtime):
-            return ok("container", path)
+    paths = [path for name in _CONTAINER_PROGRAMS if (path := shutil.which(name))]
+    if paths:
+        # `singularity` may be a link to apptainer.
+        first = {os.path.realpath(path): path for path in reversed(paths)}
+        return ok("container", ", ".join(reversed(first.values())))
     cure = "only needed for specs with [container]; it may exist only on compute nodes"
-    return warning("container", "neither apptainer nor singularity is on PATH here", cure)
+    return warning("container", f"not on PATH here: {RUNTIMES}", cure)

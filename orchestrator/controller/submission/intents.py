@@ -200,6 +200,8 @@ def _create_folder(
         hard_links[run_folder.CODE_ARCHIVE] = archive
         paths = spec.code.folder or ".", *spec.code.python_paths
         files[run_folder.CODE_PATHS] = "".join(f"{path}\n" for path in paths)
+    if intent.sweep is not None and spec.tracking.trackers:
+        files[run_folder.SWEEP] = f"{intent.sweep}\n"
     if names:
         environ = stored_environment(context, spec.environment)
         files |= dict.fromkeys(names, json.dumps(environ))

@@ -43,6 +43,11 @@ def submit(
     script = job_scripts.render(context.configuration, request, is_local=is_local)
     facts = clusters.facts(context)
     job_scripts.refuse_too_many_tasks(request, facts)
+    if request.spec.container.runtime != "none":
+        # Few jobs have an image, and `submit` loads few modules.
+        from orchestrator.controller.images import architectures
+
+        architectures.check(context, request, facts.cluster)
     intents.check(context, request.spec, script.text)
     if context.guard.approve is not None:
         # Few commands are planned, and `submit` loads few modules.
@@ -184,5 +189,12 @@ def test_only(context: contexts.Context, request: job_scripts.Request) -> str:
         from orchestrator.controller.nodes import exclusion
 
         cluster = clusters.facts(context).cluster
-        options = exclusion.of(context, request.spec, script, cluster).over(options)
+        excluded = exclusion.of(context, request.spec, script, cluster)
+        try:
+            return context.slurm.test_only(script, excluded.over(options))
+        except errors.SlurmError as error:
+            if not excluded.added or not sbatch.has_no_nodes(str(error)):
+                raise
+        # As in a submission.
+        options = dataclasses.replace(excluded, are_needed=True).over(options)
     return context.slurm.test_only(script, options)

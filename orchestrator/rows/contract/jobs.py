@@ -148,6 +148,7 @@ class JobDetails(JobRow):
     chain: Annotated[list[LinkRow], "Jobs that continue one another, in their order."]
     attempts: list[AttemptRow]
     events: Annotated[list[EventRow], "The history."]
+    run_pages: Annotated[Mapping[str, str], "Addresses of its run in trackers, by name."]
     provenance: Annotated[
         Mapping[str, Any], "Commit, changes, command line, versions and container at submission."
     ]

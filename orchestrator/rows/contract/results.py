@@ -48,6 +48,16 @@ class ReparsedRow(TypedDict):
     kept: Annotated[str, "Why the old metrics stay; empty: they were replaced."]
 
 
+class ExportedRow(TypedDict):
+    job_row: Annotated[int, "The newest job of the run."]
+    job_id: JobId
+    run: Annotated[str, "Name of the run: that of the job, and the token of its first job."]
+    sweep: str | None
+    values: Annotated[int, "Values of the run: later attempts replace those of earlier ones."]
+    added: Annotated[int, "Of these, how many were not exported before."]
+    place: Annotated[str, "The folder, or the address of the run."]
+
+
 class StatisticRow(TypedDict):
     job_row: int
     job_id: JobId

@@ -49,6 +49,16 @@ class NodeRow(TypedDict):
     reason: Annotated[str, "Why, or why not in spite of its score."]
 
 
+class ImageRow(TypedDict):
+    name: str
+    path: str
+    state: Annotated[str, "built, NOT_BUILT, or the state of the job that builds it."]
+    size_bytes: int | None
+    architecture: Annotated[str | None, "As `uname -m` names it."]
+    built_at: datetime.datetime | None
+    job_id: Annotated[str | None, "The job that built it, if it is still known."]
+
+
 class DiskUseRow(TypedDict):
     job: str
     row: Row

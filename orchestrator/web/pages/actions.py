@@ -21,7 +21,7 @@ from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.sweeps import queries as sweep_queries
 from orchestrator.controller.sweeps import resume
-from orchestrator.diagnosis import pending_reasons
+from orchestrator.diagnosis.pending import reasons as pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.rows import action_reports, job_rows, submission_lines
 from orchestrator.slurm import job_ids

@@ -15,8 +15,9 @@ from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.environments import attempts
 from orchestrator.controller.prune import marks
 from orchestrator.controller.session import queries
+from orchestrator.controller.trackers import links
 from orchestrator.controller.usage import job_efficiency
-from orchestrator.diagnosis import pending_jobs
+from orchestrator.diagnosis.pending import jobs as pending_jobs
 from orchestrator.jobs import naming
 from orchestrator.logs import windows
 from orchestrator.rows import (
@@ -79,6 +80,7 @@ def _live_content(
         "actions": actions.names_for(job) if web.running_actions else [],
         "line": job_rows.job_line(row),
         "facts": [(name, value) for name, value in facts if name not in _IN_HEADER],
+        "run_pages": links.of_job(context, details),
         "explained": _explanation(web, job),
         "timeline": timeline.drawn(lanes, now),
         "lanes": lanes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import pathlib
 import time
@@ -101,7 +102,7 @@ class Faults:
         """All calls so far, or those of one command, oldest first."""
         path = self.folder / "calls.jsonl"
         result: dict[str, dict[str, object]] = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
+        for line in _read_locked(path).splitlines() if path.exists() else ():
             record = json.loads(line)
             result.setdefault(record.pop("id"), {}).update(record)
         names = {field.name for field in dataclasses.fields(Call)}
@@ -112,7 +113,7 @@ class Faults:
         calls = [dataclasses.replace(call, argv=tuple(call.argv)) for call in calls]
         return [call for call in calls if command in (None, call.command)]
 
-    def wait_stopped(self, timeout_seconds: float = 30) -> None:
+    def wait_stopped(self, timeout_seconds: float = 120) -> None:
         """Wait until a wrapper has stopped at the point of its rule."""
         deadline = time.monotonic() + timeout_seconds
         while not self._stopped():
@@ -130,6 +131,13 @@ class Faults:
             marks = self.folder.glob("*.stopped")
             return [mark for mark in marks if not mark.with_suffix(".go").exists()]
         return []
+
+
+def _read_locked(path: pathlib.Path) -> str:
+    """The text of a file while no wrapper writes: a long line is written in several parts."""
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return file.read()
 
 
 def dump(rules: Iterable[Rule]) -> str:

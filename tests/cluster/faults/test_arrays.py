@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
@@ -44,8 +46,14 @@ def test_row_37_partly_cancelled_array(lab: cluster.Lab, site: sites.Site) -> No
     (by_us,) = site.items("show", f"{number}_91")
     assert "while pending: Slurm has no record of this task" in sites.details(by_hand)[-1]
     assert sites.details(by_us)[-1].startswith("cancelled by orchestrator while pending:")
-    # Slurm's remaining records agree, task by task.
-    for row in lab.sacct(number, "-X", "-D"):
-        task = row["JobID"].partition("_")[2]
-        if task.isdecimal():
-            assert rows[int(task)]["state"] == row["State"].split()[0], row
+
+    def differing() -> list[dict[str, str]]:
+        mine = [row for row in lab.sacct(number, "-X", "-D") if re.search(r"_\d+$", row["JobID"])]
+        return [
+            row
+            for row in mine
+            if rows[int(row["JobID"].partition("_")[2])]["state"] != row["State"].split()[0]
+        ]
+
+    # Slurm's remaining records agree, task by task; the last ends come late.
+    lab.wait_for(lambda: not differing(), 120, "sacct to agree", 1)

@@ -16,6 +16,7 @@ from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
 LEASE_SECONDS = 4
+INTERVAL_SECONDS = 2
 DRAINED = (
     "sbatch: error: Batch job submission failed: "
     "Required partition not available (inactive or drain)\n"
@@ -48,11 +49,11 @@ def go_on(alice: sites.Site, popen: subprocess.Popen[str]) -> None:
 def serve(
     alice: sites.Site, serving: list[subprocess.Popen[str]], *argv: str
 ) -> subprocess.Popen[str]:
-    popen = alice.popen("serve", "--interval", "2", *argv)
+    popen = alice.popen("serve", "--interval", str(INTERVAL_SECONDS), *argv)
     serving.append(popen)
     assert popen.stdout is not None
     for line in popen.stdout:
-        if " Controller running, one pass every 2 s." in line:
+        if f" Controller running, one pass every {INTERVAL_SECONDS} s." in line:
             return popen
     raise AssertionError(popen.communicate())
 
@@ -96,7 +97,7 @@ def test_row_41_two_controllers(
     done = row.site.wait_state("once", "COMPLETED")
     assert done["attempt"] == 0
     lab.kill(second, signal.SIGTERM)
-    assert second.wait(timeout=30) == 0
+    assert second.wait(timeout=120) == 0
     # Alice has jobs of other tests on this cluster too.
     mine = {record.job_id for record in row.records([]) if record.name.rpartition(".")[0] == "once"}
     assert mine == {done["job_id"]}
@@ -116,6 +117,7 @@ def test_row_42_suspended_controller(
     time.sleep(3 * LEASE_SECONDS)
     lab.wait_for(lambda: lab.job_state(job_id) == "COMPLETED", 60, "the job's end")
     asked = len(row.seen.calls("squeue"))
+    continued_at = time.monotonic()
     go_on(alice, process)
 
     def ended() -> bool:
@@ -125,7 +127,8 @@ def test_row_42_suspended_controller(
         return row["last_pass_at"] != before["last_pass_at"] and row["healthy"]
 
     lab.wait_for(ended, 60, "the next pass")
-    assert len(row.seen.calls("squeue")) - asked <= 2, "no burst"
+    due = 2 + (time.monotonic() - continued_at) / INTERVAL_SECONDS
+    assert len(row.seen.calls("squeue")) - asked <= due, "no burst"
     after = health(alice)
     assert (after["pid"], after["fence"]) == (before["pid"], before["fence"]), "it still holds it"
 
@@ -136,4 +139,4 @@ def test_row_42_suspended_controller(
 
     lab.wait_for(seen, 60, "the job's end in the database")
     lab.kill(process, signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0

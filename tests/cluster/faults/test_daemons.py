@@ -61,13 +61,13 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     # An ID on the command line means the newest job that has it.
     assert row.site.job(waits)["name"] == "fresh"
 
-    def running() -> list[str]:
-        return sorted(item["JobID"] for item in lab.squeue("-t", "running", "-u", "alice"))
+    def running() -> set[str]:
+        return {item["JobID"] for item in lab.squeue("-t", "running", "-u", "alice")}
 
-    lab.wait_for(lambda: running() == [done, runs], 120, "the others' jobs to run")
+    lab.wait_for(lambda: running() == {done, runs}, 120, "the others' jobs to run")
     for word in ("runs", "waits"):
         assert f"had already ended: {ends[word]['state']}" in row.site.run("cancel", word).stdout
-    assert running() == [done, runs], "the others' jobs were not touched"
+    assert running() == {done, runs}, "the others' jobs were not touched"
 
 
 def seconds_of(site: sites.Site, *argv: str) -> float:

@@ -33,9 +33,7 @@ def submit(row: rows.Row, name: str, *argv: str, last: int, **tables: str) -> st
 
 def lines(lab: cluster.Lab, run_dir: str) -> list[dict[str, Any]]:
     """What the trainer has written into metrics.jsonl so far."""
-    path = lab.path(f"{run_dir}/metrics.jsonl")
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in lab.read_lines(f"{run_dir}/metrics.jsonl")]
 
 
 def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
@@ -46,7 +44,7 @@ def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
         mine = [line for line in lines(row.site.lab, run_dir) if line["attempt"] == attempt]
         return sum(item["name"] == "throughput" for item in mine) >= 2
 
-    row.site.lab.wait_for(written, 120, f"epochs of attempt {attempt} of {job_id}", 0.3)
+    row.site.lab.wait_for(written, 300, f"epochs of attempt {attempt} of {job_id}", 0.3)
 
 
 def mixed(written: list[dict[str, Any]], began: dict[int, float]) -> list[str]:

@@ -191,7 +191,7 @@ def test_term_is_forwarded_once_and_exit_0_is_not_a_success(machine: Machine) ->
     os.kill(process.pid, signal.SIGUSR2)
     assert process.stdout.readline() == "usr\n"
     os.kill(process.pid, signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == "term\n"
+    assert process.communicate(timeout=120)[0] == "term\n"
     assert process.returncode == 0
     record = machine.record()
     assert record is not None and (record["rc"], record["done"]) == (0, False)
@@ -213,7 +213,7 @@ def test_signals_are_forwarded_when_slurm_also_sends_cont(machine: Machine) -> N
             f"USR2 {number}",
         )
     os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -226,5 +226,5 @@ def test_a_file_that_ignores_term_leaves_no_record(machine: Machine) -> None:
     wait_for(lambda: (machine.run_dir / "stop.0.0").exists(), "the stop file")
     os.kill(process.pid, signal.SIGKILL)
     os.kill(int(pid.read_text()), signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert machine.record() is None

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -334,6 +335,85 @@ def test_a_container_sees_the_run_folder_and_our_trainer(machine: Machine) -> No
     }
     assert expected.items() <= environ.items()
     assert "APPTAINERENV_OMP_NUM_THREADS" not in environ
+
+
+_OTHER_RUNTIMES: dict[str, tuple[str, str]] = {
+    "charliecloud": ("/images/a b", "ch-run"),
+    "podman-hpc": ("me/torch:2", "podman-hpc"),
+    "edf": ("torch.toml", "srun"),
+    "pyxis": ("nvcr.io#x/y", "srun"),
+}
+
+
+@pytest.mark.parametrize("runtime", _OTHER_RUNTIMES)
+def test_the_words_of_other_runtimes(machine: Machine, runtime: str) -> None:
+    image, command = _OTHER_RUNTIMES[runtime]
+    work, run_dir = str(machine.folder / "work"), str(machine.run_dir)
+    trainers = f"{Path(__file__).resolve().parents[3] / 'trainers'}:/opt/orchestrator/trainers"
+    script = machine.render(
+        environment=jobs.Environment(variables={"NCCL_DEBUG": "it's"}),
+        container=jobs.Container(
+            runtime=runtime,  # type: ignore[arg-type]
+            image=image,
+            binds=("/my data",),
+        ),
+        resources=jobs.Resources(ntasks=2),
+        launch=jobs.Launch(launcher="srun", module="trainers.train"),
+    )
+    machine.run(script, NCCL_DEBUG="host")
+    words = machine.calls(command)[-1]
+    binds = ["/my data:/my data", f"{trainers}:ro", f"{run_dir}:{run_dir}", f"{work}:{work}"]
+    if runtime == "edf":
+        (option,) = [word for word in words if word.startswith("--environment=")]
+        edf = tomllib.loads(Path(option.partition("=")[2]).read_text())
+        assert edf == {"base_environment": f"{work}/torch.toml", "workdir": work, "mounts": binds}
+        return
+    names = ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE", "OMP_NUM_THREADS"]
+    if runtime == "pyxis":
+        assert words[: words.index("bash")][-4:] == [
+            f"--container-image={image}",
+            f"--container-mounts={','.join(binds)}",
+            f"--container-env={','.join([*names, 'NCCL_DEBUG'])}",
+            f"--container-workdir={work}",
+        ]
+        return
+    expected = {
+        "charliecloud": [
+            *("--write-fake", "--unset-env=LD_LIBRARY_PATH"),
+            "--set-env=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            *("--set-env", f"--cd={work}"),
+            *(f"--bind={bind.removesuffix(':ro')}" for bind in binds),
+            *(image, "--"),
+        ],
+        "podman-hpc": [
+            *("shared-run", "--rm", "--pull=never", "--network=host", "--ipc=host"),
+            f"--workdir={work}",
+            *(f"--volume={bind}" for bind in binds),
+            *("--env-host", "--env=TMPDIR=/tmp"),
+            *(f"--env={name}" for name in (*names, "NCCL_DEBUG")),
+            image,
+        ],
+    }
+    assert words[: words.index("bash")] == expected[runtime]
+
+
+@pytest.mark.parametrize("runtime", ["charliecloud", "edf"])
+def test_the_image_does_not_override_variables(machine: Machine, runtime: str) -> None:
+    """What the image sets is replaced by the job's values, and all else stays."""
+    line = 'printf "%s\\n" "$NCCL_DEBUG" "$SECRET" "${FROM_IMAGE:-}" >values'
+    (machine.folder / "secrets").write_text("SECRET=a b\n")
+    (machine.folder / "secrets").chmod(0o600)
+    script = machine.render(
+        environment=jobs.Environment(
+            variables={"NCCL_DEBUG": "it's $1"}, secrets_file=str(machine.folder / "secrets")
+        ),
+        container=jobs.Container(runtime=runtime, image="/image"),  # type: ignore[arg-type]
+        launch=jobs.Launch(launcher="python", command=line),
+    )
+    assert machine.run(script).returncode == 0
+    own = "image" if runtime == "charliecloud" else ""
+    values = (machine.folder / "work" / "values").read_text()
+    assert values == f"it's $1\na b\n{own}\n"
 
 
 def _torchrun(machine: Machine, launch: jobs.Launch, nodes: int) -> list[list[str]]:

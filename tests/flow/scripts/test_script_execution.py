@@ -88,7 +88,7 @@ def test_kill_leaves_no_record(machine: Machine) -> None:
     group = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGKILL)
     os.killpg(group, signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert machine.record() is None
 
 
@@ -111,7 +111,7 @@ def _terminate(process: subprocess.Popen[str]) -> None:
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
     os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 def test_term_reaches_all_of_a_shell_line(machine: Machine) -> None:
@@ -123,7 +123,7 @@ def test_term_reaches_all_of_a_shell_line(machine: Machine) -> None:
     # A shell that has forked and not yet started sleep may lose the signal.
     wait_for(lambda: "sleep 600 " in _running(group), "sleep")
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 143
     assert machine.record() == _expected(rc=143)
     assert re.fullmatch(r"TERM \d+\n", (machine.run_dir / "stop.0.0").read_text())
@@ -168,7 +168,7 @@ def _usr1(machine: Machine, line: str, **changes: str) -> subprocess.CompletedPr
     while process.stdout.readline() != "ready\n":
         assert process.poll() is None
     os.kill(process.pid, signal.SIGUSR1)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -287,7 +287,7 @@ def test_script_run_manually_creates_its_own_folder(machine: Machine) -> None:
 def test_a_job_that_was_renamed_is_known_by_its_log(machine: Machine) -> None:
     log = machine.run_dir / "41.out"
     process = machine.start(machine.render(launch=_command("true")))
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     with log.open("w") as stdout:
         subprocess.run(
             ["bash", machine.folder / "slurm_script.41"],

@@ -34,7 +34,7 @@ def test_a_fork_closes_connections_and_waits_for_calls() -> None:
     def call() -> None:
         with gate.calling(), gate.calling():
             entered.set()
-            end.wait(10)
+            end.wait(60)
             order.append("called")
 
     def fork() -> None:
@@ -44,7 +44,7 @@ def test_a_fork_closes_connections_and_waits_for_calls() -> None:
 
     caller, forker = threading.Thread(target=call), threading.Thread(target=fork)
     caller.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     forker.start()
     assert not forked.wait(0.2)
     end.set()
@@ -62,13 +62,13 @@ def test_a_fork_does_not_wait_for_a_call_that_sleeps() -> None:
         with gate.calling():
             with gate.pausing():
                 paused.set()
-                end.wait(10)
+                end.wait(60)
             with gate.calling():
                 pass
 
     caller = threading.Thread(target=call)
     caller.start()
-    assert paused.wait(10)
+    assert paused.wait(60)
     assert fork_and_wait() == 0
     end.set()
     caller.join()

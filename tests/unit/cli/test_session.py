@@ -13,7 +13,7 @@ from orchestrator.cli import output, session
 
 
 def spin_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         pass
 

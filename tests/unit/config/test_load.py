@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs
+from orchestrator.config import file_schema
 from orchestrator.toml import documents
 
 Write = Callable[[str, str], Path]
@@ -62,7 +63,10 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     )
     assert not home.exists()
     assert {item.origin for item in configuration.origins} == {"default"}
-    tables = {"alerts": jobs.Alerts, "retry": jobs.Retry, "code": jobs.Code}
+    tables = {
+        **{"alerts": jobs.Alerts, "retry": jobs.Retry, "code": jobs.Code},
+        "tracking": jobs.Tracking,
+    }
     keys = {"name": []} | {
         name: [
             f"profiles.default.{name}.{field.name}"
@@ -76,6 +80,7 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
         *("pattern_files", "metrics_file", "metrics_file_mode", "database", "profile"),
         *("agents.max_gpu_hours", "agents.max_gpu_hours_per_day"),
         *(f"nodes.{field.name}" for field in dataclasses.fields(config.Nodes)),
+        *(f"tracking.{field.name}" for field in dataclasses.fields(file_schema.Tracking)),
         *(
             key
             for field in dataclasses.fields(config.Profile)

@@ -46,6 +46,21 @@ def test_different_calls() -> None:
     )
 
 
+def test_plain_values_are_those_of_pickle() -> None:
+    shared = ["x" * 300, {"a": []}]
+    value = {
+        "numbers": [0, 255, 256, 65536, -1, -(2**31), 2**31, 2**40, 1.5, None, True, False],
+        "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ((), ((),))],
+        "texts": ["", "é" * 200, *shared, *shared],
+        "one": [1],
+        "empty": {},
+        "pair": {"b": {"c": shared}},
+    }
+    values = [pickle.dumps(value, protocol) for protocol in (2, 3, 4, 5)]
+    for data in (*values, *DUMPS.values()):
+        assert flight_recorder._plain_values(data) == pickle.loads(data)
+
+
 class Opens:
     """What a pickle of another user could do."""
 

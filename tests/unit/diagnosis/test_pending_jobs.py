@@ -7,8 +7,10 @@ import datetime
 import pytest
 
 from orchestrator import jobs
-from orchestrator.diagnosis import pending_facts, pending_jobs, records
-from orchestrator.diagnosis.pending_facts import Limit
+from orchestrator.diagnosis import records
+from orchestrator.diagnosis.pending import facts as pending_facts
+from orchestrator.diagnosis.pending import jobs as pending_jobs
+from orchestrator.diagnosis.pending.facts import Limit
 from orchestrator.jobs import JobState
 from tests.unit.diagnosis import test_final_states
 

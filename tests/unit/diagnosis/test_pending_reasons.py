@@ -12,10 +12,10 @@ from orchestrator.diagnosis import (
     explanations,
     final_states,
     log_rules,
-    pending_facts,
-    pending_reasons,
 )
-from orchestrator.diagnosis.pending_reasons import Prospect
+from orchestrator.diagnosis.pending import facts as pending_facts
+from orchestrator.diagnosis.pending import reasons as pending_reasons
+from orchestrator.diagnosis.pending.reasons import Prospect
 from orchestrator.jobs import JobState
 from tests import builders
 

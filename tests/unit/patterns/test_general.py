@@ -351,4 +351,4 @@ def test_time_of_a_hostile_line(unit: str) -> None:
     for line in (f"loss {unit * 20}! 1", f"loss 0.5 {unit * 1990}"[:3990] + "! 1"):
         general.read(line)
         general.read(line, columns)
-    assert time.process_time() - begun < 0.5
+    assert time.process_time() - begun < 3

@@ -152,4 +152,4 @@ def test_tables(lines: tuple[str, ...], expected: str) -> None:
 def test_a_long_list_takes_no_exponential_time() -> None:
     before = time.process_time()
     assert found("loss [0:4096] seqnums: " + ",".join(["73709"] * 10) + "...") == ""
-    assert time.process_time() - before < 0.5
+    assert time.process_time() - before < 3

@@ -123,6 +123,57 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         ),
         dataclasses.replace(PROFILE, fabric="lumi"),
     ),
+    "c10d_podman_hpc": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            environment=jobs.Environment(secrets_file="/home/alice/.secrets"),
+            container=dataclasses.replace(_container("podman-hpc"), image="alice/torch:2.6"),
+            launch=_launch(),
+        ),
+        PROFILE,
+    ),
+    "srun_podman_hpc_rocm": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(runtime="podman-hpc", image="torch", gpu="rocm"),
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            retry=jobs.Retry(max_retries=3),
+        ),
+        BARE,
+    ),
+    "c10d_charliecloud_snapshot_on_nodes": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(
+                runtime="charliecloud", image="images/my torch", binds=("/my data:/data", "/opt")
+            ),
+            launch=_launch(),
+            code=jobs.Code(
+                snapshot=True, tree="0" * 40, root="/home/alice", folder=".", unpack="node"
+            ),
+        ),
+        BARE,
+    ),
+    "static_edf": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=jobs.Container(runtime="edf", image="torch.toml", binds=("/my data",)),
+            launch=_launch(rendezvous="static"),
+        ),
+        PROFILE,
+    ),
+    "python_edf_name": (
+        jobs.JobSpec(
+            name="digits",
+            container=jobs.Container(runtime="edf", image="torch"),
+            launch=jobs.Launch(launcher="python", command="python3 -V"),
+        ),
+        BARE,
+    ),
     "standalone_singularity_rocm_conda": (
         jobs.JobSpec(
             name="digits",
@@ -130,6 +181,18 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
             environment=jobs.Environment(conda="/opt/conda/envs/torch"),
             container=_container("singularity", gpu="rocm"),
             launch=jobs.Launch(script="train.py"),
+        ),
+        BARE,
+    ),
+    "srun_apptainer_trackers": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=_container("apptainer"),
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            tracking=jobs.Tracking(
+                trackers=("wandb", "mlflow", "trackio"), project="dig its", entity="team"
+            ),
         ),
         BARE,
     ),

@@ -96,6 +96,7 @@ def test_each_value_in_a_template_is_quoted() -> None:
                     # Not quoted, so it must not contain text of the spec outside of comments.
                     assert line.startswith("# ") or expression.split("|")[0].strip() in {
                         "delimiter",
+                        "prefix",
                         "setup_delimiter",
                         "runtime",
                     }, line

@@ -287,7 +287,7 @@ def test_the_documentation_names_all_templates_and_variables(
     assert [name for name in variables if f"`{name}`" not in text] == []
     named = {
         f"{folder}/{name}"
-        for folder, names in re.findall(r"`(\w+)/\{([\w,]+)\}\.sh\.j2`", text)
+        for folder, names in re.findall(r"`(\w+)/\{([\w,-]+)\}\.sh\.j2`", text)
         for name in names.split(",")
     }
     files = (checkout / "templates").glob("*/*.sh.j2")

@@ -7,7 +7,7 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.diagnosis import pending_facts
+from orchestrator.diagnosis.pending import facts as pending_facts
 from orchestrator.slurm import scontrol, sinfo, squeue
 from tests.unit.slurm import conftest
 

@@ -79,3 +79,16 @@ def test_refusals(task, last):
 def test_refusals_are_those_of_jobs(text):
     for job_id, why in scontrol.parse_refusals(text).items():
         assert job_id.replace("_", "").isdigit() and why in text
+
+
+def test_the_architectures_of_each_partition() -> None:
+    text = (
+        "NodeName=n1 Arch=x86_64 CoresPerSocket=1 OS=Linux 6.1 Partitions=cpu,all Comment=a b\n"
+        "NodeName=n2 Arch=aarch64 Partitions=gh,all \nNodeName=n3 CPUTot=4 Partitions=all\n"
+        "NodeName=n4 Arch=x86_64\nNo nodes\n"
+    )
+    assert scontrol.parse_architectures(text) == {
+        "cpu": ["x86_64"],
+        "all": ["", "aarch64", "x86_64"],
+        "gh": ["aarch64"],
+    }

@@ -63,6 +63,16 @@ def test_a_database_with_a_password_stays_here():
     assert variables.for_submission(secret, inherit=["ORCHESTRATOR_DATABASE"]) == secret
 
 
+def test_the_run_of_a_surrounding_job_is_not_passed_on():
+    environ = {
+        "ORCHESTRATOR_TRACKING": "ORCHESTRATOR_RUN_ID WANDB_RUN_ID",
+        "ORCHESTRATOR_RUN_ID": "abc",
+        "WANDB_RUN_ID": "abc",
+        "WANDB_PROJECT": "mine",
+    }
+    assert variables.for_submission(environ) == {"WANDB_PROJECT": "mine"}
+
+
 def test_secrets_by_their_names_and_ordinary_names_like_them():
     secrets = "GITHUB_PAT OPENAI_KEY SSH_KEYS DATABASE_URL REDIS_URL SENTRY_DSN BASIC_AUTH DB_PASS"
     extra = "PGPASSWORD DB_PWD SLACK_WEBHOOK_URL SESSION_COOKIE OPENAI_API_KEY HF_TOKEN AZURE_JWT"

@@ -86,6 +86,8 @@ FREE = {
     ("launch", "program"),
     ("launch", "command"),
     ("metrics", "gpu_csv"),
+    ("tracking", "project"),
+    ("tracking", "entity"),
     ("args", "*"),
     ("sbatch", "*"),
 }

@@ -62,7 +62,7 @@ def test_the_json_has_the_tables_of_the_toml() -> None:
     tables = json.loads(specs.to_json(spec))
     assert list(tables) == [
         *("job", "resources", "environment", "container", "launch", "args", "array", "code"),
-        *("metrics", "alerts", "retry", "sbatch"),
+        *("metrics", "tracking", "alerts", "retry", "sbatch"),
     ]
     assert (tables["job"]["name"], tables["launch"]["script"]) == ("x", "train.py")
 

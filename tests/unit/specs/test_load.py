@@ -218,6 +218,34 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
             "spec.toml:5: container.image: no such image: no.sif",
         ),
         (
+            with_launch('[container]\nruntime = "podman-hpc"\nimage = "docker://a/b"'),
+            "podman-hpc knows images by name: run `podman-hpc pull docker://a/b` once, and write "
+            "the name without docker://",
+        ),
+        (
+            with_launch('[container]\nruntime = "podman-hpc"\nimage = "./a.sif"'),
+            "is a file, and podman-hpc runs images by name: see `podman-hpc images`",
+        ),
+        (
+            with_launch('[container]\nruntime = "charliecloud"\nimage = "/"\nbinds = ["/:/x:ro"]'),
+            "container.binds[0]: charliecloud cannot bind read-only: remove :ro, and the job can "
+            "write there",
+        ),
+        (
+            with_launch('[container]\nruntime = "charliecloud"\nimage = "/"\ngpu = "nv"'),
+            "container.gpu: is not for charliecloud: remove it. ch-run has no option for GPUs: run "
+            "`ch-fromhost --nvidia IMAGE` once, which copies the driver's libraries into the image",
+        ),
+        (
+            with_launch('[container]\nruntime = "edf"\nimage = "torch.toml"'),
+            "container.image: no such image: torch.toml",
+        ),
+        (
+            with_launch('[sbatch]\nenvironment = "torch"'),
+            "sbatch.environment: is not allowed: the whole script would run in the container, "
+            'without Slurm\'s commands: use container.runtime = "edf"',
+        ),
+        (
             with_launch('[container]\nruntime="pyxis"\nimage="a#b"\nbinds=["/no:/x"]'),
             "container.binds[0]: no such folder or file to bind: /no",
         ),

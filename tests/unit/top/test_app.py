@@ -21,7 +21,7 @@ from orchestrator.top import app, background, details, listing
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 28, 8, 0, tzinfo=datetime.UTC)
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 KEYS = "q quit  / filter  s sort  space mark  c cancel  r requeue  l m e pane  ? help"
 
 
@@ -32,7 +32,7 @@ def store(database_url: str) -> Iterator[stores.Store]:
         # They have connections to the database.
         for thread in threading.enumerate():
             if thread.name == background.NAME:
-                thread.join(10)
+                thread.join(60)
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_planned_retry_of_a_cancelled_graph(
 ) -> None:
     result: list[jobs.Job] = []
 
-    def cancelled(folder: Any, job: jobs.Job) -> None:
+    def cancelled(*_: Any, **__: Any) -> None:
         result.extend(graphs.close(context, graph))
 
     monkeypatch.setattr(continuation, "_close", cancelled)

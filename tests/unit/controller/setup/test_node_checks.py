@@ -16,6 +16,8 @@ LOG = """\
 probe host n1
 probe clock {clock}
 probe container apptainer version 1.4.5
+probe container apptainer version 1.4.5
+probe container ch-run 0.38
 {gpus}
 probe end
 """
@@ -55,7 +57,7 @@ def test_all_is_well() -> None:
     assert outcomes(job(), gpus=gpus) == {
         "runs_dir from a node": ("ok", "n1 writes it, and this host sees it"),
         "clock": ("ok", "this host, n1: same as slurmctld"),
-        "container on a node": ("ok", "apptainer version 1.4.5 on n1"),
+        "container on a node": ("ok", "apptainer version 1.4.5, ch-run 0.38 on n1"),
         "GPU driver": ("ok", "2 x NVIDIA H100, driver 580.95.05; torch 2.15.0+cu132, CUDA 13.2"),
     }
 

@@ -269,4 +269,4 @@ def test_hung_git_is_abandoned(tree: Tree, monkeypatch) -> None:
     tree.config("include.path=fifo")
     begun = time.monotonic()
     assert tree.collect()["git_commit"] is None
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30

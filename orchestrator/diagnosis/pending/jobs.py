@@ -6,15 +6,17 @@ import datetime
 import re
 
 from orchestrator import jobs
-from orchestrator.diagnosis import causes, limits, pending_reasons
+from orchestrator.diagnosis import causes
 from orchestrator.diagnosis.causes import Cause
-from orchestrator.diagnosis.pending_facts import (
+from orchestrator.diagnosis.pending import limits
+from orchestrator.diagnosis.pending import reasons as pending_reasons
+from orchestrator.diagnosis.pending.facts import (
     Partition,
     PendingFacts,
     PendingRequest,
     Reservation,
 )
-from orchestrator.diagnosis.pending_reasons import Prospect
+from orchestrator.diagnosis.pending.reasons import Prospect
 from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.jobs import JobState
 from orchestrator.text import times

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from orchestrator.diagnosis.pending_facts import Limit, PendingRequest
+from orchestrator.diagnosis.pending.facts import Limit, PendingRequest
 from orchestrator.text import nouns
 from orchestrator.toml import values
 

@@ -1,0 +1,1 @@
+"""Container images: checked before a submission, and built by jobs."""

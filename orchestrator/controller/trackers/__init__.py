@@ -1,0 +1,1 @@
+"""Exports of runs to trackers, and their synchronization."""

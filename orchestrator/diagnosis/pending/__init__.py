@@ -1,0 +1,1 @@
+"""Why a job is pending, with the numbers behind it. Pure."""
