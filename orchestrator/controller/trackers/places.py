@@ -41,7 +41,8 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def folder_of(output: Path, run: records.Run) -> Path:
-    return output / run.group / run.name
+    # A job that was submitted without orchestrator may have any name.
+    return output / run.group / run.name.replace("/", "_")
 
 
 def read_progress(path: Path) -> progress.Progress | None:
