@@ -29,7 +29,7 @@ for step in range(3 * attempt, 3 * attempt + 5):
     run.log({"loss": step + attempt / 8}, step=step)
     print(f"step {step} loss {step + attempt / 8}", flush=True)
 if attempt == 1:
-    os.abort()
+    raise ValueError("bad sample")
 run.finish()
 if attempt == 0:
     open(os.environ["ORCHESTRATOR_REQUEUE_FILE"], "w").close()
@@ -59,7 +59,9 @@ def test_wandb_has_one_run_over_three_attempts(site: sites.Site, checkout: pathl
     site.lab.write(f"{site.home}/reader.py", (checkout / "tests/wandb_reader.py").read_text())
     files = f"{shown['run_dir']}/tracking/wandb/offline-run-*/*.wandb"
     command = f"PYTHONPATH={PACKAGES} {environment.PLACE}/bin/python3 {site.home}/reader.py {files}"
-    found = json.loads(site.lab.run(["sh", "-c", command]).stdout)
+    read = site.lab.run(["sh", "-c", command])
+    assert read.returncode == 0, read.stderr
+    found = json.loads(read.stdout)
     token = shown["token"]
     assert [run[:3] for run in found] == [[token, "", f"train.{token}"]] * 3
     steps = [[(row["_step"], row["loss"]) for row in run[3]] for run in found]
