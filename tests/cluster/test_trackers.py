@@ -62,7 +62,7 @@ def test_wandb_has_one_run_over_three_attempts(site: sites.Site, checkout: pathl
     read = site.lab.run(["sh", "-c", command])
     assert read.returncode == 0, read.stderr
     found = json.loads(read.stdout)
-    token = shown["token"]
+    token = shown["run_dir"].rpartition(".")[2]
     assert [run[:3] for run in found] == [[token, "", f"train.{token}"]] * 3
     steps = [[(row["_step"], row["loss"]) for row in run[3]] for run in found]
     assert steps == [
