@@ -45,7 +45,8 @@ def opened(folder: Path) -> Iterator[None]:
 
 def folder_of(output: Path, run: records.Run) -> Path:
     """Return the folder of a run; raises ConflictError if it is a link."""
-    folder = output / run.group / run.name
+    # A job that was submitted without orchestrator may have any name.
+    folder = output / run.group / run.name.replace("/", "_")
     for path in (folder, folder.parent) if run.group else (folder,):
         if path.is_symlink():
             raise errors.ConflictError(f"{escaping.visible(str(path))} is a link: remove it")
