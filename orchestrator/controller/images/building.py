@@ -153,6 +153,8 @@ def build(
         raise errors.RunFolderError(f"{error.strerror} Nothing was submitted.") from error
     except OSError as error:
         raise _unwritable(folder, error) from error
+    if link is not None and not link.parent.is_dir():
+        raise errors.RequestError(f"--output: no such folder: {escaping.visible(str(link.parent))}")
     if link is not None and link.exists() and not link.is_symlink():
         raise errors.ConflictError(f"{escaping.visible(str(link))} exists and is no link: move it")
     job = None if recipe.image.exists() else _live_job(context, recipe.digest)
