@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainers import models, optim, parallel
+from trainers import models
 from trainers.data import sources
 
 _SCA = (
@@ -125,23 +125,23 @@ def _list_of(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     return lambda text: tuple(map(parse, text.split(",")))
 
 
-def _group(parser: argparse.ArgumentParser, title: str) -> Callable[..., None]:
+def group(parser: argparse.ArgumentParser, title: str) -> Callable[..., None]:
     """Return a function that adds an option: name, type, bool or choices, default, help."""
-    group = parser.add_argument_group(title)
+    added = parser.add_argument_group(title)
 
     def add(name: str, kind: Any, default: Any, help: str, **more: Any) -> None:
         if kind is bool:
-            group.add_argument(name, action="store_true", help=help)
+            added.add_argument(name, action="store_true", help=help)
         elif isinstance(kind, tuple):
-            group.add_argument(name, choices=kind, default=default, help=help)
+            added.add_argument(name, choices=kind, default=default, help=help)
         else:
-            group.add_argument(name, type=kind, default=default, help=help, **more)
+            added.add_argument(name, type=kind, default=default, help=help, **more)
 
     return add
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    add = _group(parser, "data")
+    add = group(parser, "data")
     names = ", ".join(sorted(sources.LOADERS))
     text = f"data set: {names}, or torchvision:NAME with a class of torchvision.datasets"
     add("--dataset", sources.check_name, "digits", text, metavar="NAME")
@@ -156,7 +156,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_others(parser: argparse.ArgumentParser) -> None:
-    add = _group(parser, "task")
+    add = group(parser, "task")
     names = ", ".join(sorted(models.MODELS))
     text = f"model to train: {names}, or torchvision:NAME with a name of torchvision.models"
     add("--model", models.check_name, "cnn", text, metavar="NAME")
@@ -164,7 +164,7 @@ def _add_others(parser: argparse.ArgumentParser) -> None:
     # A list in a spec repeats the option.
     more = {"nargs": "+", "action": "extend", "metavar": "NAME=VALUE"}
     add("--task-options", str, None, "arguments of the class of --task", **more)
-    add = _group(parser, "length")
+    add = group(parser, "length")
     add("--epochs", positive, 10, "number of epochs")
     add("--steps-per-epoch", positive, None, "optimizer steps of an epoch; default: all data")
     add("--seed", natural, 0, "seed of weights, order of samples, augmentation and dropout")
@@ -172,18 +172,19 @@ def _add_others(parser: argparse.ArgumentParser) -> None:
     add("--patience", positive, 2, "consecutive epochs that must reach --target-accuracy")
     add("--early-stopping-patience", positive, None, "epochs without progress until it stops")
     add("--early-stopping-min-delta", share, 0.0, "smallest improvement that counts")
-    add = _group(parser, "batch (one optimizer step per batch)")
+    add = group(parser, "batch (one optimizer step per batch)")
     add("--batch-size", positive, None, "of all ranks; default: 64, or from the next two")
     add("--per-device-batch-size", positive, None, "samples per device and forward pass")
     add("--gradient-accumulation-steps", positive, None, "passes per step; default: as needed")
     add("--drop-last", bool, False, "leave out the last batch of an epoch if it is incomplete")
     add("--eval-batch-size", positive, None, "default: 1000 in memory, else as in training")
-    add = _group(parser, "optimizer and learning rate")
-    add("--optimizer", optim.OPTIMIZERS, "sgd", "optimizer")
+    add = group(parser, "optimizer and learning rate")
+    add("--optimizer", ("adadelta", "adamw", "sgd"), "sgd", "optimizer")
     add("--base-lr", positive_real, 0.05, "learning rate before --lr-scaling")
-    add("--lr-scaling", optim.LR_SCALINGS, "none", "scaling with the global batch size")
+    add("--lr-scaling", ("none", "linear", "sqrt"), "none", "scaling with the global batch size")
     add("--lr-base-batch-size", positive, None, "global batch size for which --base-lr was chosen")
-    add("--schedule", optim.SCHEDULES, "constant", "learning rate after the warm-up")
+    schedules = ("constant", "cosine", "linear", "step")
+    add("--schedule", schedules, "constant", "learning rate after the warm-up")
     add("--warmup-epochs", natural_real, 0.0, "length of the linear warm-up, which is per step")
     add("--min-lr", natural_real, 0.0, "final value of cosine and linear")
     add("--lr-gamma", share, 0.1, "factor of --schedule step")
@@ -194,30 +195,33 @@ def _add_others(parser: argparse.ArgumentParser) -> None:
     add("--label-smoothing", share, 0.0, "label smoothing of the cross entropy")
     add("--max-gradient-norm", positive_real, None, "clip the gradient to this norm")
     add("--ema-decay", share, None, "evaluate a moving average of the weights with this decay")
-    add = _group(parser, "devices and precision")
-    add("--mode", parallel.MODES, "auto", "auto: ddp if several ranks. dp: DataParallel")
+    add = group(parser, "devices and precision")
+    modes = ("auto", "single", "dp", "ddp", "fsdp")
+    add("--mode", modes, "auto", "auto: ddp if several ranks. dp: DataParallel")
     add("--device", ("auto", "cpu", "cuda"), "auto", "auto: GPUs if there are any")
     add("--gpu-ids", _list_of(natural), None, "of --mode dp, such as 0,1; default: all")
-    add("--precision", optim.PRECISIONS, "auto", "auto: bf16 if the GPU has it, else fp32")
-    add("--compile", parallel.COMPILE_MODES, "auto", "mode of torch.compile; auto: on GPUs")
+    precisions = ("auto", "fp32", "tf32", "bf16", "fp16")
+    add("--precision", precisions, "auto", "auto: bf16 if the GPU has it, else fp32")
+    modes = ("auto", "off", "default", "reduce-overhead", "max-autotune")
+    add("--compile", modes, "auto", "mode of torch.compile; auto: on GPUs")
     add("--deterministic", bool, False, "use only deterministic algorithms, which are slower")
     add("--activation-checkpointing", bool, False, "recompute activations in the backward pass")
     add("--sync-batch-norm", bool, False, "compute batch-norm statistics over all ranks")
     add("--gradient-compression", ("none", "bf16"), "none", "format of DDP's gradients")
     add("--find-unused-parameters", bool, False, "DDP: some steps do not use all parameters")
     add("--static-graph", bool, False, "DDP: the set of used parameters never changes")
-    add = _group(parser, "data loading")
+    add = group(parser, "data loading")
     add("--data-path", ("auto", "device", "loader"), "auto", "auto: on the device if it fits")
     add("--num-workers", natural, None, "worker processes per rank of the loader; default: 4")
     add("--prefetch-factor", prefetch_factor, 2, "batches that each worker prefetches")
-    add = _group(parser, "checkpoints and stopping")
+    add = group(parser, "checkpoints and stopping")
     add("--checkpoint-dir", pathlib.Path, None, "default: `checkpoints` in the run folder")
     add("--checkpoint-epochs", positive, 1, "epochs between two checkpoints")
     add("--checkpoint-steps", positive, None, "also write one every so many steps")
     add("--keep-checkpoints", at_least_two, 2, "number of newest ones to keep, beside the best")
     add("--resume", ("auto", "force"), "auto", "force: also if settings differ")
     add("--stop-margin-seconds", natural_real, 90.0, "stop so long before the job's time limit")
-    add = _group(parser, "output")
+    add = group(parser, "output")
     add("--run-dir", pathlib.Path, None, "folder of the output; default: that of the job, or none")
     add("--window-seconds", positive_real, 2.0, "time between two records of loss and throughput")
     add("--window-steps", positive, None, "steps between them instead; default: --window-seconds")

@@ -53,8 +53,15 @@ class Snapshot:
     seconds: float = 0.0
     wait_seconds: float = 0.0
     event: torch.cuda.Event | None = None
-    #: Begin and end of the steps since the last snapshot, for `compute_times`.
+    #: Begin and end of the steps since the last snapshot, without the wait for other ranks.
     steps: Sequence[tuple[Any, Any]] = ()
+
+    def compute_seconds(self) -> float:
+        """Return the mean time of this rank's steps; waits for the device."""
+        return statistics.fmean(
+            begin.elapsed_time(end) / 1000 if isinstance(end, torch.cuda.Event) else end - begin
+            for begin, end in self.steps
+        )
 
 
 class Meter:
@@ -163,16 +170,6 @@ class Meter:
     def synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-
-def compute_times(steps: Sequence[tuple[Any, Any]]) -> list[float]:
-    """Return the mean time of the steps of each rank; all ranks must call it."""
-    times = torch.zeros(torch.distributed.get_world_size(), dtype=torch.float64)
-    times[torch.distributed.get_rank()] = statistics.fmean(
-        begin.elapsed_time(end) / 1000 if isinstance(end, torch.cuda.Event) else end - begin
-        for begin, end in steps
-    )
-    return distributed.all_reduce(times).tolist()
 
 
 #: Name, value and unit; then the rank, if it is not 0.

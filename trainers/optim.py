@@ -12,10 +12,6 @@ from torch import nn
 from trainers import errors
 from trainers.data import batches
 
-OPTIMIZERS = ("adadelta", "adamw", "sgd")
-SCHEDULES = ("constant", "cosine", "linear", "step")
-LR_SCALINGS = ("none", "linear", "sqrt")
-PRECISIONS = ("auto", "fp32", "tf32", "bf16", "fp16")
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -20,9 +20,6 @@ from trainers import distributed, errors, metrics, optim
 if TYPE_CHECKING:
     from trainers import train
 
-MODES = ("auto", "single", "dp", "ddp", "fsdp")
-COMPILE_MODES = ("auto", "off", "default", "reduce-overhead", "max-autotune")
-
 
 def resolve_mode(args: argparse.Namespace, dist: distributed.DistInfo, num_gpus: int) -> str:
     """Return `single`, `dp`, `ddp` or `fsdp`; raise UsageError if the launch does not match."""

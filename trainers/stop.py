@@ -17,7 +17,6 @@ import torch
 
 from trainers import distributed, errors
 
-POLL_SECONDS = 1.0
 # Largest margin as a share of the time limit: 90 s is too much for a job of one minute.
 MARGIN_SHARE = 0.1
 
@@ -44,7 +43,7 @@ class Stopper:
         *,
         stop_file: pathlib.Path | None = None,
         deadline: float | None = None,
-        poll_seconds: float = POLL_SECONDS,
+        poll_seconds: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         #: When to stop because of the time limit, in seconds since the epoch.

@@ -1,5 +1,8 @@
 """Train a classifier, or a task of your own, in one process or in several.
 
+All GPUs of a node:      torchrun --standalone --nproc-per-node=4 -m trainers.train
+A task of your own:      python -m trainers.train --task tasks.py:MyTask
+
 In a job of orchestrator, ORCHESTRATOR_METRICS_FILE names the metrics file, _RUN_DIR the run folder,
 _TASK the array task, _ATTEMPT the attempt, _STOP_FILE the file whose existence requests a stop, and
 _REQUEUE_FILE the file by which this program requests a requeue. All of them are optional.
@@ -169,8 +172,7 @@ class Trainer:
 
     def train_step(self) -> None:
         """Run the next optimizer step, without waiting for the device."""
-        if self.mode == "ddp":
-            self.meter.begin_step()
+        self.meter.begin_step()
         step = self.progress.step_in_epoch
         batch_size = self.plan.batch_size(step)
         # A smaller batch would cause a recompilation.
@@ -231,7 +233,7 @@ class Trainer:
                 values.append(("mfu", share, ""))
             # Fewer lines of many ranks: of a window in 128 with 512 ranks.
             if end.steps and self.num_windows % max(1, self.dist.world_size // 4) == 0:
-                times = enumerate(metrics.compute_times(end.steps))
+                times = enumerate(distributed.gather(end.compute_seconds()))
                 values += [("compute_time", each, "seconds", rank) for rank, each in times]
             self.num_windows += 1
         self._record(end.step, *values)
@@ -283,9 +285,8 @@ class Trainer:
                 ("gpu_memory_allocated_peak", torch.cuda.max_memory_allocated(self.device)),
                 ("gpu_memory_reserved_peak", torch.cuda.max_memory_reserved(self.device)),
             ]
-            ranks = enumerate(distributed.gather(own))
-            peaks = [(*peak, "bytes", rank) for rank, peaks in ranks for peak in peaks]
-            self._record(progress.step, *peaks)
+            for rank, peaks in enumerate(distributed.gather(own)):
+                self._record(progress.step, *((*peak, "bytes", rank) for peak in peaks))
         progress.end_epoch(span, evaluation, learning_rate)
         metric = self.task.best_metric
         # All ranks decide the same: their numbers come from the same reductions.

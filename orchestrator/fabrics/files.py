@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files
+from orchestrator import errors
+from orchestrator.config import paths
 from orchestrator.fabrics import records
 from orchestrator.text import escaping
 from orchestrator.toml import documents, key_paths, schema, values
@@ -52,9 +53,9 @@ def load(
         candidates = [folder / f"{fabric}{_SUFFIX}" for folder in (*folders, _SHIPPED)]
     # Path.exists() raises an error for a long name.
     path = next((path for path in candidates if os.path.exists(path)), None)
+    if path is None and is_path(fabric):
+        raise _error(f"no such file: {schema.unquoted(fabric)}")
     if path is None or not (is_path(fabric) or _NAME.fullmatch(fabric)):
-        if is_path(fabric):
-            raise _error(f"no such file: {schema.unquoted(fabric)}")
         known = names(folders)
         near = schema.did_you_mean(fabric, known)
         question = f' Did you mean "{near}"?' if near else ""
@@ -63,7 +64,7 @@ def load(
     is_shipped = path.parent == _SHIPPED
     if not is_shipped:
         # Variables such as LD_PRELOAD run code.
-        exposure = files.exposure(path, shared_folders=shared_folders)
+        exposure = paths.exposure(path.absolute(), shared_folders)
         if exposure is not None:
             cure = exposure.cure or "use a file of your own"
             raise _error(

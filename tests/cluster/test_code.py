@@ -194,14 +194,14 @@ def test_what_is_gone_or_full(project: Project) -> None:
 
 
 def test_an_array_shares_one_copy(project: Project) -> None:
-    """100 tasks; the first that starts unpacks."""
+    """200 tasks; the first that starts unpacks."""
     site = project.site
     command = 'bash run.sh; [ "$(ls -d "$ORCHESTRATOR_RUN_DIR"/code* | wc -l)" -le 5 ]'
-    array = project.submit("array", command, array="size = 100", sbatch=HELD)
+    array = project.submit("array", command, array="size = 200", sbatch=HELD)
     project.edit("two")
     site.run("release", array)
     site.run("wait", array, timeout_seconds=500)
-    assert project.versions(f"{array}_0") == ["one code"] * 100
+    assert project.versions(f"{array}_0") == ["one code"] * 200
     folder = project.lab.path(site.job(f"{array}_0")["run_dir"])
     names = {path.name for path in folder.iterdir() if path.name.startswith("code")}
     assert names == {"code", "code.tar", "code.paths", "code.lock"}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from tests import zygote
+from tests.trainer import workers
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOREIGN = ("SLURM_", "ORCHESTRATOR_", "TORCHELASTIC_", "MASTER_")
@@ -22,6 +23,17 @@ TIMEOUT_SECONDS = 570
 # Two pytest workers with two ranks each share the cores. The tier takes 188 s with one thread per
 # rank, and 229 s with one thread per core. PyTorch reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _watch_workers() -> None:
+    workers.watch()
+
+
+@pytest.fixture(autouse=True)
+def _end_workers() -> Iterator[None]:
+    yield
+    workers.end()
 
 
 @pytest.fixture(scope="session")

@@ -222,8 +222,8 @@ def differing_data(dist: distributed.DistInfo) -> list[str]:
     return []
 
 
-def timed(dist: distributed.DistInfo, path: pathlib.Path) -> tuple[list[float], list[float]]:
-    """Times of a step, reduced and gathered; rank 1 computes its loss after rank 0 has ended."""
+def timed(dist: distributed.DistInfo, path: pathlib.Path) -> list[float]:
+    """Times of a step by rank; rank 1 computes its loss after rank 0 has ended."""
     trainer = make(dist, "ddp", passes=2)
     now, losses = trainer.meter._now, trainer.task.losses
 
@@ -242,9 +242,7 @@ def timed(dist: distributed.DistInfo, path: pathlib.Path) -> tuple[list[float], 
     trainer.meter._now, trainer.task.losses = noted, waiting  # type: ignore[method-assign]
     trainer.source.begin_epoch(1, 0)
     trainer.train_step()
-    steps = trainer.meter.snapshot(1).steps
-    ((begin, end),) = steps
-    return metrics.compute_times(steps), distributed.gather(end - begin)
+    return distributed.gather(trainer.meter.snapshot(1).compute_seconds())
 
 
 def gloo_threads() -> list[str]:

@@ -121,7 +121,10 @@ def test_scaling_is_by_the_effective_batch() -> None:
         args = arguments.parse_arguments(["--base-lr=0.1", *words])
         return optim.Schedule(args, make_lengths(10, batch_size=512)).peak
 
-    rates = [peak(f"--lr-scaling={rule}", "--lr-base-batch-size=128") for rule in optim.LR_SCALINGS]
+    rates = [
+        peak(f"--lr-scaling={rule}", "--lr-base-batch-size=128")
+        for rule in ("none", "linear", "sqrt")
+    ]
     assert rates == pytest.approx([0.1, 0.4, 0.2])
     with pytest.raises(errors.UsageError, match=r"^--lr-scaling requires --lr-base-batch-size\.$"):
         peak("--lr-scaling=sqrt")

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 import numpy  # noqa: E402
 from torch.utils import data as torch_data  # noqa: E402
 
+from tests.trainer import workers  # noqa: E402
 from trainers import arguments, distributed, errors  # noqa: E402
 from trainers.data import batches, loading  # noqa: E402
 
@@ -105,6 +106,7 @@ def steps(
             if micro.num_samples:
                 samples += list(zip(numbers.tolist(), values.tolist(), strict=True))
         result.append(samples)
+    workers.end()
     return result
 
 

@@ -35,7 +35,7 @@ def load(args: argparse.Namespace) -> memory.Splits:
     if name in IN_MEMORY:
         parts = _open_or_stage(args, kind, (None, None))
         return memory.make_splits(
-            *map(_tensors, parts),
+            *((_images(part.data), torch.as_tensor(part.targets).long()) for part in parts),
             num_classes=len(parts[0].classes),
             unit="images",
             augment=augment and name != "mnist",
@@ -78,10 +78,9 @@ def holdout(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return shuffled[num_eval:], shuffled[:num_eval]
 
 
-def _tensors(dataset: Any) -> memory.Pair:
-    images = torch.as_tensor(dataset.data)
-    images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
-    return images.contiguous(), torch.as_tensor(dataset.targets, dtype=torch.int64)
+def _images(data: Any) -> torch.Tensor:
+    images = torch.as_tensor(data)
+    return (images[:, None] if images.dim() == 3 else images.permute(0, 3, 1, 2)).contiguous()
 
 
 def _transform(name: str, size: int | None, *, augment: bool) -> Callable[[Any], torch.Tensor]:

@@ -21,8 +21,6 @@ from trainers.data import memory
 
 OK, WARNING, FAILED = "ok", "warning", "FAILED"
 
-# DDP's buckets usually have up to 25 MiB, but a whole model may be one bucket.
-LARGEST_BYTES = 128 << 20
 REPEATS = 5
 
 
@@ -144,16 +142,16 @@ def run(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="trainers.tools.preflight",
+        "trainers.tools.preflight",
         description="Check devices, software, data and collectives before a job.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     arguments.add_data(parser)
     parser.set_defaults(dataset=None)
-    add = parser.add_argument
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="device to check")
-    help_text = "largest all-reduce"
-    add("--largest-bytes", type=arguments.positive, default=LARGEST_BYTES, help=help_text)
+    add = arguments.group(parser, "checks")
+    add("--device", ("auto", "cpu", "cuda"), "auto", "device to check")
+    # DDP's buckets usually have up to 25 MiB, but a whole model may be one bucket.
+    add("--largest-bytes", arguments.positive, 128 << 20, "largest all-reduce")
     try:
         return run(parser.parse_args(argv))
     except errors.TrainerError as error:

@@ -23,9 +23,6 @@ PEAKS = {
     "NVIDIA A10": 125e12,
     "V100": 125e12,
 }
-# A forward pass needs a third of the operations of a training step: the backward pass computes the
-# gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
-TRAINING_FACTOR = 3
 WARM_UP_STEPS = 10
 
 
@@ -44,7 +41,9 @@ def peak_samples_per_second(trainer: "train.Trainer") -> float | None:
         losses, _ = trainer.task.losses(trainer.model, batch)
     torch.backends.mha.set_fastpath_enabled(True)
     trainer.model.train()
-    flops = TRAINING_FACTOR * counter.get_total_flops()
+    # A forward pass needs a third of the operations of a training step: the backward pass computes
+    # the gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+    flops = 3 * counter.get_total_flops()
     return peak * len(losses) / flops if flops else None
 
 

@@ -54,7 +54,8 @@ def descriptor(path: Path, mode: int) -> int:
 
 
 def folder_of(output: Path, run: records.Run) -> Path:
-    return output / run.group / run.name
+    # A job that was submitted without orchestrator may have any name.
+    return output / run.group / run.name.replace("/", "_")
 
 
 def read_progress(path: Path) -> progress.Progress | None:

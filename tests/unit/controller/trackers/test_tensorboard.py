@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import random
 
@@ -63,6 +64,9 @@ def test_an_export_adds_what_is_new(tmp_path: pathlib.Path) -> None:
     ):
         assert tensorboard.export(run, tmp_path).added == added
         assert read(tmp_path) == expected(run)
+    # A tracked job may have any name.
+    strange = dataclasses.replace(run, name="../x")
+    assert tensorboard.export(strange, tmp_path).place == str(tmp_path / "lr" / ".._x")
     # Parsed again with another result.
     run.series[0].values[4] = 99.0
     tensorboard.export(run, tmp_path)
