@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,7 +51,8 @@ def load(
         candidates = [Path(fabric)]
     else:
         candidates = [folder / f"{fabric}{_SUFFIX}" for folder in (*folders, _SHIPPED)]
-    path = next((path for path in candidates if path.exists()), None)
+    # Path.exists() raises an error for a long name.
+    path = next((path for path in candidates if os.path.exists(path)), None)
     if path is None and is_path(fabric):
         raise _error(f"no such file: {schema.unquoted(fabric)}")
     if path is None or not (is_path(fabric) or _NAME.fullmatch(fabric)):

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 from orchestrator.fabrics.records import Network
 
+#: Longer lines are not NCCL's, and some expressions would take long on them.
+_MAX_CHARACTERS = 4096
 _VERSION = re.compile(r"\b([NR]CCL) version ?:? ?(\d+\.\d+\.\d+)")
 _NETWORK = re.compile(r"\bNCCL INFO Using network (\S.*?)\s*$")
 _PROVIDER = re.compile(r"\bNET/OFI Selected [Pp]rovider is ([\w;+-]+)")
@@ -71,7 +73,8 @@ def read(lines: Iterable[str]) -> NcclLog:
     found: dict[str, None] = {}
     providers: dict[str, None] = {}
     interfaces: dict[str, None] = {}
-    for line in lines:
+    for whole_line in lines:
+        line = whole_line[:_MAX_CHARACTERS]
         if match := _VERSION.search(line):
             version = version or f"{match[1]} {match[2]}"
         if match := _NETWORK.search(line):

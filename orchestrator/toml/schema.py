@@ -145,6 +145,8 @@ def describe(hint: Any) -> str:
         return names.get(kinds[0], other)
     items = {int: "integers", str: "strings", collections.abc.Mapping: "tables", tuple: "lists"}
     item = typing.get_origin(arguments[0]) or arguments[0]
+    if item is Literal:
+        return f"a list of {describe(arguments[0]).removeprefix('one of ')}"
     return f"a list of {items.get(item, 'strings and numbers')}"
 
 

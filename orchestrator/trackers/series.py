@@ -121,10 +121,19 @@ def _unique_name(key: _Key, taken: set[str]) -> str:
     parts = [name] if not rank else [name, f"rank {rank}"]
     qualifiers = [f"by {axis}", unit, "" if rank is None else f"rank {rank}"]
     for added in ("", *filter(None, qualifiers), "/".join(filter(None, qualifiers))):
-        text = _FORBIDDEN.sub("_", "/".join(filter(None, [*parts, added])))[:_MAX_NAME]
+        text = _accepted("/".join([*parts, added]))
         if text not in taken:
             return text
-    return next(text for n in range(2, len(taken) + 3) if (text := f"{name} {n}") not in taken)
+    numbered = (f"{_accepted(name)} {number}" for number in range(2, len(taken) + 3))
+    return next(text for text in numbered if text not in taken)
+
+
+def _accepted(name: str) -> str:
+    """Return a name that MLflow accepts: as a path, it has to be the shortest one to its place."""
+    parts = _FORBIDDEN.sub("_", name).split("/")
+    # Dots alone would be this folder or its parent.
+    parts = [part if part.strip(".") else "_" * len(part) for part in parts]
+    return "/".join(filter(None, parts))[:_MAX_NAME].rstrip("/")
 
 
 def _seconds(time: object) -> float:

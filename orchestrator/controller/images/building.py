@@ -153,10 +153,10 @@ def build(
         raise errors.RunFolderError(f"{error.strerror} Nothing was submitted.") from error
     except OSError as error:
         raise _unwritable(folder, error) from error
-    if link is not None and not link.parent.is_dir():
-        raise errors.RequestError(f"--output: no such folder: {escaping.visible(str(link.parent))}")
     if link is not None and link.exists() and not link.is_symlink():
         raise errors.ConflictError(f"{escaping.visible(str(link))} exists and is no link: move it")
+    if link is not None and not link.parent.is_dir():
+        raise errors.RequestError(f"no such folder: {escaping.visible(str(link.parent))}")
     job = None if recipe.image.exists() else _live_job(context, recipe.digest)
     if link is not None and (job is not None or recipe.image.exists()):
         _link(recipe.image, link)
@@ -306,5 +306,9 @@ def _script(recipe: Recipe, link: Path | None) -> str:
 
 def _link(image: Path, link: Path) -> None:
     draft = link.with_name(f".{link.name}.{os.urandom(4).hex()}")
-    draft.symlink_to(image)
-    os.replace(draft, link)
+    try:
+        draft.symlink_to(image)
+        os.replace(draft, link)
+    except OSError as error:
+        shown = escaping.visible(str(link))
+        raise errors.RequestError(f"cannot make the link {shown}: {error.strerror}") from error

@@ -36,8 +36,11 @@ def export(
         "parameters": run.parameters,
         "series": batches.columns(run.series),
     }
+    # By default MLflow waits four minutes for a server that does not answer. The export can be
+    # repeated.
+    environ = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", **context.environ}
     with places.opened(context.configuration.state_dir / "exports" / run.id):
-        answer = programs.run(python, "mlflow", request, context.environ, timeout_seconds)
+        answer = programs.run(python, "mlflow", request, environ, timeout_seconds)
     place = database_urls.without_password(uri) if "://" in uri else uri
     if uri.startswith(("http://", "https://")):
         place = f"{place.rstrip('/')}/#/experiments/{answer['experiment']}/runs/{answer['run']}"

@@ -13,8 +13,6 @@ from orchestrator import errors, files
 from orchestrator.text import escaping
 from orchestrator.trackers import progress, records
 
-#: A file to write; not what a link of another user in a shared folder leads to.
-FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 _LIMIT_BYTES = 256 * 1024 * 1024
 
 
@@ -26,21 +24,34 @@ def opened(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".orchestrator.lock", FLAGS, 0o600)
+        lock = descriptor(folder / ".orchestrator.lock", 0o600)
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             except OSError as error:
                 # Lustre without the mount option flock.
                 if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
                     raise
             yield
         finally:
-            os.close(descriptor)
+            os.close(lock)
     except OSError as error:
         raise errors.OrchestratorError(
             f"cannot write {error.filename or folder}: {error.strerror}; choose another --output"
         ) from error
+
+
+def descriptor(path: Path, mode: int) -> int:
+    """Open a file to read and write it, or make it.
+
+    In a shared folder another user may have put a link there, which would name a file of ours.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "it is a symbolic link"
+        raise
 
 
 def folder_of(output: Path, run: records.Run) -> Path:

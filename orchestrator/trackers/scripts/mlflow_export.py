@@ -32,7 +32,8 @@ def export(client: Any, request: dict[str, Any]) -> dict[str, Any]:
     experiment = experiment_of(client, request["experiment"])
     wanted = {
         name: [
-            (step, round(1000 * times[index]), normal(values[index]))
+            # Servers refuse times before 1970.
+            (step, max(0, round(1000 * times[index])), normal(values[index]))
             for index, step in enumerate(steps)
         ]
         for name, (steps, times, values) in request["series"].items()

@@ -33,6 +33,16 @@ def test_tensorboard(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ]
     again = run("metrics", "export", "1", "--to", "tensorboard", "--output", "tensorboard")[1]
     assert again == f"{HEAD}1\t{name}\t\t12\t0\t{home / 'tensorboard' / name}\n"
+    # Another user may have put a link into a shared folder.
+    other = home / "other"
+    other.write_text("kept")
+    file.unlink()
+    file.symlink_to(other)
+    code, _, error = run("metrics", "export", "1", "--to", "tensorboard")
+    assert (code, other.read_text()) == (1, "kept")
+    assert error.endswith(
+        f"Error: cannot write {file}: it is a symbolic link; choose another --output\n"
+    )
 
 
 def test_what_is_missing_is_named(run: Run, home: Path) -> None:

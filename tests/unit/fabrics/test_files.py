@@ -58,6 +58,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         'environment.fabric: no fabric "olvia". Did you mean "olivia"? Fabrics: alps, '
     )
     assert message(str(tmp_path / "x.toml")).endswith(f"no such file: {tmp_path}/x.toml")
+    assert message("x" * 5000, tmp_path).startswith('environment.fabric: no fabric "xxx')
     wrong = write(
         tmp_path,
         "wrong",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import hypothesis
@@ -90,6 +91,13 @@ def test_any_lines_can_be_read(lines: list[str]) -> None:
     assert len(set(read.networks)) == len(read.networks)
     for name in (*read.networks, *read.interfaces, *read.providers):
         assert any(name in line for line in lines)
+
+
+def test_a_long_line_takes_no_time() -> None:
+    # Its time grew with the square of the length: 85 s.
+    began = time.process_time()
+    nccl_log.read(["NET/IB : Using " * 20_000, "NET/Plugin : " * 20_000 + "Could not find"])
+    assert time.process_time() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,10 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         (with_launch("exclusive = 1"), "job.exclusive: must be true or false (got 1)"),
         (with_launch('labels = "a=b"'), 'must be a list of strings (got "a=b"): write ["a=b"]'),
         (
+            with_launch("") + '[tracking]\ntrackers = ["wandbb"]\n',
+            'must be a list of "wandb", "mlflow", "trackio" (got ["wandbb"])',
+        ),
+        (
             with_launch('labels = ["a"]'),
             'spec.toml:3: job.labels[0]: must be "key=value" (got "a")',
         ),

@@ -75,13 +75,15 @@ def request(values: list[float]) -> dict[str, Any]:
         "status": "FINISHED",
         "ended": 9000,
         "parameters": {"lr": "0.1"},
-        "series": {"loss": [steps, [5.0] * len(steps), values]},
+        # The first one is before 1970.
+        "series": {"loss": [steps, [-5.0, *[5.0] * (len(steps) - 1)], values]},
     }
 
 
 def stored(server: Server) -> list[str]:
     (run,) = server.runs.values()
     assert run.info.status == "FINISHED" and run.data.params == {"lr": "0.1"}
+    assert run.data.metrics["loss"][0].timestamp == 0
     return [repr(each.value) for each in run.data.metrics["loss"]]
 
 

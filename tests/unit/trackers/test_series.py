@@ -43,6 +43,8 @@ def test_each_series_has_a_name_of_its_own() -> None:
         row(6, "rate", 6.0, step=1, unit="%"),
         row(7, "step", 1.0, step=1),
         row(8, "loss (train)", None, step=1, time=AT),
+        # A path that MLflow would refuse.
+        row(9, "eval//../loss/", 9.0, step=1),
     ]
     found = series.of_chain(rows, {1: 0}, 7.0)
     assert [(each.name, each.axis, [*each.steps], [*each.times]) for each in found] == [
@@ -53,6 +55,7 @@ def test_each_series_has_a_name_of_its_own() -> None:
         ("rate", "step", [1], [7.0]),
         ("rate/by step", "step", [1], [7.0]),
         ("loss _train_", "step", [1], [AT.replace(tzinfo=datetime.UTC).timestamp()]),
+        ("eval/__/loss", "step", [1], [7.0]),
     ]
 
 
