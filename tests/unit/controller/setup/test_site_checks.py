@@ -28,8 +28,11 @@ def test_a_machine_that_does_not_know_localhost() -> None:
     assert list(site_checks.localhost(lambda name, port: [])) == []
 
 
-def test_a_late_controller_is_reported_without_the_database(tmp_path: Path) -> None:
+def test_a_late_controller_and_a_wrong_fabric_are_reported_without_the_database(
+    tmp_path: Path,
+) -> None:
     configured = {"ORCHESTRATOR_STATE_DIR": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "local"}
+    configured["ORCHESTRATOR_FABRIC"] = "olivi"
     configuration = config.load({"HOME": str(tmp_path), **configured}, tmp_path)
     then = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
     newest = health.Pass(
@@ -49,3 +52,5 @@ def test_a_late_controller_is_reported_without_the_database(tmp_path: Path) -> N
     assert checks["database"].outcome == "bad"
     assert checks["controller"].outcome == "warning"
     assert checks["controller"].found == health.last_pass_message(newest)
+    assert checks["fabric of profile"].outcome == "bad"
+    assert checks["fabric of profile"].found.startswith('no fabric "olivi". Did you mean "olivia"?')
