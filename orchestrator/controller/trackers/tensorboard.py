@@ -19,7 +19,7 @@ def export(run: records.Run, output: Path) -> records.Exported:
     with places.opened(folder):
         known = places.read_progress(folder / PROGRESS)
         path = folder / f"events.out.tfevents.{run.created:010.0f}.orchestrator"
-        with open(places.descriptor(path, 0o666), "r+b") as file:
+        with os.fdopen(places.descriptor(path, 0o666), "r+b") as file:
             if known is None or os.fstat(file.fileno()).st_size < known.size_bytes:
                 known = progress.Progress()
             file.truncate(known.size_bytes)
