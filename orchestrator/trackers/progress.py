@@ -36,8 +36,10 @@ def from_json(text: bytes) -> Progress:
             name: [Segment(*map(int, each)) for each in segments]
             for name, segments in data["series"].items()
         }
-        return Progress(**data)
-    except (AttributeError, KeyError, TypeError) as error:
+        numbers = ("size_bytes", "rows", "generation")
+        data |= {name: max(0, int(data.get(name, 0))) for name in numbers}
+        return Progress(**data | {"folder": str(data.get("folder", ""))})
+    except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not the progress of an export: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import sys
 from pathlib import Path
@@ -66,4 +67,15 @@ def test_what_is_missing_is_named(run: Run, home: Path) -> None:
     assert error("mlflow", "--uri", "http://x", "--python", fails) == (
         "mlflow failed with exit code 7: OSError: no network\n"
     )
+    # Another user may have written the progress in a shared folder.
+    assert error("wandb", "--output", home / "shared").startswith(f"{python} cannot import wandb")
+    (state,) = (home / "shared" / ".orchestrator").iterdir()
+    victim = home / "shared" / "victim"
+    victim.mkdir()
+    planted = {"series": {}, "folder": f"../../../../{victim.name}"}
+    (state / "draft" / "wandb").mkdir(parents=True)
+    (state / "progress.json").write_text(json.dumps(planted))
+    (home / "shared" / "wandb").mkdir()
+    assert error("wandb", "--output", home / "shared").startswith(f"{python} cannot import wandb")
+    assert victim.exists()
     assert error("mlflow", "--output", "x") == "--to mlflow writes no folder: remove --output\n"
