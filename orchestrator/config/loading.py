@@ -246,6 +246,12 @@ def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
         path = getattr(file.tracking, key)
         if path is not None and not path.startswith("/"):
             yield ("tracking", key), f"must be an absolute path (got {schema.as_toml(path)})"
+    if file.tracking.mlflow_uri is not None:
+        # Few configurations have it, and `submit` loads this module.
+        from orchestrator.trackers import checks
+
+        if error := checks.uri_error(file.tracking.mlflow_uri):
+            yield ("tracking", "mlflow_uri"), error
     tables = (("profiles", file.profiles), ("notices", file.notices), ("hosts", file.hosts))
     for table, names in tables:
         for name in names:

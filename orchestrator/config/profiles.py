@@ -143,9 +143,21 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
         tracking=spec.tracking.over(profile.tracking),
     )
     tracking = filled.tracking
-    if "mlflow" in (tracking.trackers or ()) and tracking.project is None:
+    needs_project = "mlflow" in (tracking.trackers or ()) and spec.launch.batch_file is None
+    if needs_project and tracking.project is None:
         message = "is missing: mlflow needs the name of the experiment that the program uses"
         raise errors.SpecError([errors.Problem(source="", key="tracking.project", message=message)])
+    container = filled.container
+    if not container.properties.binds_read_only:
+        # Those of the spec were checked.
+        for bind in [bind for bind in container.binds or () if bind.endswith(":ro")]:
+            message = (
+                f"{container.runtime} cannot bind {bind} of the profile read-only: name it here "
+                "without :ro, and the job can write there"
+            )
+            raise errors.SpecError(
+                [errors.Problem(source="", key="container.binds", message=message)]
+            )
     # Slurm takes the first partition that can start the job.
     problems: list[errors.Problem] = []
     for name in (filled.partition or "").split(","):

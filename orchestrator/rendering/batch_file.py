@@ -28,7 +28,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 #: Options that a site's profile sets if the file does not.
 _PROFILE = ("partition", "account", "qos")
 #: Keys of a spec that can override a batch file: options of sbatch, or keys that only we use.
-_TABLES = ("job.", "resources.", "metrics.", "sbatch.", "code.")
+_TABLES = ("job.", "resources.", "metrics.", "sbatch.", "code.", "tracking.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

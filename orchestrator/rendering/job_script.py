@@ -88,6 +88,7 @@ def render(
         "fabric": fabric,
         "fabric_variables": fabric_variables,
         "fabric_binds": [] if fabric is None else _fabric_binds(fabric, spec),
+        "fabric_library_path": [] if fabric is None else _fabric_library_path(fabric, spec),
         "ignored_signal": framework.requeue_signal if framework and spec.retry.is_on else "",
         "image_variables": list(
             dict.fromkeys([*image_variables, *framework_variables, *fabric_variables, *variables])
@@ -143,9 +144,9 @@ def _fabric_variables(fabric: fabrics.Fabric, variables: Collection[str]) -> dic
 def _fabric_binds(fabric: fabrics.Fabric, spec: jobs.JobSpec) -> list[tuple[str, str]]:
     """Return the variable at the beginning of each bind of a fabric, or "", and what follows it.
 
-    Ranks on one node do not use the network. Binds of the job win, and an empty list means none.
+    Binds of the job win.
     """
-    if spec.resources.nodes == 1 or spec.container.binds == ():
+    if not _has_fabric_files(spec):
         return []
     from orchestrator import fabrics
 
@@ -156,6 +157,19 @@ def _fabric_binds(fabric: fabrics.Fabric, spec: jobs.JobSpec) -> list[tuple[str,
         for bind in binds
         if profiles.bind_target(bind) not in own
     ]
+
+
+def _fabric_library_path(fabric: fabrics.Fabric, spec: jobs.JobSpec) -> list[str]:
+    lines = fabric.containers.library_path if _has_fabric_files(spec) else ()
+    return [line.value for line in lines]
+
+
+def _has_fabric_files(spec: jobs.JobSpec) -> bool:
+    """Return whether the files of a fabric are for the job's container.
+
+    Ranks on one node do not use the network, and an empty list of binds means none.
+    """
+    return spec.resources.nodes != 1 and spec.container.binds != ()
 
 
 def _check_bind_names(names: Sequence[str], separators: str) -> None:

@@ -19,19 +19,24 @@ def findings(tracking: jobs.Tracking) -> Iterator[tuple[KeyPath, str]]:
     for key in ("project", "entity", "mlflow_uri"):
         if getattr(tracking, key) == "":
             yield (key,), "is empty: remove the key"
-    uri = tracking.mlflow_uri or ""
-    if "://" not in uri and uri:
-        message = f'must be an address such as "http://host:5000" (got {schema.as_toml(uri)})'
-        yield ("mlflow_uri",), message
-    if _has_password(uri):
-        message = (
-            "must not contain a password, which the job script would show: "
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in environment.secrets_file"
-        )
-        yield ("mlflow_uri",), message
+    if error := uri_error(tracking.mlflow_uri or ""):
+        yield ("mlflow_uri",), error
     for name, link in tracking.links.items():
         if error := link_error(link):
             yield ("links", name), error
+
+
+def uri_error(uri: str) -> str:
+    """Return what is wrong with the address of an MLflow server; "" if nothing is."""
+    if "://" not in uri and uri:
+        return f'must be an address such as "http://host:5000" (got {schema.as_toml(uri)})'
+    if _has_password(uri):
+        return (
+            "must not contain a password, which scripts and messages would show: set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for jobs in "
+            "environment.secrets_file"
+        )
+    return ""
 
 
 def link_error(link: str) -> str:

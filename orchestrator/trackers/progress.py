@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.trackers.series import Segment, Series
+
+_FOLDER = re.compile(r"(?:offline-run-\w[\w.-]*)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +40,11 @@ def from_json(text: bytes) -> Progress:
             name: [Segment(*map(int, each)) for each in segments]
             for name, segments in data["series"].items()
         }
-        numbers = ("size_bytes", "rows", "generation")
-        data |= {name: max(0, int(data.get(name, 0))) for name in numbers}
-        return Progress(**data | {"folder": str(data.get("folder", ""))})
+        progress = Progress(**data)
+        numbers = progress.size_bytes, progress.rows, progress.generation
+        if min(map(operator.index, numbers)) < 0 or not _FOLDER.fullmatch(progress.folder):
+            raise ValueError("not the progress of an export")
+        return progress
     except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not the progress of an export: {error}") from error
 

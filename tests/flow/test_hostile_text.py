@@ -142,6 +142,11 @@ SHOWN: dict[str, list[list[str]]] = {
     + [["metrics", "@1", "--stat", "all", *extra] for extra in HEAD]
     + [["metrics", "@1", "@2", "--compare", *extra] for extra in HEAD],
     "metrics reparse": [["metrics", "reparse", "@1", *extra] for extra in HEAD],
+    "metrics export": [
+        ["metrics", "export", "@1", "--to", "tensorboard", "-o", "{home}/board", *extra]
+        for extra in HEAD
+    ]
+    + [["metrics", "export", WHOLE, "--to", "mlflow", "--uri", WHOLE]],
     "patterns list": [["patterns", "list", *extra] for extra in ROWS],
     "patterns test": [["patterns", "test", "{log}", *extra] for extra in ROWS]
     + [["patterns", "test", "{strange}"]],
@@ -150,6 +155,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "trust": [["trust", "--list", *extra] for extra in HEAD] + [["trust", "EVIL\udc9b31m"]],
     "db restore": [["db", "restore", *extra] for extra in HEAD]
     + [["db", "restore", "EVIL\udc9b31m"]],
+    "image list": [["image", "list", *extra] for extra in HEAD],
     "nodes": [["nodes", "--all", *extra] for extra in ROWS],
     "usage": [["usage", "--by", "name", *extra] for extra in HEAD]
     + [["usage", "--disk", *extra] for extra in HEAD],
@@ -184,6 +190,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "top": [["top", WHOLE]],
     "web": [["web", "--socket", "/dev/null/EVIL"]],
     "web export": [["web", "export", "{home}/EVIL", "@1"], ["web", "export", "{home}/x", WHOLE]],
+    "config fabrics": [["config", "fabrics"], ["config", "fabrics", WHOLE]],
     "config show": [["config", "show", "--origin", *extra] for extra in HEAD],
     "db check": [["db", "check", *extra] for extra in HEAD],
     "db path": [["db", "path"]],
@@ -226,6 +233,8 @@ DONE: dict[str, list[list[str]]] = {
         ["submit", f"{WHOLE}.toml"],
         ["submit", "{wrong}"],
     ],
+    "image build": [["image", "build", f"{WHOLE}.def"]],
+    "image remove": [["image", "remove", WHOLE]],
     "checkout": [["checkout", "@1", "{home}/again"]],
     "resubmit": [["resubmit", "@1"], ["resubmit", "@2", "--fresh"]],
     "sweep submit": [["sweep", "submit", "{sweep}", "--dry-run"], ["sweep", "submit", WHOLE]],

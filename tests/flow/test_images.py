@@ -32,7 +32,11 @@ def built(
     monkeypatch.setitem(cli.environ, "PATH", f"{programs}:{cli.environ['PATH']}")
     configuration = cli.home / ".config" / "orchestrator"
     configuration.mkdir(parents=True)
-    (configuration / "config.toml").write_text("[profiles.fast]\npoll_floor_seconds = 1\n")
+    # Snapshots and trackers are for trainings.
+    (configuration / "config.toml").write_text(
+        "[profiles.fast]\npoll_floor_seconds = 1\ncode = { snapshot = true }\n"
+        'tracking = { trackers = ["mlflow"] }\n'
+    )
     (cli.folder / "hello.txt").write_text("hello\n")
     (cli.folder / "env.def").write_text("Bootstrap: scratch\n%files\nhello.txt\n")
     return cli
@@ -117,10 +121,16 @@ def test_an_image_for_other_nodes_is_refused(
     assert (done.code, done.out, done.err) == (
         3,
         "",
-        "Error: flags: container.image: the image is for aarch64 (arm64), and the nodes of "
+        "Error: container.image: the image is for aarch64 (arm64), and the nodes of "
         "partition cpu are x86_64 (amd64): use an image for these\n"
         "1 problem; nothing was submitted.\n",
     )
+    (cli.folder / "sweep.toml").write_text(
+        '[job]\nname = "x"\npartition = "cpu"\n[launch]\ncommand = "true"\n'
+        '[container]\nruntime = "apptainer"\nimage = "x.sif"\n[sweep]\n'
+        'kind = "grid"\naxes.resources.mem = ["1G", "2G"]\n'
+    )
+    assert "the image is for aarch64" in cli("sweep", "submit", "sweep.toml").err
     for partition in ("gh", "cpu,gh", "new", "unknown"):
         assert cli(*words, "--partition", partition).code == 0
     asked = [words for words in fake_slurm.calls("scontrol") if "node" in words]

@@ -9,26 +9,25 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import errors, files, images
+from orchestrator import errors, files, images, jobs
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import job_scripts
 
 #: Programs that images have; one of them is usually no link to another folder.
 _PROGRAMS = ("usr/bin/env", "usr/bin/bash", "bin/bash", "bin/busybox", "usr/bin/dash")
 
 
-def check(context: contexts.Context, request: job_scripts.Request, cluster: str) -> None:
+def check(context: contexts.Context, spec: jobs.JobSpec) -> None:
     """Raise SpecError if all nodes that the job may get have another architecture than its image.
 
     What is unknown fits: an image without a path, a SquashFS file, a node that never registered.
     """
-    spec = request.spec
     image = None if spec.container.runtime == "edf" else spec.container.image_path
     if image is None:
         return
     found = of_image(context.calling_folder / (spec.chdir or "") / image)
     if found is None:
         return
+    cluster = clusters.facts(context).cluster
     nodes = of_partition(context, cluster, spec.partition)
     if not nodes or any(images.fits(found, each) for each in nodes):
         return
@@ -42,7 +41,7 @@ def check(context: contexts.Context, request: job_scripts.Request, cluster: str)
         f"the image is for {images.alias(found)}, and the {where} are {needed}: "
         "use an image for these"
     )
-    problem = errors.Problem(source=request.source, key="container.image", message=message)
+    problem = errors.Problem(source="", key="container.image", message=message)
     raise errors.SpecError([problem])
 
 

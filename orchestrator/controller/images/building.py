@@ -117,7 +117,8 @@ def recipe(
     context = context.with_scheduler("local" if is_local else "slurm")
     cluster = clusters.facts(context).cluster
     nodes = architectures.of_partition(context, cluster, partition or context.profile.partition)
-    digest = images.digest(text, [*builder, *sorted(nodes)], copied)
+    # Without "", the nodes that did not register yet.
+    digest = images.digest(text, [*builder, *sorted(filter(None, nodes))], copied)
     name = values.fitting_name(path.stem) or "image"
     folder = context.configuration.runs_dir / FOLDER
     return Recipe(
@@ -141,6 +142,17 @@ def build(
 
     changes: the job's own settings. link: a symbolic link to the image to make.
     """
+    folder = recipe.stem.parent
+    try:
+        # Before an image is used that is there: it could be of another user.
+        files.make_private_folder(
+            folder, shared_folders=context.configuration.shared_folders, setting="runs_dir"
+        )
+        _remove_old_drafts(folder)
+    except files.PrivateFolderError as error:
+        raise errors.RunFolderError(f"{error.strerror} Nothing was submitted.") from error
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     if link is not None and link.exists() and not link.is_symlink():
         raise errors.ConflictError(f"{escaping.visible(str(link))} exists and is no link: move it")
     if link is not None and not link.parent.is_dir():
@@ -155,6 +167,9 @@ def build(
         changes,
         name=values.fitting_name(f"image-{recipe.stem.name.rpartition('-')[0]}"),
         launch=jobs.Launch(launcher="python", command=_script(recipe, link)),
+        # What a profile sets for trainings.
+        code=jobs.Code(snapshot=False),
+        tracking=jobs.Tracking(trackers=()),
         labels=(f"{_LABEL}={recipe.digest}",),
     )
     spec = config.with_profile(spec, context.profile)
@@ -256,22 +271,27 @@ def _file(path: Path, folder: Path, where: str) -> images.CopiedFile:
 
 def _write(context: contexts.Context, recipe: Recipe) -> None:
     """Write what the job reads: the definition may be edited while it is pending."""
-    folder = recipe.stem.parent
     try:
-        files.make_private_folder(
-            folder, shared_folders=context.configuration.shared_folders, setting="runs_dir"
-        )
-        for draft in folder.glob(".*.sif"):
-            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
-                draft.unlink(missing_ok=True)
         sums = images.checksums(recipe.copied).encode(errors="surrogateescape")
         files.replace(recipe.stem.with_name(f"{recipe.stem.name}.sums"), sums)
         files.replace(recipe.stem.with_name(f"{recipe.stem.name}.def"), recipe.text.encode())
     except OSError as error:
-        raise errors.RunFolderError(
-            f"cannot write {folder}: {error.strerror}; nothing was submitted. "
-            "Set runs_dir to a folder that you can write and that compute nodes see."
-        ) from error
+        raise _unwritable(recipe.stem.parent, error) from error
+
+
+def _remove_old_drafts(folder: Path) -> None:
+    for draft in folder.glob(".*.sif"):
+        # The job that wrote it may have finished now.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                draft.unlink()
+
+
+def _unwritable(folder: Path, error: OSError) -> errors.RunFolderError:
+    return errors.RunFolderError(
+        f"cannot write {folder}: {error.strerror}; nothing was submitted. "
+        "Set runs_dir to a folder that you can write and that compute nodes see."
+    )
 
 
 def _script(recipe: Recipe, link: Path | None) -> str:

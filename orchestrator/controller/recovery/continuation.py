@@ -92,8 +92,11 @@ def continue_job(
     task = job.array_task_id
     # Resolved, because the first job of the chain has the real folders.
     kept = [old_folder.checkpoints(task), old_folder.path / run_folder.CODE]
+    links = {path.name: path.resolve() for path in kept if path.is_dir()}
     if spec.tracking.trackers:
-        kept.append(old_folder.tracking(task))
+        # Also if the folder was deleted: the run's ID is in its path, and the script makes it.
+        tracking = old_folder.tracking(task)
+        links[tracking.name] = tracking.resolve()
     intent = intents.Intent(
         spec=spec,
         script=script,
@@ -105,7 +108,7 @@ def continue_job(
         tasks=None if task is None else [task],
         sweep=job.sweep,
         continues=job.row,
-        links={path.name: path.resolve() for path in kept if path.is_dir()},
+        links=links,
         in_transaction=finish,
     )
     new = intents.store(context, intent)
@@ -160,8 +163,9 @@ def _close(folder: run_folder.RunFolder, job: jobs.Job, *, with_tracking: bool) 
     with_tracking: trackers continue its run, even if it did not come so far.
     """
     try:
-        if with_tracking:
-            folder.tracking(job.array_task_id).mkdir(mode=0o700, exist_ok=True)
+        tracking = folder.tracking(job.array_task_id)
+        if with_tracking and not tracking.is_symlink():
+            tracking.mkdir(mode=0o700, exist_ok=True)
         is_closed = folder.close(job.array_task_id or 0, job.attempt)
     except FileNotFoundError as error:
         raise NotContinuedError(f"its run folder {folder.path} was deleted") from error

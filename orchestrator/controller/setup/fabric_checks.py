@@ -49,10 +49,13 @@ library() { # NAME FOLDER...
         awk -v name="$name" '$1 == name { print "probe library", name, $NF; exit }'
 }
 """
+_FAILED = "exit code "
 _ASK_NCCL = """
-if command -v nvidia-smi >/dev/null || [ -e /dev/kfd ]; then
-    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE= timeout -k 5 {seconds} \\
-        "$python" -c {program} 2>&1 | sed 's/^/probe nccl /'
+if [ -n "$python" ] && {{ command -v nvidia-smi >/dev/null || [ -e /dev/kfd ]; }}; then
+    {{
+        NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE= timeout -k 5 {seconds} \\
+            "$python" -c {program} 2>&1 || echo "exit code $?"
+    }} | sed 's/^/probe nccl /'
 fi
 """
 
@@ -178,9 +181,10 @@ def _network(fabric: fabrics.Fabric, facts: Facts) -> site_checks.Check:
         cure = "load the module with NCCL's plugin, or bind it into the container"
         return site_checks.bad(name, f'NCCL does not find "{log.missing}"{plugin}', cure)
     if not log.networks:
-        if lines:
+        if lines and lines[-1].startswith(_FAILED):
+            message = [*lines[:-1][-1:], lines[-1]]
             return site_checks.bad(
-                name, f"NCCL failed: {lines[-1]}", "read the job's log: orchestrator logs"
+                name, f"NCCL failed: {', '.join(message)}", "read the job's log: orchestrator logs"
             )
         cure = "`doctor --job --gpus-per-node 1` asks NCCL, if the profile's environment has torch"
         return site_checks.ok(name, "not checked: no GPU, or no torch", cure)

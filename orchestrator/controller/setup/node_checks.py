@@ -46,7 +46,7 @@ case $options in *--environment*) echo "probe container srun --environment (EDF)
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=driver_version,name --format=csv,noheader | sed 's/^/probe gpu /'
 fi
-for python in python python3; do
+for python in python python3 ''; do
     if command -v "$python" >/dev/null; then
         "$python" -c 'import torch; print("probe torch", torch.__version__, torch.version.cuda)' \\
             2>/dev/null && break
@@ -74,6 +74,9 @@ def request(
         time_limit="1" if fabric is None else "3",
         resources=jobs.Resources(gpus_per_node=gpus_per_node),
         launch=jobs.Launch(command=f"{_SCRIPT}{of_fabric}{_END}"),
+        # What a profile sets for trainings.
+        code=jobs.Code(snapshot=False),
+        tracking=jobs.Tracking(trackers=()),
         labels=("doctor=probe",),
     )
     return job_scripts.Request(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import orchestrator
-from orchestrator import config, errors, files
+from orchestrator import config, errors, fabrics, files
 from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
@@ -68,6 +68,8 @@ def examine(configuration: config.Configuration, client: Client) -> Iterator[Che
         yield exposed or ok("templates_dir", str(templates_dir))
     yield from _stored(configuration)
     yield _container()
+    if configuration.profile.fabric:
+        yield _fabric(configuration)
     if (project := configuration.project) is not None:
         if project.ignored:
             yield warning("project file", project.ignored, project.cure)
@@ -201,6 +203,18 @@ def _notices(store: stores.Store, configuration: config.Configuration) -> Iterat
     elif configuration.notices:
         names = ", ".join(configuration.notices)
         yield ok("notices", f"sent by {names}" + (f"; {unsent} not sent yet" if unsent else ""))
+
+
+def _fabric(configuration: config.Configuration) -> Check:
+    name, fabric = "fabric of profile", configuration.profile.fabric or ""
+    try:
+        found = fabrics.load(fabric, configuration.fabric_folders, configuration.shared_folders)
+    except errors.SpecError as exc:
+        # Without the lines of the file.
+        problems = "; ".join(str(problem).partition("\n")[0] for problem in exc.problems)
+        cure = f"change that file, or profiles.{configuration.profile.name}.fabric"
+        return bad(name, problems.removeprefix("environment.fabric: "), cure)
+    return ok(name, f"{found.name} ({found.origin})")
 
 
 def _container() -> Check:

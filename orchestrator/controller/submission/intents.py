@@ -82,6 +82,11 @@ def check(
         from orchestrator.controller.submission import local_jobs
 
         local_jobs.requirements(context, spec, script)
+    if spec.container.runtime != "none":
+        # Few jobs have an image, and `submit` loads few modules.
+        from orchestrator.controller.images import architectures
+
+        architectures.check(context, spec)
     dependencies.check(context, spec.dependency, advice=advice)
 
 

@@ -43,11 +43,6 @@ def submit(
     script = job_scripts.render(context.configuration, request, is_local=is_local)
     facts = clusters.facts(context)
     job_scripts.refuse_too_many_tasks(request, facts)
-    if request.spec.container.runtime != "none":
-        # Few jobs have an image, and `submit` loads few modules.
-        from orchestrator.controller.images import architectures
-
-        architectures.check(context, request, facts.cluster)
     intents.check(context, request.spec, script.text)
     if context.guard.approve is not None:
         # Few commands are planned, and `submit` loads few modules.

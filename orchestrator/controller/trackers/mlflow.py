@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator import errors
+from orchestrator.config import database_urls
 from orchestrator.controller.session import contexts
 from orchestrator.controller.trackers import places, programs, runs
 from orchestrator.trackers import batches, records
@@ -40,7 +41,7 @@ def export(
     environ = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", **context.environ}
     with places.opened(context.configuration.state_dir / "exports" / run.id):
         answer = programs.run(python, "mlflow", request, environ, timeout_seconds)
-    place = uri
+    place = database_urls.without_password(uri) if "://" in uri else uri
     if uri.startswith(("http://", "https://")):
-        place = f"{uri.rstrip('/')}/#/experiments/{answer['experiment']}/runs/{answer['run']}"
+        place = f"{place.rstrip('/')}/#/experiments/{answer['experiment']}/runs/{answer['run']}"
     return records.Exported(run=run, added=int(answer["added"]), place=place)

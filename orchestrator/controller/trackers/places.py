@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator import errors, files
+from orchestrator.text import escaping
 from orchestrator.trackers import progress, records
 
 _LIMIT_BYTES = 256 * 1024 * 1024
@@ -54,8 +55,13 @@ def descriptor(path: Path, mode: int) -> int:
 
 
 def folder_of(output: Path, run: records.Run) -> Path:
+    """Return the folder of a run; raises ConflictError if it is a link."""
     # A job that was submitted without orchestrator may have any name.
-    return output / run.group / run.name.replace("/", "_")
+    folder = output / run.group / run.name.replace("/", "_")
+    for path in (folder, folder.parent) if run.group else (folder,):
+        if path.is_symlink():
+            raise errors.ConflictError(f"{escaping.visible(str(path))} is a link: remove it")
+    return folder
 
 
 def read_progress(path: Path) -> progress.Progress | None:

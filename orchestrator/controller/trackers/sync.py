@@ -108,8 +108,11 @@ def _bring_up_to_date(context: contexts.Context, row: int, deadline: deadlines.D
     (chain,) = runs.chains(context, selected)
     python = functools.cache(lambda: programs.python_of(context, chain, settings.python))
     is_changed, failed = False, None
-    for send in (_upload, *(_EXPORTS[target] for target in settings.export)):
-        limit_seconds = min(deadline.left_seconds, settings.sync_seconds)
+    # A server that does not answer takes its share of the time, and no file waits for it.
+    senders = [*(send for target, send in _EXPORTS.items() if target in settings.export), _upload]
+    for remaining in range(len(senders), 0, -1):
+        send = senders[-remaining]
+        limit_seconds = min(deadline.left_seconds, settings.sync_seconds) / remaining
         try:
             is_changed |= bool(limit_seconds) and send(context, chain, python, limit_seconds)
         except errors.DatabaseError:
@@ -131,7 +134,10 @@ def _upload(
     folders = list(_offline_folders(context, chain))
     if folders:
         command = argv(python(), folders)
-        parse(process.run(command, limit_seconds, context.environ, die_with_parent=True))
+        # `python -m` would import a file wandb.py of the current folder.
+        parse(
+            process.run(command, limit_seconds, context.environ, die_with_parent=True, folder="/")
+        )
     return bool(folders)
 
 
@@ -154,6 +160,7 @@ def _to_mlflow(
     return bool(done.added)
 
 
+#: Files come first.
 _EXPORTS = {"tensorboard": _to_tensorboard, "mlflow": _to_mlflow}
 
 

@@ -33,7 +33,7 @@ def export(
     with places.opened(state):
         path, draft = state / "progress.json", state / "draft"
         known = places.read_progress(path) or progress.Progress()
-        if _FOLDER.fullmatch(known.folder) and (draft / "wandb" / known.folder).exists():
+        if known.folder and (draft / "wandb" / known.folder).exists():
             # A process was killed before it gave the folder its name.
             _publish(draft, done, known.folder)
         shutil.rmtree(draft, ignore_errors=True)

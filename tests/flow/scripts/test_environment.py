@@ -572,10 +572,12 @@ def _text_fields() -> list[tuple[str, str]]:
         (table, field.name)
         for table, record in tables.items()
         for field in dataclasses.fields(record)
-        # What a person writes as shell is shell, and names to inherit are no part of the script.
+        # What a person writes as shell is shell. Names to inherit and the name of the fabric are no
+        # part of the script.
         if ("str" in str(field.type) or "Mapping" in str(field.type))
         and "Literal" not in str(field.type)
-        and field.name not in {"setup", "command", "labels", "name", "batch_file", "inherit"}
+        and field.name
+        not in {"setup", "command", "labels", "name", "batch_file", "inherit", "fabric"}
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
 from pathlib import Path
@@ -67,15 +66,10 @@ def test_what_is_missing_is_named(run: Run, home: Path) -> None:
     assert error("mlflow", "--uri", "http://x", "--python", fails) == (
         "mlflow failed with exit code 7: OSError: no network\n"
     )
-    # Another user may have written the progress in a shared folder.
-    assert error("wandb", "--output", home / "shared").startswith(f"{python} cannot import wandb")
-    (state,) = (home / "shared" / ".orchestrator").iterdir()
-    victim = home / "shared" / "victim"
-    victim.mkdir()
-    planted = {"series": {}, "folder": f"../../../../{victim.name}"}
-    (state / "draft" / "wandb").mkdir(parents=True)
-    (state / "progress.json").write_text(json.dumps(planted))
-    (home / "shared" / "wandb").mkdir()
-    assert error("wandb", "--output", home / "shared").startswith(f"{python} cannot import wandb")
-    assert victim.exists()
+    fails.write_text('#!/bin/sh\necho \'{"added": 1, "experiment": "2", "run": "3"}\'\n')
+    done = run(
+        *("metrics", "export", "1", "--to", "mlflow", "--uri", "http://me:secret@x:5/"),
+        *("--python", fails),
+    )
+    assert done[1].endswith("\t12\t1\thttp://me:***@x:5/#/experiments/2/runs/3\n")
     assert error("mlflow", "--output", "x") == "--to mlflow writes no folder: remove --output\n"

@@ -71,6 +71,20 @@ def test_keys_of_the_spec_stay() -> None:
     assert config.with_profile(filled, CONFIGURATION.profile) == filled
 
 
+def test_a_bind_of_the_profile_stays_read_only() -> None:
+    spec = jobs.JobSpec(name="x", container=jobs.Container(runtime="charliecloud", image="/a"))
+    profile = config.Profile(binds=("/data:/data:ro",))
+    with pytest.raises(errors.SpecError) as raised:
+        config.with_profile(spec, profile)
+    assert str(raised.value) == (
+        "container.binds: charliecloud cannot bind /data:/data:ro of the profile read-only: name "
+        "it here without :ro, and the job can write there\n1 problem; nothing was submitted."
+    )
+    own = dataclasses.replace(spec.container, binds=("/data",))
+    spec = dataclasses.replace(spec, container=own)
+    assert config.with_profile(spec, profile).container == own
+
+
 @pytest.mark.parametrize(
     ("partition", "resources", "time_limit", "message"),
     [

@@ -311,7 +311,11 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         BARE,
     ),
     "command": (
-        jobs.JobSpec(name="digits", launch=jobs.Launch(command="hostname && sleep 10 # a nap")),
+        jobs.JobSpec(
+            name="digits",
+            launch=jobs.Launch(command="hostname && sleep 10 # a nap"),
+            tracking=jobs.Tracking(trackers=("mlflow",), project="digits"),
+        ),
         BARE,
     ),
     "command_apptainer": (

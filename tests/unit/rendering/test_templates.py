@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs
+from orchestrator import errors, fabrics, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import job_script, templates
 
@@ -295,3 +295,28 @@ def test_the_documentation_names_all_templates_and_variables(
     # It includes the one of apptainer.
     assert shipped - named == {"container/singularity"}
     assert named <= shipped
+
+
+@pytest.mark.parametrize(
+    ("nodes", "binds", "is_set"),
+    [(2, ("/mine:/opt/nccl",), True), (2, (), False), (1, ("/mine:/opt/nccl",), False)],
+)
+def test_libraries_of_a_fabric_without_binds_of_its_own(
+    nodes: int, binds: tuple[str, ...], is_set: bool
+) -> None:
+    containers = fabrics.Containers(
+        binds=(fabrics.Line(value="/opt/nccl"),), library_path=(fabrics.Line(value="/opt/nccl"),)
+    )
+    script = job_script.render(
+        dataclasses.replace(
+            SPEC,
+            resources=jobs.Resources(nodes=nodes),
+            container=jobs.Container(runtime="apptainer", image="/i.sif", binds=binds),
+        ),
+        profiles.Profile(),
+        runs_dir=Path("/runs"),
+        origin=ORIGIN,
+        fabric=fabrics.Fabric(name="x", origin="shipped", containers=containers),
+    )
+    assert ("export LD_LIBRARY_PATH=/opt/nccl$" in script.text) == is_set
+    assert "orchestrator_fabric_binds" not in script.text

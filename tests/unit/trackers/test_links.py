@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from orchestrator import config, errors, jobs
@@ -24,8 +26,9 @@ def test_what_is_refused() -> None:
     assert {path: text for path, text in checks.findings(tracking)} == {
         ("project",): "is empty: remove the key",
         ("mlflow_uri",): (
-            "must not contain a password, which the job script would show: set "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in environment.secrets_file"
+            "must not contain a password, which scripts and messages would show: set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for jobs in "
+            "environment.secrets_file"
         ),
         ("links", "script"): 'must begin with https:// or http:// (got "javascript:alert(1)")',
         ("links", "field"): f"contains {{password}}: use only {known}",
@@ -47,6 +50,9 @@ def test_mlflow_needs_the_experiment_also_from_the_profile() -> None:
         "tracking.project: is missing: mlflow needs the name of the experiment that the program "
         "uses\n1 problem; nothing was submitted."
     )
+    # No run is made for a batch file.
+    batch = dataclasses.replace(spec, launch=jobs.Launch(batch_file="/x.sbatch"))
+    assert config.with_profile(batch, config.Profile()).tracking == spec.tracking
 
 
 def test_pages_of_a_run() -> None:

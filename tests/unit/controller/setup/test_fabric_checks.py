@@ -111,5 +111,9 @@ def test_nothing_is_set(fabric: fabrics.Fabric, tmp_path: Path) -> None:
         'NCCL does not find "AWS Libfabric" (libnccl-net-ofi.so)',
     )
     assert outcomes(fabric, {**facts, "nccl": []})["NCCL network"][0] == "ok"
-    failed = outcomes(fabric, {**facts, "nccl": ["Traceback", "RuntimeError: no GPU"]})
-    assert failed["NCCL network"] == ("bad", "NCCL failed: RuntimeError: no GPU")
+    # A warning of torch on a node whose GPUs the job did not ask for.
+    assert outcomes(fabric, {**facts, "nccl": ["UserWarning"]})["NCCL network"][0] == "ok"
+    failed = outcomes(fabric, {**facts, "nccl": ["RuntimeError: no GPU", "exit code 1"]})
+    assert failed["NCCL network"] == ("bad", "NCCL failed: RuntimeError: no GPU, exit code 1")
+    late = outcomes(fabric, {**facts, "nccl": ["exit code 124"]})
+    assert late["NCCL network"] == ("bad", "NCCL failed: exit code 124")

@@ -102,3 +102,29 @@ def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "lr" / RUN
     message = f"cannot write {place}: Not a directory; choose another --output"
     assert str(raised.value) == message
+
+
+def test_links_of_others_are_not_followed(tmp_path: pathlib.Path) -> None:
+    precious, run = tmp_path / "precious", make_run(8)
+    precious.mkdir()
+    (precious / "file").write_text("x")
+    output = tmp_path / "out"
+    tensorboard.export(run, output)
+    (file,) = (output / "lr" / RUN).glob("events.*")
+    for path, target in (
+        (file, precious / "file"),
+        (output / "lr" / RUN / ".orchestrator.lock", precious / "new"),
+        (output / "lr" / RUN, precious),
+        (output / "lr", precious),
+    ):
+        path.rename(tmp_path / "aside")
+        path.symlink_to(target)
+        with pytest.raises(errors.OrchestratorError):
+            tensorboard.export(run, output)
+        path.unlink()
+        (tmp_path / "aside").rename(path)
+    assert [path.name for path in precious.iterdir()] == ["file"]
+    assert (precious / "file").read_text() == "x"
+    # A progress that another program wrote counts as none.
+    (output / "lr" / RUN / "orchestrator.json").write_text('{"series": {}, "size_bytes": "x"}')
+    assert tensorboard.export(run, output).added == 12
