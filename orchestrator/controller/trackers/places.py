@@ -37,7 +37,7 @@ def opened(folder: Path) -> Iterator[None]:
             os.close(lock)
     except OSError as error:
         raise errors.OrchestratorError(
-            f"cannot write {error.filename or folder}: {error.strerror}; choose another --output"
+            f"cannot write {error.filename or folder}: {error.strerror or error}; choose another --output"
         ) from error
 
 
