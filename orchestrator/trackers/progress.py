@@ -45,7 +45,7 @@ def from_json(text: bytes) -> Progress:
         if min(map(operator.index, numbers)) < 0 or not _FOLDER.fullmatch(progress.folder):
             raise ValueError("not the progress of an export")
         return progress
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not the progress of an export: {error}") from error
 
 

@@ -36,8 +36,9 @@ def opened(folder: Path) -> Iterator[None]:
         finally:
             os.close(lock)
     except OSError as error:
+        reason = error.strerror or error
         raise errors.OrchestratorError(
-            f"cannot write {error.filename or folder}: {error.strerror}; choose another --output"
+            f"cannot write {error.filename or folder}: {reason}; choose another --output"
         ) from error
 
 

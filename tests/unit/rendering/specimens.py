@@ -347,6 +347,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="sweep",
             launch=jobs.Launch(command='./point.sh "$SLURM_ARRAY_TASK_ID"'),
+            tracking=jobs.Tracking(trackers=("mlflow",), project="digits"),
             array=jobs.Array(size=8),
         ),
         BARE,

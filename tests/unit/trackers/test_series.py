@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
+
 from orchestrator import metrics
 from orchestrator.trackers import batches, progress, series
 
@@ -79,6 +81,14 @@ def test_what_is_new_and_what_was_replaced() -> None:
     changed = [rows[0]._replace(value=8.0), *rows[1:]]
     assert pending(rows, changed) == (5, 1)
     assert pending(rows + more, rows) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "text", [b"5", b"{", b"[" * 100_000, b'{"series": {}, "rows": null}', b'{"series": {"a": [3]}}']
+)
+def test_a_damaged_progress_is_none(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        progress.from_json(text)
 
 
 def test_rows_of_wandb_have_the_values_of_a_position() -> None:
