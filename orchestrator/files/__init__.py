@@ -16,6 +16,7 @@ open_descriptor = reading.open_descriptor
 open_regular = reading.open_regular
 read_bytes = reading.read_bytes
 read_text = reading.read_text
+DRAFTS = writing.DRAFTS
 replace = writing.replace
 sync = writing.sync
 time_of = reading.time_of

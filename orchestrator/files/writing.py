@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+#: Pattern of the files that a replace() leaves whose process was killed.
+DRAFTS = f".*.{'[0-9a-f]' * 8}"
+
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
     """Replace a file atomically by one that by default only the user can read. Raises OSError.

@@ -22,6 +22,8 @@ from orchestrator.top import widgets as own
 if TYPE_CHECKING:
     from orchestrator.top import actions
 
+#: Before the other tasks start: they import much, and the list is to be on the screen before.
+_START_SECONDS = 0.1
 #: Between two looks at the files.
 _LOOK_SECONDS = 0.5
 #: PostgreSQL has no file to look at.
@@ -120,8 +122,9 @@ class Top(app.App[None]):
         self.set_interval(_CLOCK_SECONDS, self._show_elapsed)
         # After Ctrl-Z and `fg` the terminal shows nothing.
         self.app_resume_signal.subscribe(self._main, lambda _: self.refresh(layout=True))
-        # They import much: not before the list is on the screen.
-        self.call_after_refresh(self._start_all)
+        # Not call_after_refresh(): a dialog that opens before the first refresh delays it until the
+        # screen below gets another message (textual 8.2).
+        self.set_timer(_START_SECONDS, self._start_all)
 
     # What changes.
 

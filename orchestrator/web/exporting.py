@@ -74,6 +74,9 @@ class Folder:
             for name in {*(self._old or [])} - {*self._written}:
                 with contextlib.suppress(FileNotFoundError):
                     self._target(name).unlink()
+            for folder in {self._target(name).parent for name in self._written}:
+                for draft in folder.glob(files.DRAFTS):
+                    draft.unlink(missing_ok=True)
             self._mark(self._written, is_complete=True)
 
     def _target(self, name: str) -> Path:

@@ -104,10 +104,11 @@ def test_a_node_that_failed_twice_is_excluded(
     retried = cli.spec(SPEC + "[retry]\nmax_retries = 2\n", "retried.toml")
     number = cli("submit", retried, "--nodelist", "n1", "--parsable").out.strip()
     fake_slurm.set_state(number, "RUNNING")
-    log = Path(cli("logs", number, "--path").out.strip())
-    # Each command may refresh, and the first one after the end explains it.
-    log.write_text("OSError: [Errno 5] Input/output error\n")
+    # Without a refresh: the first one after the end explains it.
+    (job,) = cli("show", number, "--json", "--no-refresh").items
+    Path(job["stdout_path"]).write_text("OSError: [Errno 5] Input/output error\n")
     fake_slurm.set_state(number, "FAILED", exit="1:0")
+    assert cli("refresh").code == 0
     assert "a continuation job is submitted without n1" in cli("tick").err
 
 

@@ -199,6 +199,8 @@ def test_a_killed_export_has_no_first_page(done: command_line.CommandLine, tmp_p
     process.communicate()
     marker = json.loads((folder / "export.json").read_text())
     assert marker["complete"] is (folder / "index.html").exists()
+    # Killed while it replaced this file.
+    (folder / "static" / ".app.js.611b55c6").touch()
     assert done("web", "export", folder, "--sweep", "grid").code == 0
     assert json.loads((folder / "export.json").read_text())["complete"] is True
     assert not [name for name in files_of(folder) if Path(name).name.startswith(".")]

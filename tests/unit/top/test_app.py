@@ -109,6 +109,8 @@ class Screen:
     async def until(self, happened: Callable[[], object], what: str = "it") -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not happened():
+            if self.app.error is not None:
+                raise self.app.error
             assert time.monotonic() < deadline, f"{what!r} is not in\n" + "\n".join(self.lines())
             await self._pilot.pause(0.02)
 
