@@ -109,9 +109,9 @@ class Screen:
     async def until(self, happened: Callable[[], object], what: str = "it") -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not happened():
-            if self.app.error is not None:
-                raise self.app.error
-            assert time.monotonic() < deadline, f"{what!r} is not in\n" + "\n".join(self.lines())
+            assert time.monotonic() < deadline, "\n".join(
+                [f"{what!r} is not in", *self.lines(), f"error: {self.app.error!r}"]
+            )
             await self._pilot.pause(0.02)
 
 
