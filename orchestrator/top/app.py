@@ -22,13 +22,11 @@ from orchestrator.top import widgets as own
 if TYPE_CHECKING:
     from orchestrator.top import actions
 
-#: Before the other tasks start: they import much, and the list is to be on the screen before.
-_START_SECONDS = 0.1
 #: Between two looks at the files.
 _LOOK_SECONDS = 0.5
 #: PostgreSQL has no file to look at.
 _SERVER_LOOK_SECONDS = 2.0
-#: Before the details of another job are read: the next key may select yet another one.
+#: Before the first tasks start, and before another job is read: the next key may select another.
 _SETTLE_SECONDS = 0.1
 _CLOCK_SECONDS = 1.0
 #: Between two attempts to refresh; Slurm is asked at most once in poll_floor_seconds.
@@ -122,9 +120,9 @@ class Top(app.App[None]):
         self.set_interval(_CLOCK_SECONDS, self._show_elapsed)
         # After Ctrl-Z and `fg` the terminal shows nothing.
         self.app_resume_signal.subscribe(self._main, lambda _: self.refresh(layout=True))
-        # Not call_after_refresh(): a dialog that opens before the first refresh delays it until the
-        # screen below gets another message (textual 8.2).
-        self.set_timer(_START_SECONDS, self._start_all)
+        # They import much: the list comes first. Not call_after_refresh(): a dialog that opens
+        # early delays it until the screen below gets another message (textual 8.2).
+        self.set_timer(_SETTLE_SECONDS, self._start_all)
 
     # What changes.
 
@@ -212,8 +210,7 @@ class Top(app.App[None]):
             self._show_details(is_new=(old.job and old.job.row) != row)
 
     def _show_list(self) -> None:
-        known = self._view.listing
-        if known is None:
+        if (known := self._view.listing) is None:
             return
         now = self._session.clock.now()
         lines = [listing.line_of(group, now) for group in known.groups]
